@@ -1,0 +1,136 @@
+"""The operations table: its columns, and the Parquet fragment it is kept in.
+
+Needs pyarrow alone: capture writes fragments from inside training jobs, where polars has no place.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+FORMAT_VERSION: Final = 1
+
+KINDS: Final = (
+    "compute",
+    "collective",
+    "send",
+    "recv",
+    "memory",
+    "input",
+    "host",
+    "sync",
+    "gc",
+    "scope",
+)
+STAGES: Final = ("forward", "backward", "optimizer", "input")
+
+# Every (rank, step) has one row of kind `scope` with this name: the step's own begin and duration on that rank.
+STEP_SCOPE: Final = "step"
+
+# A lane is a device's queue or a host's thread; its prefix says which.
+STREAM_PREFIX: Final = "stream "
+THREAD_PREFIX: Final = "thread "
+
+MAX_NAME_LENGTH: Final = 1000
+
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("step", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("lane", _DICTIONARY, nullable=False),
+        pa.field("name", _DICTIONARY, nullable=False),
+        pa.field("kind", _DICTIONARY, nullable=False),
+        pa.field("stage", _DICTIONARY),
+        pa.field("occurrence", pa.int32(), nullable=False),
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("duration_ns", pa.int64(), nullable=False),
+        pa.field("group", _DICTIONARY),
+        pa.field("group_seq", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("peer", pa.int32()),
+        pa.field("microbatch", pa.int32()),
+        pa.field("chunk", pa.int32()),
+        pa.field("correlation", pa.int64()),
+    ]
+)
+
+_DELTA_COLUMNS: Final = ("start_ns", "duration_ns", "occurrence", "correlation", "group_seq")
+_DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "stage", "group")
+_METADATA_KEY: Final = b"kair"
+
+
+class FragmentWriter:
+    """Writes one Parquet fragment, a row group per call of `write`; the file appears whole on `commit`, or never.
+
+    Used as a context manager: leaving it without `commit` (an error, a full disk, an interrupt) removes what
+    was written. Rows are expected in the table's order, (step, rank, lane, start), within each call.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        self._writer: pq.ParquetWriter | None = None
+        try:
+            self._writer = pq.ParquetWriter(
+                self._temporary,
+                SCHEMA,
+                compression="zstd",
+                compression_level=3,
+                use_dictionary=list(_DICTIONARY_COLUMNS),
+                column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+                write_statistics=["step", "rank"],
+            )
+        except OSError:
+            # On a full disk the file exists before its first bytes are refused.
+            self.__exit__()
+            raise
+
+    def write(self, table: pa.Table) -> None:
+        """Appends `table` (columns of SCHEMA) as one row group. Raises OSError when the disk is full."""
+        assert self._writer is not None
+        self._writer.write_table(table.cast(SCHEMA), row_group_size=max(len(table), 1))
+
+    def commit(self, metadata: Mapping[str, Any]) -> None:
+        """Closes the file with `metadata` (JSON values) in it and moves it to its place."""
+        assert self._writer is not None
+        self._writer.add_key_value_metadata({_METADATA_KEY: json.dumps(metadata).encode()})
+        self._writer.close()
+        self._writer = None
+        self._temporary.replace(self.path)
+
+    def __enter__(self) -> "FragmentWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            # Closing writes the footer, which fails again where the disk is full; the file goes away either way.
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer = None
+        with suppress(FileNotFoundError):
+            self._temporary.unlink()
+
+
+def write_fragment(path: Path, tables: Iterable[pa.Table], metadata: Mapping[str, Any]) -> None:
+    """Writes `tables` as the row groups of one fragment, whole or not at all."""
+    with FragmentWriter(path) as writer:
+        for table in tables:
+            writer.write(table)
+        writer.commit(metadata)
+
+
+def read_metadata(path: Path) -> dict[str, Any] | None:
+    """The metadata `commit` wrote, or None where `path` is a Parquet file that is not a fragment."""
+    raw = (pq.read_metadata(path).metadata or {}).get(_METADATA_KEY)
+    if raw is None:
+        return None
+    value = json.loads(raw)
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,143 @@
+"""From the operations table to one step's arrays."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kair_engine.arrays import NONE
+from kair_engine.model import Trace
+from kair_engine.operations import KIND_NAMES, SCOPE, STAGE_NAMES, STEP_SCOPE, Operations
+
+ROWS_AT_A_TIME = 1_000_000
+"""Steps are read together up to this many operations: a scan of its own for each small step costs 10 ms."""
+
+_DICTIONARIES = ("lane", "name", "group")
+_NULLABLE = ("group_seq", "correlation")
+
+
+def each_step(trace: Trace) -> Iterator[Operations]:
+    """The chosen steps' operations in order.
+
+    A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
+    """
+    for steps in _batches(trace):
+        yield from _steps_of(trace, steps)
+
+
+def load_step(trace: Trace, step: int) -> Operations:
+    """One step of all ranks; only that step's row groups are read."""
+    return next(each_step(trace.select([step])))
+
+
+def codes(column: str) -> pl.Expr:
+    """The category codes of a dictionary column; NONE for null."""
+    return pl.col(column).cast(pl.Categorical).to_physical().cast(pl.Int32).fill_null(NONE)
+
+
+def _batches(trace: Trace) -> Iterator[list[int]]:
+    rows = dict.fromkeys(trace.steps, 0)
+    for step, operations in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
+        if step in rows:
+            rows[step] += operations
+    batch: list[int] = []
+    held = 0
+    for step, operations in rows.items():
+        if batch and held + operations > ROWS_AT_A_TIME:
+            yield batch
+            batch, held = [], 0
+        batch.append(step)
+        held += operations
+    if batch:
+        yield batch
+
+
+def _read(trace: Trace, steps: list[int]) -> pl.DataFrame:
+    stages = {text: code for code, text in enumerate(STAGE_NAMES)}
+    chosen = pl.col("step") == steps[0] if len(steps) == 1 else pl.col("step").is_in(steps)
+    return (
+        trace.scan()
+        .filter(chosen)
+        .select(
+            "step",
+            "rank",
+            *_DICTIONARIES,
+            *(codes(column).alias(f"{column}_code") for column in _DICTIONARIES),
+            pl.col("kind").cast(pl.String).cast(pl.Enum(KIND_NAMES)).to_physical().cast(pl.Int8),
+            pl.col("stage").cast(pl.String).replace_strict(stages, default=NONE, return_dtype=pl.Int64).fill_null(NONE),
+            "occurrence",
+            "start_ns",
+            "duration_ns",
+            *(pl.col(column).cast(pl.Int64).fill_null(NONE) for column in _NULLABLE),
+        )
+        .collect()
+    )
+
+
+def _texts(frame: pl.DataFrame, column: str) -> dict[int, str]:
+    """What each code stands for, from one row of each."""
+    of_row = frame[f"{column}_code"].to_numpy()
+    if not len(of_row):
+        return {}
+    example = np.full(int(of_row.max()) + 2, NONE, dtype=np.int64)
+    example[of_row[::-1]] = np.arange(len(of_row))[::-1]
+    # Null's code, −1, wrote to the last entry.
+    rows = example[:-1][example[:-1] != NONE]
+    return dict(zip(of_row[rows].tolist(), frame[column].gather(rows).cast(pl.String).to_list(), strict=True))
+
+
+def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
+    frame = _read(trace, steps)
+    texts = {column: _texts(frame, column) for column in _DICTIONARIES}
+    columns = {name: frame[name].to_numpy() for name in frame.columns if name not in _DICTIONARIES}
+    del frame
+    if len(steps) == 1:
+        ops = _operations(columns, steps[0], trace.job.ranks, texts)
+        del columns
+        yield ops
+        return
+    for step in steps:
+        rows = np.flatnonzero(columns["step"] == step)
+        yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job.ranks, texts)
+
+
+def _operations(
+    columns: dict[str, npt.NDArray[Any]], step: int, job_ranks: tuple[int, ...], texts: dict[str, dict[int, str]]
+) -> Operations:
+    """One step's rows as operations. Ranks without a scope row for the step are left out."""
+    step_codes = [code for code, text in texts["name"].items() if text == STEP_SCOPE]
+    is_scope = (columns["kind"] == SCOPE) & np.isin(columns["name_code"], step_codes)
+    ranks, first = np.unique(columns["rank"][is_scope], return_index=True)
+    known = np.isin(ranks, job_ranks)
+    ranks, scope_rows = ranks[known].astype(np.int64), np.flatnonzero(is_scope)[first[known]]
+    origin = int(columns["start_ns"][scope_rows].min()) if len(scope_rows) else 0
+    scope = {name: values[scope_rows] for name, values in columns.items()}
+    numbers = columns["rank"]
+    if not np.isin(numbers, ranks).all() or np.any(np.diff(numbers) < 0):
+        rows = np.flatnonzero(np.isin(numbers, ranks))
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        columns = {name: values[rows] for name, values in columns.items()}
+    return Operations(
+        step=step,
+        origin_ns=origin,
+        ranks=ranks,
+        begin_ns=scope["start_ns"] - origin,
+        length_ns=scope["duration_ns"],
+        main_lane=scope["lane_code"],
+        rank=np.searchsorted(ranks, columns["rank"]),
+        lane=columns["lane_code"],
+        name=columns["name_code"],
+        kind=columns["kind"],
+        stage=columns["stage"],
+        occurrence=columns["occurrence"],
+        start_ns=columns["start_ns"] - origin,
+        duration_ns=columns["duration_ns"],
+        group=columns["group_code"],
+        group_seq=columns["group_seq"],
+        correlation=columns["correlation"],
+        name_text=texts["name"],
+        lane_text=texts["lane"],
+        group_text=texts["group"],
+    )

@@ -1,0 +1,136 @@
+"""The job and its trace: what every analysis is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from kair_engine.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SourceFormat = Literal["kineto", "whatif"]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something about the input that the reader of an answer should know; `code` is stable, for machines."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a job's ranks stand in its parallel dimensions; sizes are None where the metadata lacks them."""
+
+    dp: int | None = None
+    pp: int | None = None
+    tp: int | None = None
+    pipeline_stage: dict[int, int] = field(default_factory=dict)
+    """rank → pipeline stage, for the ranks whose place is known."""
+    dp_rank: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Begin, duration and size of every step on every rank: equally long columns, one entry per (rank, step)."""
+
+    rank: tuple[int, ...]
+    step: tuple[int, ...]
+    begin_ns: tuple[int, ...]
+    duration_ns: tuple[int, ...]
+    operations: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FragmentInfo:
+    """What one fragment of the operations table holds; kept in its Parquet metadata."""
+
+    source: str
+    format: SourceFormat
+    ranks: tuple[int, ...]
+    rank_known: bool
+    """False where neither the file nor its name says the rank."""
+    world_size: int | None
+    hosts: dict[int, str]
+    device: str | None
+    has_device: bool
+    """True where the recording holds device operations (kernels, copies), False for a CPU-only one."""
+    absolute_time: bool
+    """True where start_ns counts from the Unix epoch, False where its zero is the recording's own."""
+    whole_recording: bool
+    """True where no step was marked and the recording counts as one step."""
+    operations: int
+    outside_steps: int
+    """Operations outside every marked step, which are left out."""
+    layout: Layout | None
+    step_times: StepTimes
+    warnings: tuple[Notice, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is known of the job as a whole."""
+
+    name: str
+    source: str
+    format: SourceFormat
+    world_size: int
+    ranks: tuple[int, ...]
+    hosts: dict[int, str]
+    layout: Layout | None
+    device: str | None
+    has_device: bool
+    absolute_time: bool
+    steps: tuple[int, ...]
+    """The steps an analysis may use: marked, complete, and recorded by most ranks."""
+    step_times: StepTimes
+    """Of every recorded step, the incomplete ones too."""
+    operations: int
+    warnings: tuple[Notice, ...]
+    cut_off: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """step → the ranks whose record of it is cut, for the steps that are whole on the others."""
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """The ranks of the world that left no trace.
+
+        A what-if recording has one worker per (dp, pp) position, named by the first rank that it stands for.
+        """
+        layout, stride = self.layout, 1
+        if self.format == "whatif" and layout is not None and layout.dp and layout.pp:
+            stride = max(self.world_size // (layout.dp * layout.pp), 1)
+        present = set(self.ranks)
+        return tuple(rank for rank in range(0, self.world_size, stride) if rank not in present)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The operations table (Parquet fragments, read lazily), its job, and the steps chosen for the analysis."""
+
+    job: Job
+    fragments: tuple[Path, ...]
+    steps: tuple[int, ...]
+
+    def select(self, steps: Sequence[int]) -> "Trace":
+        """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""
+        unknown = sorted(set(steps) - set(self.job.steps))
+        if unknown:
+            have = self.job.steps
+            known = f"{have[0]}-{have[-1]}" if len(have) > 1 else ", ".join(map(str, have)) or "none"
+            raise UsageError(f"step {unknown[0]} is not among the complete steps of this job ({known})")
+        return replace(self, steps=tuple(sorted(set(steps))))
+
+    def scan(self) -> "pl.LazyFrame":
+        """The operations table of the chosen steps, where they are whole.
+
+        Filters on step, rank and kind reach the Parquet scan.
+        """
+        import polars as pl  # polars costs 110 ms of start-up; `kair --help` must not pay it
+
+        rows = pl.scan_parquet(list(self.fragments)).filter(pl.col("step").is_in(list(self.steps)))
+        for step, ranks in self.job.cut_off.items():
+            rows = rows.filter((pl.col("step") != step) | ~pl.col("rank").is_in(ranks))
+        return rows

@@ -1,0 +1,77 @@
+"""Order in time and nesting of operations, on arrays: a step can hold 10⁷."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Ints
+
+_LARGEST_KEY = 1 << 62
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """Operations on threads, the outer before the inner ones.
+
+    `order` lists their rows by (rank, lane, start, longest first); `parent` has an entry per operation of the
+    step: the row of the innermost operation around it on its thread, or NONE.
+    """
+
+    order: Ints
+    parent: Ints
+
+
+def lane_order(lane: Ints, start: Ints, duration: Ints, rows: Ints) -> Ints:
+    """`rows` by (lane, start, longest first); `lane` is a number per rank and lane.
+
+    The operations table has nearly that order already, which a stable sort by one key profits from and
+    np.lexsort does not: 0.03 s against 1.2 s for 5 million rows.
+    """
+    if not len(rows):
+        return rows
+    lanes, starts = lane[rows], start[rows]
+    low = int(starts.min())
+    span = int(starts.max()) - low + 1
+    if (int(lanes.max()) + 1) * span >= _LARGEST_KEY:
+        return np.asarray(rows[np.lexsort((-duration[rows], starts, lanes))])
+    key = lanes * span + (starts - low)
+    if np.any(np.diff(key) < 0):
+        by_key = np.argsort(key, kind="stable")
+        rows, key = rows[by_key], key[by_key]
+    ties = (np.diff(key) == 0) & (np.diff(duration[rows]) > 0)
+    if ties.any():
+        rows = rows[np.lexsort((-duration[rows], key))]
+    return np.asarray(rows)
+
+
+def nest(lane: Ints, start: Ints, end: Ints, rows: Ints) -> Nesting:
+    """Finds every operation's parent among `rows` (threads' operations) by depth: the last one above it."""
+    order = lane_order(lane, start, end - start, rows)
+    depth = _depth(lane[order], start[order], end[order])
+    by_depth = np.argsort(depth, kind="stable")
+    levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
+    parent = np.full(len(lane), NONE, dtype=np.int64)
+    for above, here in pairwise(levels):
+        parent[order[here]] = order[above[np.searchsorted(above, here) - 1]]
+    return Nesting(order, parent)
+
+
+def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
+    """How many earlier operations of the same lane each one lies in, in lane order.
+
+    Counted, not walked: operations begun before it minus operations ended by its start.
+    """
+    if not len(lane):
+        return lane
+    first = np.flatnonzero(np.r_[True, lane[1:] != lane[:-1]])
+    number = np.cumsum(np.r_[False, lane[1:] != lane[:-1]])
+    # An empty operation must not count as ended when a longer one with the same start is looked at.
+    end = np.maximum(end, start + 1)
+    low = int(start.min())
+    span = int(end.max()) - low + 2
+    ended = np.sort(number * span + (end - low), kind="stable")
+    finished = np.searchsorted(ended, number * span + (start - low), side="right")
+    earlier_lanes = np.searchsorted(ended, np.arange(len(first)) * span, side="left")
+    begun = np.arange(len(lane)) - first[number]
+    return np.asarray(np.maximum(begun - (finished - earlier_lanes[number]), 0))

@@ -1,0 +1,91 @@
+"""What a recording holds: its ranks, steps, layout and clocks."""
+
+from collections import defaultdict
+
+import numpy as np
+import polars as pl
+
+from kair_engine.loading import each_step
+from kair_engine.model import Job, Trace
+from kair_engine.results import ClockInfo, InfoResult, StepsResult, StepSummary, StepTime
+from kair_engine.roles import roles
+from kair_engine.synchronisation import Synchronisation, synchronise
+
+_CLOCK_STEPS = 3
+"""Steps looked at for the clocks: offsets hardly move within a recording."""
+
+
+def info(trace: Trace) -> InfoResult:
+    """World size, ranks, layout, steps, counts by kind, matched collectives and clock quality."""
+    job = trace.job
+    kinds = trace.scan().group_by(pl.col("kind").cast(pl.String)).len().sort("len", "kind", descending=True).collect()
+    looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
+    sync = [synchronise(ops) for ops in each_step(looked_at)]
+    by_role: dict[str, list[int]] = defaultdict(list)
+    for rank, role in roles(trace).items():
+        by_role[role].append(rank)
+    return InfoResult(
+        format=job.format,
+        world_size=job.world_size,
+        ranks=job.ranks,
+        missing_ranks=job.missing_ranks,
+        hosts=_by_host(job),
+        layout=job.layout,
+        roles={role: tuple(ranks) for role, ranks in by_role.items()},
+        device=job.device,
+        steps=trace.steps,
+        operations=int(kinds["len"].sum()),
+        operations_by_kind=dict(zip(kinds["kind"].to_list(), kinds["len"].to_list(), strict=True)),
+        collectives=sum(len(s.collectives) + s.collectives.rejected for s in sync),
+        matched_collectives=sum(len(s.collectives) for s in sync),
+        clock=_clock(sync),
+        warnings=(),
+    )
+
+
+def steps(trace: Trace) -> StepsResult:
+    """The time of every recorded step on every rank, and over the ranks."""
+    times = trace.job.step_times
+    chosen, usable = set(trace.steps), set(trace.job.steps)
+    origin = min(times.begin_ns, default=0)
+    rows = [
+        StepTime(step, rank, (begin - origin) / 1e3, length / 1e3, operations, step in usable)
+        for rank, step, begin, length, operations in zip(
+            times.rank, times.step, times.begin_ns, times.duration_ns, times.operations, strict=True
+        )
+        # An incomplete step belongs to the answer only where every step was asked for.
+        if step in chosen or (step not in usable and chosen == usable)
+    ]
+    rows.sort(key=lambda row: (row.step, row.rank))
+    by_step: dict[int, list[StepTime]] = defaultdict(list)
+    for row in rows:
+        by_step[row.step].append(row)
+    return StepsResult(tuple(_summary(of_step) for of_step in by_step.values()), tuple(rows), ())
+
+
+def _summary(rows: list[StepTime]) -> StepSummary:
+    slowest = max(rows, key=lambda row: row.duration_us)
+    return StepSummary(
+        step=slowest.step,
+        ranks=len(rows),
+        median_us=float(np.median([row.duration_us for row in rows])),
+        max_us=slowest.duration_us,
+        slowest_rank=slowest.rank,
+        complete=slowest.complete,
+    )
+
+
+def _by_host(job: Job) -> dict[str, tuple[int, ...]]:
+    hosts: dict[str, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        if rank in job.hosts:
+            hosts[job.hosts[rank]].append(rank)
+    return {host: tuple(ranks) for host, ranks in hosts.items()}
+
+
+def _clock(sync: list[Synchronisation]) -> ClockInfo:
+    residuals = [s.clocks.residual_ns for s in sync if s.clocks.residual_ns is not None]
+    if not residuals:
+        return ClockInfo("none", None, 0.0)
+    offset = max(float(np.abs(s.clocks.offset_ns).max()) for s in sync)
+    return ClockInfo("collectives", float(np.median(residuals)) / 1e3, offset / 1e3)

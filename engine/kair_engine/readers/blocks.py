@@ -1,0 +1,89 @@
+"""A trace file's bytes, decompressed in blocks; what a cut or damaged file still holds is kept."""
+
+import zlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from kair_engine.errors import InputError
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+PARQUET_MAGIC: Final = b"PAR1"
+
+_READ_SIZE: Final = 128 << 10
+
+
+class BlockReader:
+    """Iterates over the decompressed blocks of one file; `damaged` is set when it ends early or is corrupt."""
+
+    def __init__(self, path: Path, *, block_size: int = 1 << 20) -> None:
+        self._path = path
+        self._block_size = block_size
+        self.bytes_read = 0
+        """Decompressed bytes handed out so far."""
+        self.damaged = False
+
+    def __iter__(self) -> Generator[bytes, None, None]:
+        # Only the reader's own errors are about the input: those of whoever takes the blocks pass by.
+        blocks = self._blocks()
+        while True:
+            try:
+                block = next(blocks, b"")
+            except OSError as error:
+                raise InputError(f"cannot read {self._path}: {error.strerror or error}") from error
+            if not block:
+                return
+            self.bytes_read += len(block)
+            yield block
+
+    def _blocks(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            magic = file.read(4)
+            file.seek(0)
+            if magic.startswith(GZIP_MAGIC):
+                yield from self._gzip(file)
+            elif magic.startswith(ZSTD_MAGIC):
+                yield from self._zstd(file)
+            else:
+                yield from iter(lambda: file.read(self._block_size), b"")
+
+    def _gzip(self, file: IO[bytes]) -> Iterator[bytes]:
+        """Every member of the file; `max_length` bounds the memory a highly compressed block can take."""
+        member = zlib.decompressobj(wbits=31)
+        pending = b""
+        while True:
+            if not pending:
+                pending = file.read(min(_READ_SIZE, self._block_size))
+                if not pending:
+                    self.damaged = not member.eof
+                    return
+            if member.eof:
+                pending = pending.lstrip(b"\0")
+                if not pending:
+                    continue
+                if not pending.startswith(GZIP_MAGIC[: len(pending)]):
+                    return
+                member = zlib.decompressobj(wbits=31)
+            try:
+                block = member.decompress(pending, self._block_size)
+            except zlib.error:
+                self.damaged = True
+                return
+            pending = member.unused_data if member.eof else member.unconsumed_tail
+            if block:
+                yield block
+
+    def _zstd(self, file: IO[bytes]) -> Iterator[bytes]:
+        import pyarrow as pa
+
+        stream = pa.CompressedInputStream(file, "zstd")
+        while True:
+            try:
+                block = stream.read(min(_READ_SIZE, self._block_size))
+            except OSError:
+                self.damaged = True
+                return
+            if not block:
+                return
+            yield block

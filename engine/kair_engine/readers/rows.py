@@ -1,0 +1,74 @@
+"""Decoded events as arrays of fixed-size records, small enough to keep or to spill to disk."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+RECORD: Final = np.dtype(
+    [
+        ("start", np.int64),
+        ("duration", np.int64),
+        ("correlation", np.int64),
+        ("external_id", np.int64),
+        ("size", np.int64),
+        ("track", np.int32),
+        ("name", np.int32),
+        ("detail", np.int32),
+    ]
+)
+"""One event; the last three index the tables of an EventTables, `detail` -1 for none."""
+
+Records = npt.NDArray[np.void]
+
+_IN_MEMORY: Final = 64 << 20
+
+
+class RowSpill:
+    """Batches of records, written to an unnamed temporary file in `folder` beyond the first few megabytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._budget = _IN_MEMORY
+        self._held: list[Records] = []
+        self._file: IO[bytes] | None = None
+        self._spilled: list[tuple[int, int]] = []
+        self.count = 0
+
+    def append(self, batch: Records) -> int:
+        """Keeps a batch and returns its number. Raises OSError when the disk is full."""
+        self.count += len(batch)
+        if self._file is None and batch.nbytes <= self._budget:
+            self._budget -= batch.nbytes
+            self._held.append(batch)
+            return len(self._held) - 1
+        if self._file is None:
+            self._budget = 0
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  (lives as long as self)
+        self._spilled.append((self._file.tell(), len(batch)))
+        self._file.write(batch.view(np.uint8).data)
+        return len(self._held) + len(self._spilled) - 1
+
+    def read(self, number: int) -> Records:
+        """The batch that `append` gave this number."""
+        if number < len(self._held):
+            return self._held[number]
+        assert self._file is not None
+        offset, count = self._spilled[number - len(self._held)]
+        self._file.seek(offset)
+        batch = np.fromfile(self._file, RECORD, count)
+        self._file.seek(0, 2)
+        return batch
+
+    def __iter__(self) -> Iterator[Records]:
+        for number in range(len(self._held) + len(self._spilled)):
+            yield self.read(number)
+
+    def close(self) -> None:
+        """Drops everything; the temporary file vanishes."""
+        self._held.clear()
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,232 @@
+"""What-if traces (the ByteDance StragglerAnalysis format): all workers of a job in one Parquet file.
+
+A worker is one (dp rank, pipeline stage); its rank is the first of the ranks it stands for. Times are float32
+seconds from each step's own zero, so steps are laid end to end on one clock.
+"""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from kair_engine.errors import InputError
+from kair_engine.format import KINDS, SCHEMA, STAGES, STEP_SCOPE, STREAM_PREFIX, FragmentWriter
+from kair_engine.model import FragmentInfo, Layout, Notice, StepTimes
+from kair_engine.notices import notice
+from kair_engine.readers.columns import Int64s, dictionary, nullable, occurrences
+from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.whatif_columns import WhatifOperations, read_columns, valid_operations
+from kair_engine.readers.whatif_meta import read_sizes
+
+
+def read_whatif(source: Path, out: Path) -> FragmentInfo:
+    """Writes `source` as the fragment `out`: a row group per step.
+
+    Raises NotATraceError where the Parquet file has other columns, InputError where it is damaged or empty,
+    OSError when the disk is full.
+    """
+    table = read_columns(source)
+    names, operations, bad = valid_operations(table)
+    if not len(operations.rank):
+        raise InputError(f"{source.name} holds no operations")
+    sizes = read_sizes(source)
+    operations = operations.take(np.lexsort((operations.start, operations.rank, operations.step)))
+    builder = _TableBuilder(names, operations, sizes)
+    with FragmentWriter(out) as writer:
+        for step in np.unique(operations.step).tolist():
+            writer.write(builder.table(step))
+        info = _info(source, builder, operations, bad)
+        writer.commit(msgspec.to_builtins(info, str_keys=True))
+    return info
+
+
+class _TableBuilder:
+    """Makes the table of one step after another."""
+
+    def __init__(self, names: list[str], operations: WhatifOperations, sizes: dict[str, int]) -> None:
+        self.names = [*names, STEP_SCOPE]
+        self.operations = operations
+        workers = np.unique(np.stack([operations.rank, operations.stage, operations.dp_rank]), axis=1).T.tolist()
+        self.pipeline_stage = {rank: stage for rank, stage, _ in workers}
+        self.dp_rank = {rank: dp for rank, _, dp in workers}
+        self.dp = sizes.get("dp_size") or max(self.dp_rank.values()) + 1
+        self.pp = sizes.get("pp_size") or max(self.pipeline_stage.values()) + 1
+        self.tp = sizes.get("tp_size")
+        world_size = sizes.get("world_size") or _stride(sorted(self.dp_rank)) * self.dp * self.pp
+        self.world_size = world_size if world_size <= MAX_RANKS else max(self.dp_rank) + 1
+        self._rank_at = {(dp, stage): rank for rank, stage, dp in workers}
+        kinds, stages, lanes = zip(*map(classify, names), strict=True)
+        self._kind, self._stage = np.array(kinds), np.array(stages)
+        self._lanes = sorted(set(lanes))
+        self._lane = np.array([self._lanes.index(lane) for lane in lanes])
+        self.step_offsets = self._offsets()
+        self.scopes: list[tuple[int, int, int, int, int]] = []
+        """(rank, step, begin, duration, operations) of every step written."""
+
+    def _offsets(self) -> dict[int, int]:
+        """The clock time of each step's zero: where the steps before it ended on all ranks."""
+        operations = self.operations
+        offsets, clock = {}, 0
+        for step in np.unique(operations.step).tolist():
+            rows = operations.step == step
+            offsets[step] = clock - int(operations.start[rows].min())
+            clock = offsets[step] + int((operations.start[rows] + operations.duration[rows]).max())
+        return offsets
+
+    def table(self, step: int) -> pa.Table:
+        """The step's rows on all ranks, each rank's scope row among them."""
+        rows = self.operations.take(self.operations.step == step)
+        start = rows.start + self.step_offsets[step]
+        groups, group, sequence, peer = self._communication(rows)
+        columns = {
+            "rank": rows.rank,
+            "lane": self._lane[rows.operator],
+            "name": rows.operator,
+            "kind": self._kind[rows.operator],
+            "stage": self._stage[rows.operator],
+            "start": start,
+            "duration": rows.duration,
+            "group": group,
+            "sequence": sequence,
+            "peer": peer,
+            "microbatch": rows.mb_id,
+            "chunk": np.where(rows.gmc >= 0, rows.gmc, rows.mc),
+        }
+        columns = self._with_scopes(columns, step)
+        order = np.lexsort((-columns["duration"], columns["start"], columns["lane"], columns["rank"]))
+        columns = {name: values[order] for name, values in columns.items()}
+        return self._arrow(columns, groups, step)
+
+    def _with_scopes(self, columns: dict[str, Int64s], step: int) -> dict[str, Int64s]:
+        scopes: list[dict[str, int]] = []
+        compute = self._lanes.index(f"{STREAM_PREFIX}compute") if f"{STREAM_PREFIX}compute" in self._lanes else 0
+        for rank in np.unique(columns["rank"]).tolist():
+            own = columns["rank"] == rank
+            begin = int(columns["start"][own].min())
+            duration = int((columns["start"][own] + columns["duration"][own]).max()) - begin
+            self.scopes.append((rank, step, begin, duration, int(own.sum())))
+            scopes.append(
+                dict.fromkeys(columns, -1)
+                | {"rank": rank, "lane": compute, "name": len(self.names) - 1, "kind": KINDS.index("scope")}
+                | {"start": begin, "duration": duration}
+            )
+        return {
+            name: np.concatenate([values, np.array([scope[name] for scope in scopes], np.int64)])
+            for name, values in columns.items()
+        }
+
+    def _communication(self, rows: WhatifOperations) -> tuple[list[str], Int64s, Int64s, Int64s]:
+        """Group names, and for every row its group, its number in it, and the peer of a send or receive."""
+        groups: dict[str, int] = {}
+        group, sequence, peer = (np.full(len(rows.rank), -1) for _ in range(3))
+        for at in np.flatnonzero(self._kind[rows.operator] != KINDS.index("compute")).tolist():
+            name = self.names[rows.operator[at]]
+            dp, stage = int(rows.dp_rank[at]), int(rows.stage[at])
+            text, other = self._group(name, dp, stage)
+            if text is None:
+                continue
+            group[at] = groups.setdefault(text, len(groups))
+            if other is not None:
+                peer[at] = self._rank_at.get((dp, other), -1)
+                sequence[at] = rows.seq_id[at]
+        collective = np.flatnonzero(self._kind[rows.operator] == KINDS.index("collective"))
+        # Numbered by operator and then by seq_id, alike on every member: a group's number is one call.
+        order = rows.operator[collective] * (1 << 32) + rows.seq_id[collective]
+        sequence[collective] = occurrences(
+            group[collective], rows.rank[collective], np.zeros(len(collective), np.int64), order
+        )
+        return list(groups), group, sequence, peer
+
+    def _group(self, name: str, dp: int, stage: int) -> tuple[str | None, int | None]:
+        """The group an operation belongs to, and the pipeline stage at its other end."""
+        forward = name.startswith("forward")
+        if name.endswith("-send"):
+            other = (stage + (1 if forward else -1)) % self.pp
+            return f"pp dp={dp} {stage}→{other}", other
+        if name.endswith("-recv"):
+            other = (stage - (1 if forward else -1)) % self.pp
+            return f"pp dp={dp} {other}→{stage}", other
+        if name.startswith("embedding"):
+            return f"embedding dp={dp}", None
+        if name.startswith("layernorm"):
+            # Within one worker: its members are not in the recording.
+            return f"layernorm dp={dp} stage={stage}", None
+        if name == "optimizer-clip-main-grad":
+            return "world", None
+        return (None, None) if name == "gc" else (f"dp stage={stage}", None)
+
+    def _arrow(self, columns: dict[str, Int64s], groups: list[str], step: int) -> pa.Table:
+        count = len(columns["rank"])
+        key = columns["rank"] * len(self.names) + columns["name"]
+        arrays = [
+            pa.array(np.full(count, step, np.int32)),
+            pa.array(columns["rank"].astype(np.int32)),
+            dictionary(columns["lane"], self._lanes),
+            dictionary(columns["name"], self.names),
+            dictionary(columns["kind"], KINDS),
+            dictionary(columns["stage"], STAGES),
+            pa.array(occurrences(columns["stage"], key, columns["kind"], columns["start"]).astype(np.int32)),
+            pa.array(columns["start"]),
+            pa.array(columns["duration"]),
+            dictionary(columns["group"], groups),
+            nullable(columns["sequence"], pa.int64()),
+            pa.nulls(count, pa.int64()),
+            nullable(columns["peer"], pa.int32()),
+            nullable(columns["microbatch"], pa.int32()),
+            nullable(columns["chunk"], pa.int32()),
+            pa.nulls(count, pa.int64()),
+        ]
+        return pa.table(arrays, schema=SCHEMA)
+
+
+def classify(name: str) -> tuple[int, int, str]:
+    """Indices into KINDS and STAGES, and the lane, of an operation type."""
+    kind = "compute"
+    if name.endswith(("-send", "-recv")):
+        kind = name[-4:]
+    elif name.endswith(("all-gather", "reduce-scatter", "all-reduce")) or name == "optimizer-clip-main-grad":
+        kind = "collective"
+    elif name == "gc":
+        kind = "gc"
+    stage = "forward"
+    if name.startswith(("backward", "grads")):
+        stage = "backward"
+    elif name.startswith(("optimizer", "layernorm", "embedding", "separate")):
+        stage = "optimizer"
+    lane = "compute"
+    if kind in ("send", "recv"):
+        lane = f"pp-{name}"
+    elif kind == "collective":
+        lane = "dp"
+    return KINDS.index(kind), STAGES.index(stage), f"{STREAM_PREFIX}{lane}"
+
+
+def _stride(ranks: list[int]) -> int:
+    """The ranks that one worker stands for, where the ranks themselves show it."""
+    return int(np.gcd.reduce(ranks)) or 1 if len(ranks) > 1 else 1
+
+
+def _info(source: Path, builder: _TableBuilder, operations: WhatifOperations, bad: int) -> FragmentInfo:
+    rank, step, begin, duration, counts = zip(*sorted(builder.scopes), strict=True)
+    warnings: list[Notice] = []
+    if bad:
+        text = f"{bad} rows of {source.name} have no valid time, rank or step, and are left out"
+        warnings.append(notice("bad_events", text))
+    return FragmentInfo(
+        source=str(source),
+        format="whatif",
+        ranks=tuple(sorted(builder.dp_rank)),
+        rank_known=True,
+        world_size=builder.world_size,
+        hosts={},
+        device=None,
+        has_device=True,
+        absolute_time=False,
+        whole_recording=False,
+        operations=len(operations.rank),
+        outside_steps=0,
+        layout=Layout(builder.dp, builder.pp, builder.tp, builder.pipeline_stage, builder.dp_rank),
+        step_times=StepTimes(rank, step, begin, duration, counts),
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,120 @@
+"""What each operation spends that is its own doing, waiting excluded."""
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Ints
+from kair_engine.collectives import Collectives
+from kair_engine.finished import latest_ended
+from kair_engine.nesting import lane_order
+from kair_engine.operations import GC, INPUT, SCOPE, STAGE_NAMES, Operations
+from kair_engine.peers import main_lane_rows
+
+RECORDED_LATE_NS = 1_000_000
+"""A thread can be seen going on this much before the collective it waited for is recorded as over: another
+thread notes that end (25 µs seen with gloo on idle cores, most of a millisecond on busy ones)."""
+INPUT_STAGE = STAGE_NAMES.index("input")
+
+
+def exclusive_ns(ops: Operations) -> Ints:
+    """Each host operation's duration without the operations nested in it; a stream's operations whole.
+
+    Scopes and communication take no part: a scope's row gets 0, and nothing is subtracted for it.
+    """
+    result = np.where(ops.kind == SCOPE, 0, ops.duration_ns)
+    child = np.flatnonzero(ops.nesting.parent != NONE)
+    parent = ops.nesting.parent[child]
+    inside = np.minimum(ops.end_ns[child], ops.end_ns[parent]) - ops.start_ns[child]
+    # Operations that cross instead of nesting can be given a parent that was over before they began.
+    np.subtract.at(result, parent, np.maximum(inside, 0))
+    return np.maximum(result, 0)
+
+
+def own_ns(ops: Operations, collectives: Collectives) -> Ints:
+    """Self time of every row: exclusive duration; for a matched collective the shortest among its members.
+
+    Rows inside an input fetch count as part of the fetch and get 0, as do scopes.
+    """
+    result = exclusive_ns(ops)
+    fetch = ops.kind == INPUT
+    result[fetch] = ops.duration_ns[fetch]
+    result[(ops.stage == INPUT_STAGE) & ~fetch & (ops.kind != GC)] = 0
+    result[collectives.row] = collectives.own_ns[collectives.instance]
+    return result
+
+
+def host_gap_ns(ops: Operations) -> Ints:
+    """How long each operation was held up by its host alone: idle time before it that nothing else explains.
+
+    On a stream: launch − max(end of the stream's previous operation, end of anything on the device by then),
+    the launch itself left out; 0 where the launch is unknown or came in time. Without a device: the main
+    thread's own gap before a top-level operation, after whatever communication ended inside the gap.
+    """
+    return _stream_gaps(ops) if ops.has_device else _thread_gaps(ops)
+
+
+def tail_gap_ns(ops: Operations) -> Ints:
+    """Per rank, without a device: the main thread's own idle time between its last operation and the step's end."""
+    if ops.has_device:
+        return np.zeros(len(ops.ranks), dtype=np.int64)
+    busy = main_lane_rows(ops) & (ops.kind != SCOPE) | ops.communication
+    step_end = ops.begin_ns + ops.length_ns
+    last = ops.begin_ns.copy()
+    inside = busy & (ops.end_ns <= step_end[ops.rank]) if len(ops) else busy
+    np.maximum.at(last, ops.rank[inside], ops.end_ns[inside])
+    return np.asarray(step_end - last)
+
+
+def launch_rows(ops: Operations) -> Ints:
+    """For every row on a stream the host row that launched it (same correlation id), else NONE."""
+    result = np.full(len(ops), NONE, dtype=np.int64)
+    known = ops.correlation != NONE
+    host, device = np.flatnonzero(known & ~ops.on_stream), np.flatnonzero(known & ops.on_stream)
+    if not len(host) or not len(device):
+        return result
+    ids, dense = np.unique(ops.correlation, return_inverse=True)
+    key = ops.rank * len(ids) + dense
+    host = host[np.argsort(key[host], kind="stable")]
+    place = np.minimum(np.searchsorted(key[host], key[device]), len(host) - 1)
+    found = key[host[place]] == key[device]
+    result[device[found]] = host[place[found]]
+    return result
+
+
+def _stream_gaps(ops: Operations) -> Ints:
+    gap = np.zeros(len(ops), dtype=np.int64)
+    launch = launch_rows(ops)
+    rows = lane_order(ops.lane_key, ops.start_ns, ops.duration_ns, np.flatnonzero(ops.on_stream))
+    available = np.maximum(_previous_end(ops, rows), _latest_end_by(ops, rows, rows))
+    known = launch[rows] != NONE
+    begun = np.where(known, ops.start_ns[launch[rows]], available)
+    gap[rows] = np.maximum(np.minimum(begun, ops.start_ns[rows]) - available, 0)
+    return gap
+
+
+def _thread_gaps(ops: Operations) -> Ints:
+    gap = np.zeros(len(ops), dtype=np.int64)
+    order = ops.nesting.order
+    top = order[(ops.nesting.parent[order] == NONE) & main_lane_rows(ops)[order]]
+    if len(top):
+        awaited = _latest_end_by(ops, top, np.flatnonzero(ops.communication), slack_ns=RECORDED_LATE_NS)
+        available = np.maximum(_previous_end(ops, top), awaited)
+        gap[top] = np.maximum(ops.start_ns[top] - available, 0)
+    return gap
+
+
+def _previous_end(ops: Operations, rows: Ints) -> Ints:
+    """The end of the row before on the same lane; the step's begin for the first. `rows` by (rank, lane, start)."""
+    begin = ops.begin_ns[ops.rank[rows]]
+    same = np.r_[False, np.diff(ops.lane_key[rows]) == 0] if len(rows) else rows
+    return np.where(same, np.maximum(np.r_[0, ops.end_ns[rows][:-1]], begin), begin)
+
+
+def _latest_end_by(ops: Operations, rows: Ints, others: Ints, slack_ns: int = 0) -> Ints:
+    """For each row the latest end, up to its start, among `others` of its rank; the step's begin if none.
+
+    An end up to `slack_ns` after the start counts as at the start.
+    """
+    begin = ops.begin_ns[ops.rank[rows]]
+    start = ops.start_ns[rows]
+    found = latest_ended(ops, rows, others, by=start + slack_ns)
+    return np.where(found == NONE, begin, np.maximum(np.minimum(ops.end_ns[found], start), begin))

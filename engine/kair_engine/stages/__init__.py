@@ -1,0 +1,1 @@
+"""The three stages: which rank, which of its operations, and why."""

@@ -1,0 +1,151 @@
+"""Stage 1: which rank behaves differently from its peers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.anomalies import Anomaly, Persistence, intermittent, persistence, persistent, slow_groups
+from kair_engine.errors import UsageError
+from kair_engine.excess import CLASSES, JobExcess, job_excess
+from kair_engine.model import Job, Notice, Trace
+from kair_engine.results import GroupBy, GroupScore, LocalizeResult, Method, RankScore
+from kair_engine.roles import host_of
+
+
+@dataclass(frozen=True)
+class Localization:
+    """Everything stage 1 found, for the stages after it."""
+
+    job: JobExcess
+    persistence: Persistence
+    anomalies: tuple[Anomaly, ...]
+
+
+def localize(
+    trace: Trace,
+    *,
+    method: Method = "robust",
+    whole_run: bool = False,
+    normalized: bool = False,
+    by: GroupBy = "rank",
+    matrix: bool = False,
+) -> LocalizeResult:
+    """Scores every rank, the highest first.
+
+    `paper` is the pairwise Kolmogorov–Smirnov distance of [K] (stages/localize_paper.py); `robust` compares
+    the time each rank spends on its own work with its role's. `whole_run`, `normalized` and `matrix` belong
+    to the paper's method. Raises UsageError for them with the other one, or where no step can be analysed.
+    """
+    require_steps(trace)
+    if method == "paper":
+        from kair_engine.stages.localize_paper import localize_paper  # loads scipy
+
+        return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)
+    if whole_run or normalized or matrix:
+        raise UsageError("--whole-run, --normalized and --matrix belong to --method paper")
+    found = conclude(job_excess(trace))
+    scores = rank_scores(trace.job, found)
+    return LocalizeResult(
+        method="robust",
+        scores=scores,
+        groups=grouped(scores, by),
+        matrix=None,
+        steps=trace.steps,
+        warnings=notices(found.job),
+    )
+
+
+def require_steps(trace: Trace) -> None:
+    """Raises UsageError where the selection holds no step."""
+    if not trace.steps:
+        raise UsageError("no complete step to analyse")
+
+
+def conclude(job: JobExcess) -> Localization:
+    """Runs the robust tests: persistent, intermittent, and (where several ranks go together) group."""
+    steady = persistence(job)
+    found = [*persistent(job, steady), *intermittent(job)]
+    grouped_ranks = slow_groups(job, steady)
+    alone = {(rank, anomaly.class_index) for anomaly in found for rank in anomaly.ranks}
+    found += [a for a in grouped_ranks if not all((rank, a.class_index) in alone for rank in a.ranks)]
+    return Localization(job, steady, tuple(found))
+
+
+def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
+    """One score per rank: its largest t over the classes, or what a test that flagged it amounts to."""
+    ranks = found.job.ranks
+    best = found.persistence.t.max(axis=0)
+    with np.errstate(all="ignore"):
+        p_value = np.nanmin(np.where(np.isnan(found.persistence.p_value), np.inf, found.persistence.p_value), axis=0)
+    flagged = np.zeros(len(ranks), dtype=bool)
+    for anomaly in found.anomalies:
+        for rank in anomaly.ranks:
+            flagged[rank] = True
+            if anomaly.p_value is not None:
+                p_value[rank] = min(p_value[rank], anomaly.p_value)
+    order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], -best[i], i))
+    return tuple(
+        RankScore(
+            rank=int(ranks[i]),
+            host=host_of(job, int(ranks[i])),
+            role=found.job.role_of[int(ranks[i])],
+            score=float(best[i]),
+            p_value=float(p_value[i]) if np.isfinite(p_value[i]) else None,
+            flagged=bool(flagged[i]),
+            excess_us={name: float(found.persistence.mean_ns[row, i]) / 1e3 for row, name in enumerate(CLASSES)},
+        )
+        for i in order
+    )
+
+
+def grouped(scores: Sequence[RankScore], by: GroupBy) -> tuple[GroupScore, ...]:
+    """The scores put together by host or role, the highest mean first; empty for `rank`."""
+    if by == "rank":
+        return ()
+    groups: dict[str, list[RankScore]] = {}
+    for score in scores:
+        groups.setdefault((score.host or "unknown") if by == "host" else score.role, []).append(score)
+    result = [
+        GroupScore(
+            group=name,
+            ranks=tuple(sorted(score.rank for score in members)),
+            mean_score=sum(score.score for score in members) / len(members),
+            max_score=max(score.score for score in members),
+            flagged=sum(score.flagged for score in members),
+        )
+        for name, members in groups.items()
+    ]
+    return tuple(sorted(result, key=lambda group: (-group.mean_score, group.group)))
+
+
+def notices(job: JobExcess) -> tuple[Notice, ...]:
+    """What limits the answer: too few peers, no collectives, collectives that do not fit."""
+    result = []
+    roles, sizes = np.unique(job.role, return_counts=True)
+    if len(job.ranks) == 1:
+        result.append(Notice("one_rank", "one rank only: there is no peer to compare it with"))
+    elif sizes.min() <= 2:
+        few = sorted({role for rank, role in job.role_of.items() if _size(job, rank) <= 2})
+        named = ", ".join(few[:3]) + (", …" if len(few) > 3 else "")
+        result.append(Notice("few_peers", f"too few peers in a role for a test within it ({named})"))
+    elif len(roles) == 1 and len(job.ranks) < 4:
+        result.append(Notice("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
+    collectives = sum(step.collectives for step in job.steps)
+    rejected = sum(step.rejected_collectives for step in job.steps)
+    if not collectives and len(job.ranks) > 1:
+        result.append(Notice("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
+    if rejected:
+        result.append(
+            Notice(
+                "unmatched_collectives",
+                f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
+                "were left out",
+            )
+        )
+    return tuple(result)
+
+
+def _size(job: JobExcess, rank: int) -> int:
+    role = job.role_of[rank]
+    return sum(other == role for other in job.role_of.values())

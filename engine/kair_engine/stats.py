@@ -1,0 +1,100 @@
+"""The few distributions and robust estimators the methods need.
+
+scipy.special would bring Student's t, at 200 ms of start-up against the 300 ms that `kair localize` takes in
+all; the tail here agrees with it to 1e-10 relative (held by a test).
+"""
+
+import math
+
+import numpy as np
+
+from kair_engine.arrays import Floats
+
+MAD_TO_SIGMA = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation."""
+
+
+def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
+    """Mean along `axis` without the `proportion` largest and the `proportion` smallest values."""
+    ordered = np.sort(values, axis=axis)
+    length = ordered.shape[axis]
+    cut = int(length * proportion)
+    kept = np.take(ordered, range(cut, length - cut), axis=axis)
+    return np.asarray(kept.mean(axis=axis))
+
+
+def trimmed_deviation(values: Floats, proportion: float) -> float:
+    """Standard deviation of `values` without the `proportion` at each end (ddof 1); 0 for fewer than 2."""
+    ordered = np.sort(values)
+    cut = int(len(ordered) * proportion)
+    kept = ordered[cut : len(ordered) - cut]
+    return float(kept.std(ddof=1)) if len(kept) > 1 else 0.0
+
+
+def mad(values: Floats) -> float:
+    """Median absolute deviation from the median."""
+    return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
+def student_t_tail(t: float, df: float) -> float:
+    """P(T > t) for Student's t with `df` degrees of freedom, by the regularised incomplete beta function."""
+    if df <= 0 or math.isnan(t):
+        return 1.0
+    if abs(t) < 1:  # df / (df + t²) is too close to 1 to hold a small t
+        tail = 0.5 * (1 - _regularised_beta(t * t / (df + t * t), 0.5, df / 2))
+    else:
+        tail = 0.5 * _regularised_beta(df / (df + t * t), df / 2, 0.5)
+    return tail if t > 0 else 1 - tail
+
+
+def binomial_tail(k: int, n: int, p: float) -> float:
+    """P(Bin(n, p) ≥ k)."""
+    if k <= 0:
+        return 1.0
+    # By the beta function: with a thousand events the binomial coefficients leave the floats.
+    return _regularised_beta(p, k, n - k + 1) if k <= n else 0.0
+
+
+def benjamini_hochberg(p_values: Floats, tests: int | None = None) -> Floats:
+    """Adjusted p-values that bound the false discovery rate over `tests` tests (default: the given ones)."""
+    count = len(p_values)
+    if count == 0:
+        return p_values
+    order = np.argsort(p_values)
+    scaled = p_values[order] * (tests or count) / np.arange(1, count + 1)
+    adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
+    result = np.empty(count)
+    result[order] = np.minimum(adjusted, 1.0)
+    return result
+
+
+def _regularised_beta(x: float, a: float, b: float) -> float:
+    if x <= 0:
+        return 0.0
+    if x >= 1:
+        return 1.0
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    if x > (a + 1) / (a + b + 2):
+        return 1 - front * _beta_fraction(1 - x, b, a) / b
+    return front * _beta_fraction(x, a, b) / a
+
+
+def _beta_fraction(x: float, a: float, b: float) -> float:
+    """Lentz's evaluation of the continued fraction of the incomplete beta function (DLMF 8.17.22)."""
+    tiny = 1e-300
+    c, d = 1.0, 1.0 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
+    value = d
+    for m in range(1, 300):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for coefficient in (even, odd):
+            d = 1 / _away_from_zero(1 + coefficient * d, tiny)
+            c = _away_from_zero(1 + coefficient / c, tiny)
+            value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return value
+
+
+def _away_from_zero(value: float, tiny: float) -> float:
+    return value if abs(value) > tiny else tiny

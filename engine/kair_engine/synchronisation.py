@@ -1,0 +1,68 @@
+"""Collectives that can be trusted, on one clock."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Ints
+from kair_engine.clocks import Clocks, align
+from kair_engine.collectives import Collectives, instance_median, match
+from kair_engine.operations import COLLECTIVE, Operations
+
+OVERLAP_TOLERANCE_NS = 50_000
+"""Besides the clocks' own residual: kernels' timestamps and launch jitter."""
+
+
+@dataclass(frozen=True)
+class Synchronisation:
+    """One step's trusted collectives and the clocks they imply."""
+
+    collectives: Collectives
+    clocks: Clocks
+
+    @cached_property
+    def lateness_of_last_ns(self) -> Ints:
+        """Per instance, how much later than its members' median arrival the last one came."""
+        if not len(self.collectives):
+            return np.zeros(0, dtype=np.int64)
+        wait = self.collectives.wait_ns.astype(float)
+        median = instance_median(self.collectives, wait)[self.collectives.starts]
+        return median.astype(np.int64)
+
+
+def synchronise(ops: Operations) -> Synchronisation:
+    """Matches the collectives, aligns the clocks by their ends, and drops what cannot be one collective.
+
+    Nobody leaves before the last one came: members that do not overlap in time were matched wrongly (two
+    communicators whose operators carry the same name, say). Twice, since wrong ones disturb the clocks.
+    """
+    collectives = match(ops)
+    for _ in range(2):
+        clocks = align(collectives, len(ops.ranks))
+        good = _overlapping(collectives, clocks)
+        if good.all():
+            return Synchronisation(collectives, clocks)
+        collectives = _only(collectives, good)
+    return Synchronisation(collectives, align(collectives, len(ops.ranks)))
+
+
+def _overlapping(collectives: Collectives, clocks: Clocks) -> Bools:
+    """Per instance: do all its members overlap in time, within the clocks' residual?"""
+    if not len(collectives):
+        return np.zeros(0, dtype=bool)
+    ops, row = collectives.ops, collectives.row
+    offset = clocks.offset_ns[ops.rank[row]]
+    latest_start = np.maximum.reduceat(ops.start_ns[row] - offset, collectives.starts)
+    earliest_end = np.minimum.reduceat(ops.end_ns[row] - offset, collectives.starts)
+    tolerance = 3 * (clocks.residual_ns or 0) + OVERLAP_TOLERANCE_NS
+    # A send may be over before its receive begins.
+    point_to_point = ops.kind[row[collectives.starts]] != COLLECTIVE
+    return np.asarray((latest_start <= earliest_end + tolerance) | point_to_point)
+
+
+def _only(collectives: Collectives, good: Bools) -> Collectives:
+    kept = good[collectives.instance]
+    renumbered = (np.cumsum(good) - 1)[collectives.instance[kept]]
+    dropped = int(np.count_nonzero(~good))
+    return Collectives(collectives.ops, collectives.row[kept], renumbered, collectives.rejected + dropped)
