@@ -1,0 +1,1 @@
+"""One file per command: its arguments, one engine call, its renderer."""

@@ -1,0 +1,5 @@
+"""The options that several analyses have in common."""
+
+import typer
+
+METHOD = typer.Option("--method", help="Robust statistics, or the paper's to the letter.", show_default=True)

@@ -1,0 +1,26 @@
+"""`kair jobs`: what the store holds."""
+
+from kair_tui.stored import JobsResult, ListedJob, StoreSession
+
+RENDERER = "kair_tui.render.jobs"
+
+
+def run(session: StoreSession) -> JobsResult:
+    """Asks the store."""
+    store = session.store
+    current = store.current()
+    jobs = tuple(
+        ListedJob(
+            name=job.name,
+            in_use=job.name == current,
+            imported_at=job.imported_at,
+            source=job.source,
+            world_size=job.world_size,
+            ranks=job.ranks,
+            steps=job.steps,
+            operations=job.operations,
+            path=str(job.path),
+        )
+        for job in store.jobs()
+    )
+    return JobsResult(str(store.root), current, jobs)

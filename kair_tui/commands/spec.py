@@ -1,0 +1,8 @@
+"""`kair spec`: the commands, for machines."""
+
+
+def run() -> str:
+    """The description of every command, as one JSON document."""
+    from kair_tui.description import describe
+
+    return describe()

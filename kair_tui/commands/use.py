@@ -1,0 +1,24 @@
+"""`kair use`: the job that commands take when none is named."""
+
+from typing import Annotated
+
+import typer
+
+from kair_tui.completion import job_names
+from kair_tui.job_source import is_stored, unknown_job
+from kair_tui.stored import StoreSession, UseResult
+
+RENDERER = "kair_tui.render.use"
+
+
+def run(
+    session: StoreSession,
+    *,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job of the store.", autocompletion=job_names)],
+) -> UseResult:
+    """Tells the store. Raises InputError where there is no such job."""
+    store = session.store
+    if not is_stored(job, store.root):
+        raise unknown_job(job, store.root)
+    store.use(job)
+    return UseResult(str(store.root), job)

@@ -1,0 +1,74 @@
+"""From a command's arguments to its answer on stdout and its exit status."""
+
+import time
+from typing import Any, get_type_hints
+
+from kair_engine.model import Trace
+from kair_tui.exit_codes import ExitCode
+from kair_tui.fail_on import Condition, parse_condition
+from kair_tui.job_source import open_job
+from kair_tui.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
+from kair_tui.places import store_root
+from kair_tui.present import Presenter
+from kair_tui.registry import Entry
+from kair_tui.render.answer import Answer, JobInfo, merge_warnings
+from kair_tui.step_choice import parse_steps
+from kair_tui.stored import StoreSession
+from kair_tui.streams import write_answer
+
+
+def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
+    """Runs the command with all its arguments, its own and the shared ones."""
+    if entry.needs == "trace":
+        return _analyse(entry, arguments)
+    if entry.needs == "store":
+        return _ask_store(entry, arguments)
+    write_answer(entry.load()(**own_arguments(entry, arguments)))
+    return ExitCode.ANSWERED
+
+
+def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
+    """Everything that can be wrong with the question is found before the job is opened."""
+    began = time.monotonic()
+    presenter = _presenter(entry, arguments)
+    choice = take(JobChoice, arguments)
+    steps = parse_steps(choice.step)
+    condition = _condition(entry, arguments)
+    with presenter.progress_bar() as progress:
+        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
+        chosen = steps.among(trace.job.steps)
+        if chosen is not None:
+            trace = trace.select(chosen)
+        result = entry.load()(trace, **own_arguments(entry, arguments))
+    presenter.present(_answer(entry, result, trace))
+    presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
+    return ExitCode.FOUND if condition is not None and condition.is_met(result) else ExitCode.ANSWERED
+
+
+def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
+    from kair_engine.store.jobs import Store
+
+    presenter = _presenter(entry, arguments)
+    root = store_root(take(StorePlace, arguments).store)
+    with presenter.progress_bar() as progress:
+        session = StoreSession(Store(root), progress)
+        result = entry.load()(session, **own_arguments(entry, arguments))
+    presenter.present(Answer(entry.name, result, None, merge_warnings(getattr(result, "warnings", ()))))
+    presenter.detail(f"store {root}")
+    return ExitCode.ANSWERED
+
+
+def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:
+    result_type = get_type_hints(entry.load())["return"]
+    return Presenter(take(Presentation, arguments), entry.load_view, result_type)
+
+
+def _condition(entry: Entry, arguments: dict[str, Any]) -> Condition | None:
+    wanted = take(FailOn, arguments).fail_on if entry.fails_on else None
+    return None if wanted is None else parse_condition(wanted, entry.name)
+
+
+def _answer(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
+    job = trace.job
+    info = JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps)
+    return Answer(entry.name, result, info, merge_warnings(job.warnings, getattr(result, "warnings", ())))

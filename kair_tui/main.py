@@ -1,0 +1,23 @@
+"""The program's entry: one command, one exit status."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from kair_tui.app import complete, run
+from kair_tui.failures import report
+
+COMPLETION_VARIABLE = "_KAIR_COMPLETE"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs `kair` with `arguments` (the process's own when None) and returns its exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if COMPLETION_VARIABLE in os.environ:
+            complete()
+        return run(given or ["--help"])
+    except SystemExit:
+        raise
+    except BaseException as error:
+        return report(error, debug="--debug" in given, ascii_only="--ascii" in given)

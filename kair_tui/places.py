@@ -1,0 +1,24 @@
+"""Where Kair keeps things on this machine. None of it need exist."""
+
+import os
+from pathlib import Path
+
+
+def store_root(chosen: Path | None) -> Path:
+    """The job store: `--store`, else $KAIR_STORE, else the user's data folder."""
+    if chosen is not None:
+        return chosen
+    if named := os.environ.get("KAIR_STORE"):
+        return Path(named)
+    from platformdirs import user_data_path
+
+    return user_data_path("kair", appauthor=False) / "store"
+
+
+def cache_root() -> Path:
+    """What was parsed: $KAIR_CACHE, else the user's cache folder. The engine goes without where it cannot write."""
+    if named := os.environ.get("KAIR_CACHE"):
+        return Path(named)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("kair", appauthor=False)

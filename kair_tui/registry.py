@@ -1,0 +1,127 @@
+"""The commands, once: the program, its help, completion and `kair spec` are derived from this list.
+
+A command's module is imported only when the command is asked for, so that `kair --help` stays quick.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Final, Literal
+
+Needs = Literal["trace", "store", "nothing"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One command; `run` of its module `kair_tui.commands.<module>` takes its own options."""
+
+    name: str
+    section: str
+    """The heading it stands under in `kair --help`."""
+    summary: str
+    examples: tuple[str, ...]
+    needs: Needs = "trace"
+    """What `run` is given first."""
+    fails_on: bool = False
+    """Takes `--fail-on`."""
+    module: str = ""
+
+    def load(self) -> Callable[..., Any]:
+        """The function that answers."""
+        run: Callable[..., Any] = import_module(f"kair_tui.commands.{self.module or self.name}").run
+        return run
+
+    def load_view(self) -> Any:  # noqa: ANN401
+        """How its result is shown; only commands that need a trace or the store have one."""
+        return import_module(import_module(f"kair_tui.commands.{self.module or self.name}").RENDERER).VIEW
+
+
+ANALYSES: Final = "Find the straggler"
+LOOKS: Final = "Look at the job"
+STORE: Final = "Keep jobs"
+MACHINES: Final = "For machines"
+
+COMMANDS: Final = (
+    Entry(
+        "triage",
+        ANALYSES,
+        "The whole investigation: which rank, which operator, why, what it costs, what to do.",
+        ("kair triage traces/", "kair triage job123 --json", "kair triage job123 --fail-on 'slowdown>1.05'"),
+        fails_on=True,
+    ),
+    Entry(
+        "localize",
+        ANALYSES,
+        "Stage 1: a score for every rank.",
+        ("kair localize traces/", "kair localize job123 --method paper", "kair localize job123 --by host"),
+        fails_on=True,
+    ),
+    Entry(
+        "pinpoint",
+        ANALYSES,
+        "Stage 2: one rank's outlying operators.",
+        ("kair pinpoint traces/ --rank 3", "kair pinpoint job123 --rank 3 --step 40-60 -o wide"),
+    ),
+    Entry(
+        "blame",
+        ANALYSES,
+        "Stage 3: the paths that lead from waiting to its root causes.",
+        ("kair blame traces/", "kair blame job123 --step 40 -o tree", "kair blame job123 --rank 3 --json"),
+    ),
+    Entry(
+        "frequency",
+        LOOKS,
+        "How often an operator or stage ran per window of time, on every rank.",
+        ("kair frequency traces/", "kair frequency job123 --stage forward --windows 60"),
+    ),
+    Entry(
+        "steps",
+        LOOKS,
+        "The time of every step on every rank.",
+        ("kair steps traces/", "kair steps job123 -o csv --fields step,rank,duration_us"),
+    ),
+    Entry(
+        "info",
+        LOOKS,
+        "What the recording holds: ranks, hosts, layout, steps, clocks.",
+        ("kair info traces/", "kair info job123 --json"),
+    ),
+    Entry("jobs", STORE, "The jobs of the store.", ("kair jobs", "kair jobs --json"), needs="store"),
+    Entry(
+        "use",
+        STORE,
+        "Choose the job that commands take when none is named.",
+        ("kair use job123",),
+        needs="store",
+    ),
+    Entry(
+        "import",
+        STORE,
+        "Put traces into the store under a name.",
+        (
+            "kair import traces/ --job job123",
+            "kair import rank0.json.gz rank1.json.gz --job job123 --replace",
+        ),
+        needs="store",
+        module="import_",
+    ),
+    Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
+    Entry(
+        "schema",
+        MACHINES,
+        "The JSON Schema of a command's --json document; without a name, the names.",
+        ("kair schema triage", "kair schema"),
+        needs="nothing",
+    ),
+)
+
+
+def find(name: str) -> Entry | None:
+    """The command of that name."""
+    return next((entry for entry in COMMANDS if entry.name == name), None)
+
+
+def nearest(name: str) -> str | None:
+    """The command that was probably meant."""
+    return next(iter(get_close_matches(name, [entry.name for entry in COMMANDS], n=1)), None)

@@ -1,0 +1,1 @@
+"""Result → table, tree, JSON, NDJSON, CSV. Knows nothing of commands."""

@@ -1,0 +1,70 @@
+"""The machine-readable document around every result: JSON, and the header and end of NDJSON."""
+
+from typing import Any, Final
+
+import msgspec
+
+from kair_tui.render.answer import Answer
+from kair_tui.render.text import escape_controls
+
+SCHEMA_VERSION: Final = "1.0"
+
+
+def envelope(answer: Answer) -> dict[str, Any]:
+    """The document's fields other than `data` and `warnings`."""
+    return {
+        "schema": f"kair.{answer.command}",
+        "version": SCHEMA_VERSION,
+        "kair": kair_version(),
+        "job": None if answer.job is None else to_plain(answer.job),
+    }
+
+
+def data_of(answer: Answer) -> dict[str, Any]:
+    """The result as plain values, its warnings left out: they stand beside it."""
+    plain: dict[str, Any] = to_plain(answer.result)
+    plain.pop("warnings", None)
+    return plain
+
+
+def document(answer: Answer, data: dict[str, Any]) -> str:
+    """The JSON document, indented."""
+    whole = {**envelope(answer), "data": data, "warnings": to_plain(answer.warnings)}
+    return encode(whole, indent=2) + "\n"
+
+
+def to_plain(value: Any) -> Any:  # noqa: ANN401
+    """Dataclasses and tuples as dicts and lists; keys that are numbers become strings, as JSON has them."""
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def encode(value: Any, *, indent: int = 0) -> str:  # noqa: ANN401
+    """`value` as JSON in which no control character, of any kind, is left unescaped; NaN becomes null."""
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(_without_surrogates(value))
+    if indent:
+        text = msgspec.json.format(text, indent=indent)
+    return escape_controls(text.decode())
+
+
+def kair_version() -> str:
+    """The installed version; looked up here because importlib.metadata costs start-up time."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kair")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _without_surrogates(value: Any) -> Any:  # noqa: ANN401
+    """Bytes of file names that are not UTF-8, written as `\\xff`."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(item) for item in value]
+    return value

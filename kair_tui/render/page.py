@@ -1,0 +1,167 @@
+"""A page for people: lines, tables and trees laid out by Rich into text, nothing in them interpreted."""
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+from rich.box import Box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kair_tui.render.text import clean, to_ascii
+from kair_tui.render.view import DIM, Cell, Column, Styled
+
+Row = TypeVar("Row")
+
+# Off a terminal nothing is wrapped or cut: the page is wider than any line.
+UNLIMITED = 100_000
+
+_RULED = Box("    \n    \n ─  \n    \n    \n    \n    \n    \n")
+_RULED_ASCII = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
+_GAP = 2
+_SHORTEST_NAME = 28
+_LABEL_WIDTH = 14
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the place that a page is for can show."""
+
+    width: int = UNLIMITED
+    color: bool = False
+    ascii_only: bool = False
+    wide: bool = False
+
+
+class Branch(Protocol):
+    """A node of a tree under which more can be put."""
+
+    def add(self, label: Any) -> "Branch":  # noqa: ANN401
+        """Puts `label` under this node and returns the new node."""
+
+
+class _Buffer(io.StringIO):
+    """Rich asks its file's encoding to choose between line-drawing characters and ASCII."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+
+class Page:
+    """Collects what a person reads. Every string is cleaned on its way in."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self._buffer = _Buffer("ascii" if look.ascii_only else "utf-8")
+        self._console = Console(
+            file=self._buffer,
+            width=UNLIMITED,
+            force_terminal=look.color,
+            color_system="auto" if look.color else None,
+            no_color=not look.color,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            legacy_windows=False,
+        )
+
+    def getvalue(self) -> str:
+        """The page so far, without trailing blanks."""
+        text = self._buffer.getvalue()
+        lines = text.split("\n") if self.look.color else [line.rstrip(" ") for line in text.split("\n")]
+        text = "\n".join(lines).rstrip("\n") + "\n"
+        return to_ascii(text.replace("…", "~")) if self.look.ascii_only else text
+
+    def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
+        """One line, wrapped at words where the terminal is narrower."""
+        self._hanging(" " * indent, text, style)
+
+    def bullet(self, text: str) -> None:
+        """A sentence of a list, wrapped under itself."""
+        self._hanging("   • ", text)
+
+    def fact(self, label: str, value: str) -> None:
+        """A name and its value, which is wrapped under itself."""
+        self._hanging(f"{label:<{_LABEL_WIDTH}}", value)
+
+    def _hanging(self, lead: str, text: str, style: str = "") -> None:
+        words, margin = self.text(text, style), self.text(lead)
+        room = max(self.look.width - margin.cell_len, 10)
+        for row in words.wrap(self._console, room) if words else [words]:
+            self._console.print(margin + row, soft_wrap=True)
+            margin = Text(" " * margin.cell_len)
+
+    def text(self, text: str, style: str = "") -> Text:
+        """`text` made safe, in Rich's form."""
+        return Text(clean(text, ascii_only=self.look.ascii_only), style=style)
+
+    def table(self, columns: Sequence[Column[Row]], rows: Sequence[Row], *, limit: int | None = None) -> None:
+        """`rows` as an aligned table; without `wide` only the first `limit`, and how many more."""
+        shown = rows if limit is None or self.look.wide else rows[:limit]
+        chosen = [column for column in columns if self.look.wide or not column.detail]
+        cells = [[self._cell(column, row) for row in shown] for column in chosen]
+        filled = [index for index, column in enumerate(chosen) if self._says_something(column, cells[index])]
+        chosen, cells = [chosen[index] for index in filled], [cells[index] for index in filled]
+        chosen, cells = self._fit(chosen, cells)
+        table = Table(box=_RULED_ASCII if self.look.ascii_only else _RULED, pad_edge=False, show_edge=False)
+        table.padding = (0, _GAP - 1, 0, 0)
+        overflow: Literal["fold", "ellipsis"] = "fold" if self.look.wide else "ellipsis"
+        for column in chosen:
+            rigid = column.align == "right" or column.weight < 9
+            table.add_column(self.text(column.title), justify=column.align, no_wrap=rigid, overflow=overflow)
+        for index in range(len(shown)):
+            table.add_row(*(column[index] for column in cells))
+        # A wide table keeps its width: the terminal wraps its lines, but no figure is cut.
+        self._console.print(table, width=UNLIMITED if self.look.wide else self.look.width)
+        if len(shown) < len(rows):
+            self.line(f"… and {len(rows) - len(shown):,} more (-o wide shows all)", DIM)
+
+    def tree(self, label: Cell, grow: Callable[[Branch, Callable[[Cell], Text]], None]) -> None:
+        """A tree under `label`; `grow` is given its root and the function that makes labels safe."""
+        from rich.tree import Tree  # few pages have a tree
+
+        root = Tree(self._safe(label), guide_style=DIM)
+        grow(root, self._safe)
+        self._console.print(root, width=self.look.width)
+
+    def _says_something(self, column: Column[Row], cells: list[Text]) -> bool:
+        """Whether a column is worth its width: not when nothing is known of any row."""
+        texts = {cell.plain for cell in cells}
+        return self.look.wide or not texts <= ({"–", "-"} if column.title else {""})
+
+    def _cell(self, column: Column[Row], row: Row) -> Text:
+        show = column.full if self.look.wide and column.full else column.show
+        return self._safe(show(row))
+
+    def _safe(self, cell: Cell) -> Text:
+        return self.text(cell.text, cell.style) if isinstance(cell, Styled) else self.text(cell)
+
+    def _fit(self, columns: list[Column[Row]], cells: list[list[Text]]) -> tuple[list[Column[Row]], list[list[Text]]]:
+        """Leaves out the lightest columns until the rest, names shortened, fits the width."""
+        if self.look.wide:
+            return columns, cells
+        keep = list(range(len(columns)))
+        while self._needed(columns, cells, keep) > self.look.width:
+            dispensable = [index for index in keep if columns[index].weight < 9]
+            if not dispensable:
+                break
+            keep.remove(min(dispensable, key=lambda index: (columns[index].weight, -index)))
+        return [columns[index] for index in keep], [cells[index] for index in keep]
+
+    def _needed(self, columns: list[Column[Row]], cells: list[list[Text]], keep: Iterable[int]) -> int:
+        total = -_GAP
+        for index in keep:
+            column = columns[index]
+            width = max([cell_len(column.title), *(cell.cell_len for cell in cells[index])])
+            shrinks = column.align == "left" and column.weight >= 9
+            total += min(width, _SHORTEST_NAME) if shrinks else width
+            total += _GAP
+        return total

@@ -1,0 +1,72 @@
+"""Figures as people read them; JSON and CSV never pass through here."""
+
+
+def duration(us: float) -> str:
+    """Microseconds with three significant figures in the unit that suits: `813 µs`, `1.24 ms`, `2.94 s`."""
+    size = abs(us)
+    if size < 999.5:
+        return f"{_three(us)} µs"
+    if size < 999_500:
+        return f"{_three(us / 1e3)} ms"
+    return f"{_three(us / 1e6)} s"
+
+
+def signed_duration(us: float) -> str:
+    """The same with its sign always shown: `+1.24 ms`."""
+    return f"+{duration(us)}" if us > 0 else duration(us)
+
+
+def ratio(value: float) -> str:
+    """`1.34×`."""
+    return f"{value:.2f}×" if abs(value) < 100 else f"{value:.0f}×"
+
+
+def percent(share: float) -> str:
+    """A share of one as a percentage: `52.1 %`."""
+    return f"{100 * share:.1f} %"
+
+
+def score(value: float) -> str:
+    """Three decimals, so that a column of them aligns."""
+    return f"{value:,.3f}"
+
+
+def p_value(value: float | None) -> str:
+    """`0.0031`, `<1e-6`, or a dash where the method gives none."""
+    if value is None:
+        return "–"
+    if value < 1e-6:
+        return "<1e-6"
+    return f"{value:.4f}" if value >= 1e-4 else f"{value:.0e}"
+
+
+def count(value: int) -> str:
+    """Thousands set apart: `12,345`."""
+    return f"{value:,}"
+
+
+def plural(number: int, noun: str, many: str | None = None) -> str:
+    """`1 rank`, `8 ranks`, `12,345 ranks`."""
+    return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
+
+
+def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
+    """Sorted numbers with runs drawn together: `0-3, 7, 9-12`; beyond `limit` runs the rest is counted."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:limit]]
+    left = sum(last - first + 1 for first, last in runs[limit:])
+    return ", ".join(shown) + (f" and {left} more" if left else "")
+
+
+def _three(value: float) -> str:
+    size = abs(value)
+    if size < 0.005:
+        return "0"
+    if size >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,66 @@
+"""What the commands about the store are given, and what they answer."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kair_engine.model import Notice
+
+if TYPE_CHECKING:
+    from kair_engine.store.jobs import Store
+    from kair_tui.progress import ProgressBar
+
+
+@dataclass(frozen=True)
+class StoreSession:
+    """The store, and whom long work reports to."""
+
+    store: "Store"
+    progress: "ProgressBar"
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """One job of the store."""
+
+    name: str
+    in_use: bool
+    imported_at: str
+    """UTC, ISO 8601."""
+    source: str
+    world_size: int
+    ranks: int
+    steps: int
+    operations: int
+    path: str
+
+
+@dataclass(frozen=True)
+class JobsResult:
+    """The store's jobs, by name."""
+
+    store: str
+    current: str | None
+    """The job that commands take when none is named, where one was chosen."""
+    jobs: tuple[ListedJob, ...]
+
+
+@dataclass(frozen=True)
+class UseResult:
+    """The job that is in use now."""
+
+    store: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The job as it lies in the store."""
+
+    store: str
+    name: str
+    source: str
+    world_size: int
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    operations: int
+    warnings: tuple[Notice, ...]

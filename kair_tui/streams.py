@@ -1,0 +1,62 @@
+"""stdout carries the answer, stderr everything else; nothing but this module writes to either."""
+
+import os
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+from kair_tui.render.text import clean, to_ascii
+
+
+def write_answer(text: str) -> None:
+    """Writes `text` to stdout, whole. Raises BrokenPipeError when its reader went away."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.write(text if speaks_unicode(sys.stdout) else to_ascii(text))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def say(text: str, *, ascii_only: bool = False) -> None:
+    """Writes one line of notes, warnings or errors to stderr, safe for a terminal."""
+    line = clean(text, ascii_only=ascii_only or not speaks_unicode(sys.stderr))
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def say_lines(text: str) -> None:
+    """Writes several lines (a traceback) to stderr, line breaks kept."""
+    for line in text.splitlines():
+        say(line)
+
+
+def speaks_unicode(stream: TextIO | None) -> bool:
+    """Whether `stream` can carry more than ASCII."""
+    encoding = (getattr(stream, "encoding", None) or "ascii").lower()
+    return encoding.startswith("utf")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads `stream` directly."""
+    with suppress(ValueError, AttributeError):
+        return bool(stream and stream.isatty())
+    return False
+
+
+def wants_color(stream: TextIO | None, *, no_color: bool) -> bool:
+    """Colour only on a terminal that has it, and unless it was declined."""
+    declined = no_color or bool(os.environ.get("NO_COLOR"))
+    return is_terminal(stream) and not declined and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+def abandon_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's flush at exit does not meet the closed pipe."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

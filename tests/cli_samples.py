@@ -1,0 +1,261 @@
+"""Hand-made results, one of each kind, small enough to check by eye; and a trace whose names are hostile."""
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from kair_engine.model import Job, Layout, Notice, StepTimes, Trace
+from kair_engine.results import (
+    BlamePath,
+    BlameResult,
+    ClockInfo,
+    DegradedWindow,
+    Finding,
+    FrequencyResult,
+    GroupScore,
+    InfoResult,
+    LocalizeResult,
+    Outlier,
+    PathNode,
+    PinpointResult,
+    RankBlame,
+    RankCounts,
+    RankedRank,
+    RankScore,
+    RoleInPath,
+    RootCause,
+    StepsResult,
+    StepSummary,
+    StepTime,
+    TriageResult,
+)
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
+KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
+
+TIMES = StepTimes((0, 1), (40, 40), (0, 0), (100_000_000, 110_000_000), (10, 10))
+
+
+def job(name: str = "job123") -> Job:
+    return Job(
+        name=name,
+        source=f"/traces/{name}",
+        format="kineto",
+        world_size=3,
+        ranks=(0, 1),
+        hosts={0: "node0", 1: "node1"},
+        layout=Layout(dp=2),
+        device="A100",
+        has_device=True,
+        absolute_time=True,
+        steps=(40, 41, 42),
+        step_times=TIMES,
+        operations=20,
+        warnings=(Notice("missing_ranks", "rank 2 of 3 left no trace"),),
+    )
+
+
+def trace(name: str = "job123") -> Trace:
+    made = job(name)
+    return Trace(made, (), made.steps)
+
+
+def localize(name: str = "compute") -> LocalizeResult:
+    scores = (
+        RankScore(1, "node1", "all", 8.25, 0.0004, True, {name: 5200.0, "host": -12.5}),
+        RankScore(0, "node0", "all", -0.5, 1.0, False, {name: -10.0, "host": 3.0}),
+    )
+    groups = (GroupScore("node1", (1,), 8.25, 8.25, 1), GroupScore("node0", (0,), -0.5, -0.5, 0))
+    return LocalizeResult("robust", scores, groups, ((0.0, 0.25), (0.25, 0.0)), (40, 41, 42), ())
+
+
+def pinpoint(name: str = KERNEL) -> PinpointResult:
+    outlier = Outlier(40, name, "forward", 3, None, 7.5, 7.5, 1e-9, 1500.0, 5400.0, 1350.0)
+    return PinpointResult(1, "robust", (outlier,), 120, 4, ())
+
+
+def node(rank: int, name: str, role: RoleInPath) -> PathNode:
+    return PathNode(rank, name, "compute", 1500.0, 5400.0, 310.0, role)
+
+
+def blame(name: str = KERNEL) -> BlameResult:
+    symptom = node(0, "ncclDevKernel_AllReduce", "victim")
+    path = BlamePath(symptom, (symptom, node(1, name, "culprit")), "compute", 5100.0)
+    cause = RootCause(1, name, "compute", False, 5100.0, 0.75, (40,), 1)
+    ranks = (RankBlame(1, 5100.0, 0.75, 1), RankBlame(0, 0.0, 0.0, 0))
+    return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, 6800.0, 5100.0, 1700.0, 2, ())
+
+
+def frequency(name: str = "aten::add") -> FrequencyResult:
+    counts = (RankCounts(0, (4, 4, 4, 4)), RankCounts(1, (4, 0, 2, 4)))
+    degraded = (
+        DegradedWindow(1, 1, 25_000.0, 0, 4.0, "missing"),
+        DegradedWindow(1, 2, 50_000.0, 2, 4.0, "degraded"),
+    )
+    return FrequencyResult(name, 25_000.0, 4, counts, degraded, ())
+
+
+def steps() -> StepsResult:
+    rows = (StepTime(40, 0, 0.0, 100_000.0, 10, True), StepTime(40, 1, 0.0, 110_000.0, 10, True))
+    return StepsResult((StepSummary(40, 2, 105_000.0, 110_000.0, 1, True),), rows, ())
+
+
+def info(name: str = "node1") -> InfoResult:
+    return InfoResult(
+        format="kineto",
+        world_size=3,
+        ranks=(0, 1),
+        missing_ranks=(2,),
+        hosts={"node0": (0,), name: (1,)},
+        layout=Layout(dp=2),
+        roles={"all": (0, 1)},
+        device="A100",
+        steps=(40, 41, 42),
+        operations=20,
+        operations_by_kind={"compute": 16, "collective": 4},
+        collectives=2,
+        matched_collectives=2,
+        clock=ClockInfo("collectives", 12.5, 340.0),
+        warnings=(),
+    )
+
+
+def triage(name: str = KERNEL) -> TriageResult:
+    finding = Finding(
+        cause="compute",
+        pattern="persistent",
+        ranks=(1,),
+        hosts=(name[:40],),
+        operator=name,
+        edge=None,
+        steps=(40, 41, 42),
+        p_value=0.0004,
+        time_lost_us_per_step=5100.0,
+        slowdown=1.051,
+        evidence=(f"rank 1 spends 5.2 ms more in {name} than its peers", "in 3 of 3 steps"),
+        suggestion="check the clocks of node1's GPU",
+    )
+    ranking = (
+        RankedRank(1, "node1", "all", 8.25, True, 5200.0, 5100.0),
+        RankedRank(0, "node0", "all", -0.5, False, -10.0, 0.0),
+    )
+    return TriageResult(
+        verdict="straggler",
+        summary=f"straggler: rank 1 (compute) – 1.05× in {name}",
+        findings=(finding,),
+        ranking=ranking,
+        step_time_us=105_000.0,
+        waiting_us_per_step=6800.0,
+        unattributed_us_per_step=1700.0,
+        steps=(40, 41, 42),
+        warnings=(Notice("few_steps", f"only 3 steps of {name}"),),
+    )
+
+
+RESULTS: dict[str, Any] = {
+    "triage": triage(),
+    "localize": localize(),
+    "pinpoint": pinpoint(),
+    "blame": blame(),
+    "frequency": frequency(),
+    "steps": steps(),
+    "info": info(),
+}
+HOSTILE_RESULTS: dict[str, Any] = {
+    "triage": triage(HOSTILE),
+    "localize": localize(HOSTILE),
+    "pinpoint": pinpoint(HOSTILE),
+    "blame": blame(HOSTILE),
+    "frequency": frequency(HOSTILE),
+    "info": info(HOSTILE),
+}
+ARGUMENTS = {"pinpoint": ("--rank", "1")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of `kair` left: its exit status and both streams."""
+
+    status: int
+    out: str
+    err: str
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def text(self) -> str:
+        self.seek(0)
+        return self.read()
+
+
+def kair(*arguments: str, terminal: bool = False) -> Outcome:
+    """Runs `kair` in this process."""
+    from kair_tui.main import main
+
+    out, err = _Stream(terminal=terminal), _Stream(terminal=False)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(arguments)
+        except SystemExit as leaving:
+            status = int(leaving.code or 0)
+    return Outcome(status, out.text(), err.text())
+
+
+@contextlib.contextmanager
+def answering(
+    monkeypatch: pytest.MonkeyPatch, results: dict[str, Any] | None = None, opened: Trace | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """Lets every analysis answer with `results`, whatever the job; yields what they were asked."""
+    import kair_tui.invoke
+    from kair_tui.registry import Entry
+
+    asked: list[dict[str, Any]] = []
+    load = Entry.load
+    answers = results or RESULTS
+
+    def stand_in(entry: Entry) -> Any:  # noqa: ANN401
+        run = load(entry)
+        if entry.name not in answers:
+            return run
+
+        def answer(chosen: Trace, **arguments: Any) -> Any:  # noqa: ANN401
+            asked.append({"steps": chosen.steps, **arguments})
+            return answers[entry.name]
+
+        answer.__wrapped__ = run  # type: ignore[attr-defined]
+        answer.__annotations__ = run.__annotations__
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Entry, "load", stand_in)
+        patch.setattr(kair_tui.invoke, "open_job", lambda *_, **__: opened or trace())
+        yield asked
+
+
+def store_variables(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A store and a cache of the test's own, and no job in use."""
+    monkeypatch.setenv("KAIR_STORE", str(folder / "store"))
+    monkeypatch.setenv("KAIR_CACHE", str(folder / "cache"))
+    monkeypatch.delenv("KAIR_JOB", raising=False)
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def assert_valid(document: dict[str, Any], command: str) -> None:
+    """Holds `document` against what `kair schema <command>` prints."""
+    schema = json.loads(kair("schema", command).out)
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(document)

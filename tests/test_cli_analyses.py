@@ -1,0 +1,54 @@
+"""Every analysis on a real recording, in every format, as a runbook would call it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_samples import ARGUMENTS, RESULTS, assert_valid, kair, store_variables
+
+MEGATRON = Path(__file__).parents[2] / "shared" / "traces" / "megatron-tp8"
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+SOURCES = [MEGATRON, SAMPLES / "slow_operator", SAMPLES / "healthy"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    store_variables(monkeypatch, tmp_path)
+    monkeypatch.setenv("KAIR_CACHE", str(cache))
+
+
+@pytest.fixture(params=SOURCES, ids=lambda path: path.name)
+def source(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    if not path.exists():
+        pytest.skip(f"{path} is not on this machine")
+    return path
+
+
+@pytest.mark.parametrize("command", RESULTS)
+def test_json_is_what_the_schema_says(source: Path, command: str) -> None:
+    outcome = kair(command, str(source), *ARGUMENTS.get(command, ()), "--json")
+    assert outcome.status == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert_valid(document, command)
+    assert document["job"]["name"] == source.name
+
+
+@pytest.mark.parametrize("command", RESULTS)
+@pytest.mark.parametrize("output", ["table", "wide", "tree", "ndjson", "csv"])
+def test_every_format_answers(source: Path, command: str, output: str) -> None:
+    outcome = kair(command, str(source), *ARGUMENTS.get(command, ()), "-o", output)
+    assert outcome.status == 0, outcome.err
+    assert outcome.out
+
+
+def test_blame_of_one_step_says_which(source: Path) -> None:
+    step = json.loads(kair("info", str(source), "--json").out)["data"]["steps"][0]
+    document = json.loads(kair("blame", str(source), "--step", str(step), "--json").out)
+    assert document["data"]["step"] == step
+    assert document["job"]["steps"] == [step]

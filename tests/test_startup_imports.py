@@ -1,0 +1,82 @@
+"""What a start-up may import: the help stays quick, and an analysis loads only what it needs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLE = Path(__file__).parents[1] / "sample_traces" / "slow_operator"
+LATE = {
+    "msgspec",
+    "networkx",
+    "numpy",
+    "platformdirs",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "scipy",
+    "textual",
+    "torch",
+}
+LIST_MODULES = (
+    "import json, sys\n"
+    "from kair_tui.main import main\n"
+    "try:\n"
+    "    status = main(sys.argv[1:])\n"
+    "finally:\n"
+    "    loaded = sorted({name.partition('.')[0] for name in sys.modules})\n"
+    "    print(json.dumps([status, loaded]), file=sys.stderr)\n"
+)
+
+
+def loaded_by(*arguments: str, cache: Path | None = None) -> set[str]:
+    """The top-level packages in `sys.modules` after `kair <arguments>`."""
+    environment = {**os.environ, **({"KAIR_CACHE": str(cache)} if cache else {})}
+    run = subprocess.run(
+        [sys.executable, "-c", LIST_MODULES, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    status, loaded = json.loads(run.stderr.splitlines()[-1])
+    assert status == 0, run.stderr
+    return set(loaded)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    assert loaded_by("--help") & LATE == set()
+
+
+def test_help_imports_no_command() -> None:
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "kair_tui", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.rsplit("|", 1)[1].strip() for line in run.stderr.splitlines() if "|" in line}
+    assert not [name for name in imported if name.startswith("kair_tui.commands")]
+    assert "kair_engine.results" not in imported
+
+
+@pytest.mark.parametrize("command", ["triage", "localize", "pinpoint", "blame", "frequency", "jobs", "schema"])
+def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
+    assert loaded_by(command, "--help") & LATE == set()
+
+
+def test_spec_imports_no_engine() -> None:
+    assert loaded_by("spec") & LATE <= {"msgspec"}
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason="the sample traces are not recorded yet")
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(tmp_path: Path, output: str) -> None:
+    arguments = ("localize", str(SAMPLE), "-o", output)
+    loaded_by(*arguments, cache=tmp_path)
+    allowed = {"msgspec", "numpy", "polars", "platformdirs", *(["rich"] if output == "table" else [])}
+    assert loaded_by(*arguments, cache=tmp_path) & LATE <= allowed
