@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SAMPLE := sample_traces/slow_operator
 
-.PHONY: demo test benchmark clean
+.PHONY: demo test test-oldest benchmark clean
 
 demo: $(VENV)/.run
 	$(BIN)/kair triage $(SAMPLE)
@@ -26,10 +26,16 @@ $(VENV)/.test: $(VENV)/.run
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,record]'
 	touch $@
 
+# With the oldest dependencies that pyproject.toml admits.
+test-oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check -c constraints-oldest.txt --editable '.[test,record]'
+	.venv-oldest/bin/pytest
+
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/localize_scale.py
 	$(BIN)/python benchmarks/big_table.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -62,7 +62,7 @@ def persistence(job: JobExcess) -> Persistence:
     mean = trimmed_mean(per_step, _TRIM, axis=0)
     t = np.zeros_like(mean)
     p = np.full_like(mean, np.nan)
-    floor = _FLOOR_SHARE * job.step_time_ns
+    floor = max(_FLOOR_SHARE * job.step_time_ns, 1.0)  # 1 ns: a recording of one instant has steps of no length
     tests = mean.size
     for rank in range(len(job.ranks)):
         peers = _reference(job, rank)

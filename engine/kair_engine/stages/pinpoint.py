@@ -115,7 +115,7 @@ def compare(ops: Operations, rank: int, role_of: Mapping[int, str]) -> Cells | N
     if not parts:
         return None
     rows, *measured = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Cells(tuple(identify(ops, int(row)) for row in rows), ops.step_time_ns, *measured)
+    return Cells(tuple(identify(ops, int(row)) for row in rows), max(ops.step_time_ns, 1.0), *measured)
 
 
 def _scored(ops: Operations) -> Bools:
