@@ -12,7 +12,7 @@ from trace_builder import Row, build, operations
 from kair_engine.collectives import match
 from kair_engine.loading import load_step
 from kair_engine.operations import STEP_SCOPE, Operations
-from kair_engine.selftime import exclusive_ns, host_gap_ns, launch_rows, own_ns, tail_gap_ns
+from kair_engine.selftime import exclusive_ns, host_gap_ns, own_ns, tail_gap_ns
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -144,17 +144,18 @@ def test_waiting_for_another_stream_is_not_the_hosts_gap(tmp_path: Path) -> None
     assert gap[after].tolist() == [0, 8_000]
 
 
-def test_launches_are_found_on_the_same_rank_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [1, 2**62])
+def test_launches_are_found_on_the_same_rank_only(tmp_path: Path, first: int) -> None:
     ops = operations(
         tmp_path,
-        """
-        0 main | launch 0+5 ^1 | other 6+5
-        0 gpu7 | a 10+5 ^1 | b 20+5 ^2 | c 30+5
-        1 main | launch 0+5 ^2
-        1 gpu7 | a 10+5 ^1 | b 20+5 ^2
+        f"""
+        0 main | launch 0+5 ^{first} | other 6+5
+        0 gpu7 | a 10+5 ^{first} | b 20+5 ^{first + 1} | c 30+5
+        1 main | launch 0+5 ^{first + 1}
+        1 gpu7 | a 10+5 ^{first} | b 20+5 ^{first + 1}
         """,
     )
-    launched_by = [ops.operator(row) if row >= 0 else None for row in launch_rows(ops)[ops.on_stream]]
+    launched_by = [ops.operator(row) if row >= 0 else None for row in ops.launch[ops.on_stream]]
     assert launched_by == ["launch", None, None, None, "launch"]
 
 
@@ -178,18 +179,17 @@ def test_a_gap_that_ended_with_a_collective_is_waiting(tmp_path: Path) -> None:
         tmp_path,
         """
         step 0: 0+90000
-        0 main | backward 0+10000 | optimizer 30000+5000
-        0 th2  | allreduce@dp 5000+24000
-        1 main | backward 0+10000 | optimizer 30000+5000
-        1 th2  | allreduce@dp 5000+25800
-        2 main | backward 0+10000 | optimizer 30000+5000
-        2 th2  | allreduce@dp 5000+26200
+        0-3 main | backward 0+10000 | optimizer 30000+5000
+        0 th2 | allreduce@dp 5000+24000
+        1 th2 | allreduce@dp 5000+25800
+        2 th2 | allreduce@dp 5000+31200
+        3 th2 | allreduce@dp 12000+18800
         """,
     )
     gap = host_gap_ns(ops)[[row for row in range(len(ops)) if ops.operator(row) == "optimizer"]]
-    # Rank 0 idled 1 ms after the collective. Rank 1's was recorded 0.8 ms late: it was what the thread waited
-    # for. Rank 2's ended 1.2 ms after the thread went on: it cannot have been.
-    assert (gap / 1e6).tolist() == [1, 0, 20]
+    # Rank 0 idled 1 ms after the collective. Rank 1's was recorded 0.8 ms late: it was what the thread waited for.
+    # Rank 2's ended 6 ms after the thread went on, and rank 3's began when its thread was idle already.
+    assert (gap / 1e6).tolist() == [1, 0, 20, 20]
 
 
 def test_with_a_device_the_steps_end_is_no_gap(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def evidence(
     *,
     ranks: Sequence[int],
     operator: str | None,
+    step_time_ns: float,
     lost_ns: float,
 ) -> tuple[str, ...]:
     """The figures a finding rests on, each with the command that shows it."""
@@ -47,8 +48,8 @@ def evidence(
         *(_anomaly(job, anomaly) for anomaly in anomalies),
         *_waiting(blamed, ranks),
         *_operator(blamed, ranks, operator),
-        f"without that the step would take {duration((job.step_time_ns - lost_ns) / 1e3)} "
-        f"instead of {duration(job.step_time_ns / 1e3)}",
+        f"without that the step would take {duration((step_time_ns - lost_ns) / 1e3)} "
+        f"instead of {duration(step_time_ns / 1e3)}",
     )
 
 

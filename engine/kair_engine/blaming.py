@@ -7,7 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE
 from kair_engine.graph import ExecutionGraph, Lateness
-from kair_engine.operations import GC, INPUT, KIND_NAMES, STAGE_NAMES, Operations
+from kair_engine.operations import GC, INPUT, KIND_NAMES, STAGE_NAMES, SYNC, Operations
 from kair_engine.results import Cause
 
 
@@ -41,23 +41,26 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
     that cancels out is nobody's. Between an operation's begin and its cut the operation answers, between a
     cut and the next begin the edge.
     """
-    path, seen = [row], {row}
+    path, seen, known = [row], {row}, 0
     account = _Account(_known(late.begin[row], 0.0))
     while account.standing > noise_ns:
         before = int(graph.predecessor[row])
         if before == NONE or before in seen:
             return account.closed(path)
-        account.charge(late.cut[before], lambda: _edge(graph, before, row))  # noqa: B023  (called at once)
+        account.charge(late.cut[before], lambda: _between(graph, before, path[known:]))  # noqa: B023  (called at once)
         instance = int(graph.instance[before])
         if instance != NONE:
             before = _last_member(graph, instance)
             where = Contribution(before, True, "communication")
         else:
             where = _operation(graph, before)
-        account.charge(late.begin[before], lambda: where)  # noqa: B023  (called at once)
+        if not _waited_for_device(graph, before):
+            account.charge(late.begin[before], lambda: where)  # noqa: B023  (called at once)
         row = before
         seen.add(row)
         path.append(row)
+        if instance != NONE or not np.isnan(late.begin[row]):
+            known = len(path) - 1
     account.standing = 0.0
     return account.closed(path)
 
@@ -76,6 +79,28 @@ def cause_of(ops: Operations, row: int) -> Cause:
 
 def _operation(graph: ExecutionGraph, row: int) -> Contribution:
     return Contribution(row, False, cause_of(graph.ops, row))
+
+
+def _waited_for_device(graph: ExecutionGraph, row: int) -> bool:
+    """Whether a synchronisation lasted until the device had caught up: then its length is the device's doing."""
+    before = int(graph.predecessor[row])
+    return bool(graph.ops.kind[row] == SYNC and before != NONE and graph.ops.on_stream[before])
+
+
+def _between(graph: ExecutionGraph, before: int, passed: Sequence[int]) -> Contribution:
+    """Who answers for the time from `before` to the first of `passed`: its longest piece.
+
+    The others of `passed`, in order back to `before`, are operations that cannot be compared: no peer runs them
+    (a checkpoint, garbage collection), or not as often. Each answers for its own length.
+    """
+    ops = graph.ops
+    pieces: list[tuple[int, int, int]] = []
+    for after, row in zip(passed, (*passed[1:], before), strict=True):
+        pieces.append((int(ops.start_ns[after] - graph.cut_ns[row]), row, after))
+        if row != before:
+            pieces.append((int(graph.cut_ns[row] - ops.start_ns[row]), row, row))
+    _, row, after = max(pieces, key=lambda piece: piece[0])
+    return _operation(graph, row) if row == after else _edge(graph, row, after)
 
 
 def _edge(graph: ExecutionGraph, before: int, row: int) -> Contribution:

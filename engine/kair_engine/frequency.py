@@ -42,7 +42,8 @@ def frequency(
     grid = _grid(trace, ranks, windows)
     counts = _counts(_chosen(trace, operator, stage), ranks, grid)
     if not counts.any():
-        raise UsageError(f"no operation matches '{operator or stage}' in the chosen steps")
+        which = f" matches '{operator or stage}'" if operator or stage else ""
+        raise UsageError(f"no operation{which} in the chosen steps")
     role = role_codes(ranks, roles(trace))
     degraded = sorted(_degraded(counts, ranks, role, grid), key=lambda w: (w.count - w.expected, w.rank, w.window))
     return FrequencyResult(

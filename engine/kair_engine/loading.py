@@ -85,13 +85,14 @@ def _texts(frame: pl.DataFrame, column: str) -> dict[int, str]:
     example[of_row[::-1]] = np.arange(len(of_row))[::-1]
     # Null's code, −1, wrote to the last entry.
     rows = example[:-1][example[:-1] != NONE]
-    return dict(zip(of_row[rows].tolist(), frame[column].gather(rows).cast(pl.String).to_list(), strict=True))
+    return dict(zip(of_row[rows].tolist(), frame[column].gather(rows.tolist()).cast(pl.String).to_list(), strict=True))
 
 
 def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
     frame = _read(trace, steps)
     texts = {column: _texts(frame, column) for column in _DICTIONARIES}
-    columns = {name: frame[name].to_numpy() for name in frame.columns if name not in _DICTIONARIES}
+    # Dropped from the frame one by one: a step can be large, and null-free columns become arrays without a copy.
+    columns = {name: frame.drop_in_place(name).to_numpy() for name in frame.columns if name not in _DICTIONARIES}
     del frame
     if len(steps) == 1:
         ops = _operations(columns, steps[0], trace.job.ranks, texts)

@@ -1,11 +1,11 @@
-"""Order in time and nesting of operations, on arrays: a step can hold 10⁷."""
+"""Order in time, nesting and launches of operations, on arrays: a step can hold 10⁷."""
 
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Ints
+from kair_engine.arrays import NONE, Bools, Ints
 
 _LARGEST_KEY = 1 << 62
 
@@ -75,3 +75,24 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
     earlier_lanes = np.searchsorted(ended, np.arange(len(first)) * span, side="left")
     begun = np.arange(len(lane)) - first[number]
     return np.asarray(np.maximum(begun - (finished - earlier_lanes[number]), 0))
+
+
+def launches(rank: Ints, correlation: Ints, on_stream: Bools) -> Ints:
+    """For every operation on a stream the host operation that launched it (same rank and correlation id), else NONE."""
+    result = np.full(len(rank), NONE, dtype=np.int64)
+    known = correlation != NONE
+    host, device = np.flatnonzero(known & ~on_stream), np.flatnonzero(known & on_stream)
+    if not len(host) or not len(device):
+        return result
+    ids = correlation[known]
+    low, span = int(ids.min()), int(ids.max()) - int(ids.min()) + 1
+    if (int(rank.max()) + 1) * span >= _LARGEST_KEY:
+        correlation = np.unique(correlation, return_inverse=True)[1].astype(np.int64)
+        low, span = 0, len(correlation)
+    launched, launching = (rank[rows] * span + (correlation[rows] - low) for rows in (device, host))
+    order = np.argsort(launching, kind="stable")
+    host, launching = host[order], launching[order]
+    place = np.minimum(np.searchsorted(launching, launched), len(host) - 1)
+    found = launching[place] == launched
+    result[device[found]] = host[place[found]]
+    return result

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from kair_engine.arrays import Bools, Ints, SmallInts
-from kair_engine.nesting import Nesting, nest
+from kair_engine.nesting import Nesting, launches, nest
 
 # The same words and order as format.KINDS and format.STAGES, which need pyarrow (30 ms of start-up); a test
 # holds them together.
@@ -79,6 +79,11 @@ class Operations:
         """Which operation lies in which on the threads; scopes and communication take no part."""
         rows = np.flatnonzero(~self.on_stream & (self.kind != SCOPE) & ~self.communication)
         return nest(self.lane_key, self.start_ns, self.end_ns, rows)
+
+    @cached_property
+    def launch(self) -> Ints:
+        """For every row on a stream the host row that launched it, else NONE."""
+        return launches(self.rank, self.correlation, self.on_stream)
 
     @cached_property
     def step_time_ns(self) -> float:

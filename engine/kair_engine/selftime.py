@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Ints
+from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.collectives import Collectives
 from kair_engine.finished import latest_ended
 from kair_engine.nesting import lane_order
 from kair_engine.operations import GC, INPUT, SCOPE, STAGE_NAMES, Operations
 from kair_engine.peers import main_lane_rows
 
-RECORDED_LATE_NS = 1_000_000
+RECORDED_LATE_NS = 5_000_000
 """A thread can be seen going on this much before the collective it waited for is recorded as over: another
-thread notes that end (25 µs seen with gloo on idle cores, most of a millisecond on busy ones)."""
+thread notes that end (with gloo 25 µs later on idle cores, milliseconds on busy ones)."""
 INPUT_STAGE = STAGE_NAMES.index("input")
 
 
@@ -64,25 +64,9 @@ def tail_gap_ns(ops: Operations) -> Ints:
     return np.asarray(step_end - last)
 
 
-def launch_rows(ops: Operations) -> Ints:
-    """For every row on a stream the host row that launched it (same correlation id), else NONE."""
-    result = np.full(len(ops), NONE, dtype=np.int64)
-    known = ops.correlation != NONE
-    host, device = np.flatnonzero(known & ~ops.on_stream), np.flatnonzero(known & ops.on_stream)
-    if not len(host) or not len(device):
-        return result
-    ids, dense = np.unique(ops.correlation, return_inverse=True)
-    key = ops.rank * len(ids) + dense
-    host = host[np.argsort(key[host], kind="stable")]
-    place = np.minimum(np.searchsorted(key[host], key[device]), len(host) - 1)
-    found = key[host[place]] == key[device]
-    result[device[found]] = host[place[found]]
-    return result
-
-
 def _stream_gaps(ops: Operations) -> Ints:
     gap = np.zeros(len(ops), dtype=np.int64)
-    launch = launch_rows(ops)
+    launch = ops.launch
     rows = lane_order(ops.lane_key, ops.start_ns, ops.duration_ns, np.flatnonzero(ops.on_stream))
     available = np.maximum(_previous_end(ops, rows), _latest_end_by(ops, rows, rows))
     known = launch[rows] != NONE
@@ -96,10 +80,18 @@ def _thread_gaps(ops: Operations) -> Ints:
     order = ops.nesting.order
     top = order[(ops.nesting.parent[order] == NONE) & main_lane_rows(ops)[order]]
     if len(top):
-        awaited = _latest_end_by(ops, top, np.flatnonzero(ops.communication), slack_ns=RECORDED_LATE_NS)
-        available = np.maximum(_previous_end(ops, top), awaited)
-        gap[top] = np.maximum(ops.start_ns[top] - available, 0)
+        free = _previous_end(ops, top)
+        available = np.maximum(free, _latest_end_by(ops, top, np.flatnonzero(ops.communication)))
+        own = np.maximum(ops.start_ns[top] - available, 0)
+        gap[top] = np.where(_awaited(ops, top, free), 0, own)
     return gap
+
+
+def _awaited(ops: Operations, rows: Ints, free: Ints) -> Bools:
+    """Whether a collective that was under way when the gap before a row began is recorded as over just after it."""
+    found = latest_ended(ops, rows, np.flatnonzero(ops.communication), by=ops.start_ns[rows] + RECORDED_LATE_NS)
+    under_way = (ops.end_ns[found] > ops.start_ns[rows]) & (ops.start_ns[found] <= free)
+    return np.asarray((found != NONE) & under_way)
 
 
 def _previous_end(ops: Operations, rows: Ints) -> Ints:
@@ -109,12 +101,8 @@ def _previous_end(ops: Operations, rows: Ints) -> Ints:
     return np.where(same, np.maximum(np.r_[0, ops.end_ns[rows][:-1]], begin), begin)
 
 
-def _latest_end_by(ops: Operations, rows: Ints, others: Ints, slack_ns: int = 0) -> Ints:
-    """For each row the latest end, up to its start, among `others` of its rank; the step's begin if none.
-
-    An end up to `slack_ns` after the start counts as at the start.
-    """
+def _latest_end_by(ops: Operations, rows: Ints, others: Ints) -> Ints:
+    """For each row the latest end, not after its start, among `others` of its rank; the step's begin if none."""
     begin = ops.begin_ns[ops.rank[rows]]
-    start = ops.start_ns[rows]
-    found = latest_ended(ops, rows, others, by=start + slack_ns)
-    return np.where(found == NONE, begin, np.maximum(np.minimum(ops.end_ns[found], start), begin))
+    found = latest_ended(ops, rows, others)
+    return np.where(found == NONE, begin, np.maximum(ops.end_ns[found], begin))

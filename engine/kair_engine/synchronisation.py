@@ -5,13 +5,17 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Ints
+from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.clocks import Clocks, align
 from kair_engine.collectives import Collectives, instance_median, match
 from kair_engine.operations import COLLECTIVE, Operations
 
 OVERLAP_TOLERANCE_NS = 50_000
 """Besides the clocks' own residual: kernels' timestamps and launch jitter."""
+
+
+LEAVING_TOGETHER_NS = {True: 200_000, False: 5_000_000}
+"""Members of one collective end within this time, on streams (49 µs seen) and on threads (milliseconds with gloo)."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def synchronise(ops: Operations) -> Synchronisation:
     collectives = match(ops)
     for _ in range(2):
         clocks = align(collectives, len(ops.ranks))
-        good = _overlapping(collectives, clocks)
+        good = _overlapping(collectives, clocks) & _leaving_together(collectives, clocks)
         if good.all():
             return Synchronisation(collectives, clocks)
         collectives = _only(collectives, good)
@@ -59,6 +63,30 @@ def _overlapping(collectives: Collectives, clocks: Clocks) -> Bools:
     # A send may be over before its receive begins.
     point_to_point = ops.kind[row[collectives.starts]] != COLLECTIVE
     return np.asarray((latest_start <= earliest_end + tolerance) | point_to_point)
+
+
+def _leaving_together(collectives: Collectives, clocks: Clocks) -> Bools:
+    """Per instance: False where the process group is unknown and those of its name do not end together.
+
+    That is how several communicators look whose kernels carry one name: their ends differ about as much as their
+    starts. Judged by the median over the name, since single ends can be off.
+    """
+    ops, row = collectives.ops, collectives.row
+    result = np.ones(len(collectives), dtype=bool)
+    if not len(collectives):
+        return result
+    offset = clocks.offset_ns[ops.rank[row]]
+    ends, starts = ops.end_ns[row] - offset, ops.start_ns[row] - offset
+    end_spread = np.maximum.reduceat(ends, collectives.starts) - np.minimum.reduceat(ends, collectives.starts)
+    start_spread = np.maximum.reduceat(starts, collectives.starts) - np.minimum.reduceat(starts, collectives.starts)
+    first = row[collectives.starts]
+    unknown = (ops.group[first] == NONE) & (ops.kind[first] == COLLECTIVE)
+    for name in np.unique(ops.name[first[unknown]]):
+        of_name = unknown & (ops.name[first] == name)
+        apart = float(np.median(end_spread[of_name]))
+        limit = LEAVING_TOGETHER_NS[bool(ops.on_stream[first[of_name][0]])]
+        result[of_name] = apart <= max(limit, 0.5 * float(np.median(start_spread[of_name])))
+    return result
 
 
 def _only(collectives: Collectives, good: Bools) -> Collectives:

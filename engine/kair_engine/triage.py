@@ -77,7 +77,7 @@ def triage(trace: Trace) -> TriageResult:
         summary=summary(verdict, findings, found.job, warnings),
         findings=tuple(findings),
         ranking=_ranking(trace, found, blamed),
-        step_time_us=found.job.step_time_ns / 1e3,
+        step_time_us=_step_time_ns(trace, found.job) / 1e3,
         waiting_us_per_step=blamed.waiting_us / steps,
         unattributed_us_per_step=blamed.unattributed_us / steps,
         steps=trace.steps,
@@ -110,11 +110,11 @@ def _finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Su
     ranks = tuple(int(job.ranks[place]) for place in suspect.ranks)
     cause = _cause(chief, blamed, ranks)
     operator, edge = _operator(trace, blamed, ranks, cause, job)
-    lost = _time_lost_ns(job, suspect)
+    step_time = _step_time_ns(trace, job)
+    lost = min(_time_lost_ns(job, suspect), step_time)
     p_values = [a.p_value for a in suspect.anomalies if a.p_value is not None]
     steps = _steps(job, suspect)
     pattern = _pattern(suspect, len(steps), len(job.steps))
-    without = max(job.step_time_ns - lost, 1.0)
     return Finding(
         cause=cause,
         pattern=pattern,
@@ -125,8 +125,10 @@ def _finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Su
         steps=steps,
         p_value=min(p_values) if p_values else None,
         time_lost_us_per_step=lost / 1e3,
-        slowdown=job.step_time_ns / without,
-        evidence=evidence(job, blamed, suspect.anomalies, ranks=ranks, operator=operator, lost_ns=lost),
+        slowdown=max(step_time, 1.0) / max(step_time - lost, 1.0),
+        evidence=evidence(
+            job, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time, lost_ns=lost
+        ),
         suggestion=suggestion(cause, pattern, ranks, operator),
     )
 
@@ -171,6 +173,17 @@ def _operator(
 
 def _belongs(outlier: Outlier, cause: Cause) -> bool:
     return (outlier.stage == "input") == (cause == "input")
+
+
+def _step_time_ns(trace: Trace, job: JobExcess) -> float:
+    """The job's step: the median rank's, or the slowest's where no collective shows the others waiting for it."""
+    if any(len(step.late.rank) for step in job.steps):
+        return job.step_time_ns
+    longest = dict.fromkeys(trace.steps, 0)
+    for step, length in zip(trace.job.step_times.step, trace.job.step_times.duration_ns, strict=True):
+        if step in longest:
+            longest[step] = max(longest[step], length)
+    return float(np.median(list(longest.values())))
 
 
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:

@@ -126,8 +126,15 @@ def _second_pass(
     found = next((rank for rank in (stated, rank_hint, named) if rank is not None), None)
     rank = found or 0
     base_ns = _base_ns(header)
+    # The device's operations come last in a file: one that was cut off may have lost them all.
+    lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
     assembler = StepAssembler(
-        recording.tables, windows, rank=rank, base_ns=base_ns, default_group=_only_group(distributed)
+        recording.tables,
+        windows,
+        rank=rank,
+        base_ns=base_ns,
+        default_group=_only_group(distributed),
+        lost_device=lost_device,
     )
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
         parts, outside = _partition(spill, by_step, recording)

@@ -41,8 +41,16 @@ class StepAssembler:
     """Makes the table of one step after another; everything a file's steps share is worked out once."""
 
     def __init__(
-        self, tables: EventTables, windows: StepWindows, *, rank: int, base_ns: int, default_group: str | None
+        self,
+        tables: EventTables,
+        windows: StepWindows,
+        *,
+        rank: int,
+        base_ns: int,
+        default_group: str | None,
+        lost_device: bool,
     ) -> None:
+        """`lost_device`: the recording ran on a device although no operation of it may be left."""
         self._tables, self._windows = tables, windows
         self._rank, self._base, self._default_group = rank, base_ns, default_group
         self._category = tables.categories().astype(np.int64)
@@ -51,7 +59,7 @@ class StepAssembler:
         self._lanes = sorted(set(lanes))
         numbers = {lane: number for number, lane in enumerate(self._lanes)}
         self._lane = np.array([numbers[lane] for lane in lanes], np.int64)
-        self.has_device = bool(np.isin(self._category, DEVICE_CATEGORIES).any())
+        self.has_device = lost_device or bool(np.isin(self._category, DEVICE_CATEGORIES).any())
         self._kinds = kind_codes(
             has_device=self.has_device,
             host_collectives=bool(np.isin(self._name_class, _HOST_TIMED).any()),

@@ -63,13 +63,12 @@ def require_steps(trace: Trace) -> None:
 
 
 def conclude(job: JobExcess) -> Localization:
-    """Runs the robust tests: persistent, intermittent, and (where several ranks go together) group."""
+    """Runs the robust tests: persistent, intermittent, and (where several ranks go together) group.
+
+    Ranks of a group may stand out each by itself too; what they cost can only be told of all of them together.
+    """
     steady = persistence(job)
-    found = [*persistent(job, steady), *intermittent(job)]
-    grouped_ranks = slow_groups(job, steady)
-    alone = {(rank, anomaly.class_index) for anomaly in found for rank in anomaly.ranks}
-    found += [a for a in grouped_ranks if not all((rank, a.class_index) in alone for rank in a.ranks)]
-    return Localization(job, steady, tuple(found))
+    return Localization(job, steady, (*persistent(job, steady), *intermittent(job), *slow_groups(job, steady)))
 
 
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:

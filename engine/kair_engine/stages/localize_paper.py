@@ -13,8 +13,8 @@ from kair_engine.roles import host_of, roles
 from kair_engine.stages.localize import grouped
 
 WINDOWS = 100
-_TILE_CELLS = 4_000_000
-"""Distances held at a time: never the whole N × N matrix."""
+_TILE = 256
+"""Ranks to a side of the tiles in which distances are worked out: 0.5 MB held."""
 
 
 def localize_paper(trace: Trace, *, whole_run: bool, normalized: bool, by: GroupBy, matrix: bool) -> LocalizeResult:
@@ -47,13 +47,20 @@ def localize_paper(trace: Trace, *, whole_run: bool, normalized: bool, by: Group
 
 
 def ks_scores(curves: Floats) -> Floats:
-    """S of every rank from its cumulative counts (ranks × windows): mean distance from all other ranks."""
+    """S of every rank from its cumulative counts (ranks × windows): mean distance from all other ranks.
+
+    Tile by tile, each pair once: the ranks × ranks matrix is never held.
+    """
     ranks = len(curves)
-    if ranks < 2:
-        return np.zeros(ranks)
-    tile = max(1, _TILE_CELLS // ranks)
-    parts = [_distances(curves[i : i + tile], curves).sum(axis=1) for i in range(0, ranks, tile)]
-    return np.asarray(np.concatenate(parts) / (ranks - 1))
+    total = np.zeros(ranks)
+    tiles = [slice(begin, begin + _TILE) for begin in range(0, ranks, _TILE)]
+    for number, mine in enumerate(tiles):
+        for other in tiles[number:]:
+            distance = _distances(curves[mine], curves[other])
+            total[mine] += distance.sum(axis=1)
+            if other != mine:
+                total[other] += distance.sum(axis=0)
+    return total / max(ranks - 1, 1)
 
 
 def ks_matrix(curves: Floats) -> Floats:

@@ -13,7 +13,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.loading import each_step
 from kair_engine.model import Notice, Trace
-from kair_engine.operations import SCOPE, STAGE_NAMES, SYNC, Operations
+from kair_engine.operations import KIND_NAMES, SCOPE, STAGE_NAMES, SYNC, Operations
 from kair_engine.peers import PeerGroups, logical_keys, robust_sigma, split_off
 from kair_engine.results import Method, Outlier, PinpointResult
 from kair_engine.roles import role_codes, roles
@@ -36,6 +36,7 @@ class Identity(NamedTuple):
 
     step: int
     operator: str
+    kind: str
     stage: str | None
     occurrence: int
     start_us: float
@@ -50,7 +51,6 @@ class Cells:
 
     which: tuple[Identity, ...]
     step_time: float
-    key: Ints
     own: Floats
     own_median: Floats
     own_sigma: Floats
@@ -80,9 +80,9 @@ def pinpoint(trace: Trace, *, rank: int, method: Method = "robust", limit: int =
         rank=rank,
         method="robust",
         outliers=tuple(outliers[:limit]),
-        tested=sum(len(cell.key) for cell in cells),
+        tested=sum(len(cell.which) for cell in cells),
         total_outliers=len(outliers),
-        warnings=() if any(len(c.key) for c in cells) else (_no_peers(rank),),
+        warnings=() if any(len(c.which) for c in cells) else (_no_peers(rank),),
     )
 
 
@@ -108,7 +108,7 @@ def compare(ops: Operations, rank: int, role_of: Mapping[int, str]) -> Cells | N
     parts = []
     for block in PeerGroups.of(keys, candidates).blocks(smallest=3):
         mine, others = split_off(ops, block, position)
-        columns: list[npt.NDArray[Any]] = [mine, keys[mine]]
+        columns: list[npt.NDArray[Any]] = [mine]
         for values in (own, held_up):
             columns += [values[mine], np.median(values[others], axis=1), robust_sigma(values[others])]
         parts.append([*columns, np.full(len(mine), others.shape[1])])
@@ -126,8 +126,9 @@ def _scored(ops: Operations) -> Bools:
 def _outliers(cells: list[Cells], ranks: int) -> Iterator[Outlier]:
     if not cells:
         return
-    sigma_own = _pooled([c.key for c in cells], [c.own_sigma for c in cells], [c.own_median for c in cells])
-    sigma_gap = _pooled([c.key for c in cells], [c.held_up_sigma for c in cells], [c.own_median for c in cells])
+    operator = _numbered(cells)
+    sigma_own = _pooled(operator, [c.own_sigma for c in cells], [c.own_median for c in cells])
+    sigma_gap = _pooled(operator, [c.held_up_sigma for c in cells], [c.own_median for c in cells])
     z_own = [(c.own - c.own_median) / s for c, s in zip(cells, sigma_own, strict=True)]
     z_gap = [(c.held_up - c.held_up_median) / s for c, s in zip(cells, sigma_gap, strict=True)]
     z = np.maximum(np.concatenate(z_own), np.concatenate(z_gap))
@@ -156,6 +157,7 @@ def identify(ops: Operations, row: int) -> Identity:
     return Identity(
         step=ops.step,
         operator=ops.operator(row),
+        kind=KIND_NAMES[ops.kind[row]],
         stage=STAGE_NAMES[stage] if stage >= 0 else None,
         occurrence=int(ops.occurrence[row]),
         start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
@@ -187,13 +189,19 @@ def outlier(
     )
 
 
-def _pooled(keys: list[Ints], sigmas: list[Floats], medians: list[Floats]) -> list[Floats]:
+def _numbered(cells: list[Cells]) -> Ints:
+    """A number per cell, equal for one operator in all steps (keys of different steps cannot be compared)."""
+    number: dict[tuple[str, str, str | None, int], int] = {}
+    of_cell = ((one.operator, one.kind, one.stage, one.occurrence) for cell in cells for one in cell.which)
+    return np.array([number.setdefault(key, len(number)) for key in of_cell], dtype=np.int64)
+
+
+def _pooled(operator: Ints, sigmas: list[Floats], medians: list[Floats]) -> list[Floats]:
     """Each operator's spread, pooled over the steps (root mean square) and kept off zero."""
-    code = np.unique(np.concatenate(keys), return_inverse=True)[1]
-    square = np.bincount(code, weights=np.concatenate(sigmas) ** 2) / np.bincount(code)
+    square = np.bincount(operator, weights=np.concatenate(sigmas) ** 2) / np.bincount(operator)
     floor = np.maximum(_RELATIVE_FLOOR * np.concatenate(medians), _ABSOLUTE_FLOOR_NS)
-    pooled = np.maximum(np.sqrt(square)[code], floor)
-    return np.split(pooled, np.cumsum([len(k) for k in keys])[:-1])
+    pooled = np.maximum(np.sqrt(square)[operator], floor)
+    return np.split(pooled, np.cumsum([len(of_step) for of_step in sigmas])[:-1])
 
 
 def _no_peers(rank: int) -> Notice:

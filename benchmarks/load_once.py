@@ -1,0 +1,83 @@
+"""Loads one Kineto file with one reader and prints, as JSON, what that took. loading.py runs it, once per process.
+
+Imports are made before the clock starts. Needs no package but the reader's own, so that it runs in a peer's
+environment too.
+"""
+
+import argparse
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+from measuring import peak_mb
+
+
+def kair(file: Path) -> Callable[[], int]:
+    """The file as a fragment of the operations table, on disk."""
+    reader = import_module("kair_engine.readers.kineto")
+
+    def load() -> int:
+        with tempfile.TemporaryDirectory() as folder:
+            return int(reader.read_kineto(file, Path(folder, "out.parquet")).operations)
+
+    return load
+
+
+def hta(file: Path) -> Callable[[], int]:
+    """The file as HolisticTraceAnalysis' DataFrame, in memory, with steps and launches assigned."""
+    module = import_module("hta.common.trace")
+    logging.disable()
+
+    def load() -> int:
+        trace = module.Trace(trace_files={0: str(file)}, trace_dir=str(file.parent))
+        trace.parse_traces(max_ranks=1, use_multiprocessing=False)
+        return len(trace.get_trace(0))
+
+    return load
+
+
+def hta_parse(file: Path) -> Callable[[], int]:
+    """The same without steps and launches, which take time in proportion to events × steps."""
+    module, configuration = import_module("hta.common.trace_parser"), import_module("hta.configs.parser_config")
+    logging.disable()
+
+    def load() -> int:
+        parsed = module.parse_trace_dataframe(str(file), configuration.ParserConfig.get_default_cfg())
+        return len(parsed[1])
+
+    return load
+
+
+READERS = {
+    "kair": (kair, "kair"),
+    "hta": (hta, "HolisticTraceAnalysis"),
+    "hta-parse": (hta_parse, "HolisticTraceAnalysis"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reader", choices=READERS)
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args()
+    prepare, package = READERS[options.reader]
+    load = prepare(options.file)
+    wall, cpu = time.perf_counter(), time.process_time()
+    operations = load()
+    took = {
+        "cpu_s": time.process_time() - cpu,
+        "wall_s": time.perf_counter() - wall,
+        "peak_mb": peak_mb(),
+        "operations": operations,
+        "reader": f"{options.reader} {version(package)}",
+    }
+    print(json.dumps(took))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""Makes a job of many operations, in the engine's own format, with one slow rank that is known.
+
+    python benchmarks/make_big_table.py FOLDER --ranks 64 --steps 20 --operations 7800
+
+Every rank runs the same program on one GPU: operators on its main thread launch kernels on a stream, well ahead
+of it, and every 12th is a collective that all ranks leave together. The slow rank's kernels take longer by the
+same share, and all others wait for it.
+"""
+
+import argparse
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kair_engine.format import SCHEMA, STEP_SCOPE, write_fragment
+from kair_engine.model import FragmentInfo, StepTimes
+from kair_engine.store.job_file import JobFile, write_job_file
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+RANKS_PER_HOST = 8
+LAUNCHES_PER_COLLECTIVE = 12
+KERNEL_NS, NOISE = 60_000, 0.03
+PACE_NS = 20_000
+"""From one launch to the next: a third of a kernel, so that no device waits for its host."""
+INPUT_NS, TRANSFER_NS, TAIL_NS, BETWEEN_STEPS_NS = 300_000, 80_000, 20_000, 1_000_000
+EPOCH_NS = 1_790_000_000 * 10**9
+NESTED = ((0.0, 0.9), (0.05, 0.1), (0.2, 0.65), (0.3, 0.4))
+"""An operator, two operators inside of it, and in the second its launch: begin and duration, shares of the pace."""
+ROWS_PER_LAUNCH = len(NESTED) + 1
+OPERATORS = ("mm", "add", "addmm", "mean", "copy_", "mul", "native_layer_norm", "_flash_attention", "gelu")
+KERNEL_NAME = "void at::native::{}_kernel<4, at::native::CUDAFunctor<c10::Half>, std::array<char*, 3ul>>"
+COLLECTIVE_NAME = "ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operation that every rank runs in every step; `part` indexes NESTED, and is None off the main thread."""
+
+    name: str
+    kind: str
+    stage: str | None
+    launch: int | None = None
+    part: int | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every rank runs: its rows in the table's order (collectives, kernels, main thread), and its launches."""
+
+    rows: tuple[Row, ...]
+    collective: Bools
+    """Per launch."""
+    columns: dict[str, pa.Array]
+    """Those that do not differ between ranks and steps."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When the steps begin and how long they take; within them the kernels' durations and the collectives' ends."""
+
+    begin_ns: Ints
+    length_ns: Ints
+    kernel_ns: Floats
+    """(steps × ranks × launches); 0 for collectives."""
+    collective_end_ns: Floats
+    """(steps × collectives), from the step's begin."""
+
+
+def make_big_table(
+    folder: Path,
+    *,
+    ranks: int,
+    steps: int,
+    operations: int,
+    slow_rank: int,
+    slowdown: float,
+    ranks_per_file: int = 1,
+    seed: int = 0,
+) -> int:
+    """Writes the job folder and returns how many operations it holds.
+
+    A file holds `ranks_per_file` ranks, with a row group for each step of each.
+    """
+    program = make_program(max(operations // ROWS_PER_LAUNCH, LAUNCHES_PER_COLLECTIVE))
+    slow = np.ones(ranks)
+    slow[slow_rank] = slowdown
+    timeline = make_timeline(program, steps, slow, np.random.default_rng(seed))
+    (folder / "fragments").mkdir(parents=True)
+    fragments = []
+    for first in range(0, ranks, ranks_per_file):
+        members = range(first, min(first + ranks_per_file, ranks))
+        info = _info(members, ranks, timeline, len(program.rows))
+        path = f"fragments/ranks-{first:05}.parquet"
+        tables = (
+            _table(program, timeline, step, rank, np.random.default_rng((seed, step, rank)))
+            for step in range(steps)
+            for rank in members
+        )
+        write_fragment(folder / path, tables, msgspec.to_builtins(info, str_keys=True))
+        fragments.append((path, info))
+    write_job_file(folder, JobFile(folder.name, "2026-01-01T00:00:00+00:00", "made", tuple(fragments), ()))
+    return ranks * steps * len(program.rows)
+
+
+def make_program(launches: int) -> Program:
+    """A step of this many launches, the last of them a collective."""
+    collective = np.arange(1, launches + 1) % LAUNCHES_PER_COLLECTIVE == 0
+    collective[-1] = True
+    on_device = [_device_row(at, bool(collective[at]), launches) for at in range(launches)]
+    main_thread = [
+        Row(STEP_SCOPE, "scope", None),
+        Row("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "input", "input"),
+        *(row for at in range(launches) for row in _host_rows(at, bool(collective[at]), launches)),
+    ]
+    # Stable: the collectives, on a stream of their own, come first.
+    rows = (*sorted(on_device, key=lambda row: row.kind != "collective"), *main_thread)
+    return Program(rows, collective, _fixed_columns(rows))
+
+
+def make_timeline(program: Program, steps: int, slow: Floats, random: np.random.Generator) -> Timeline:
+    """Lets the ranks run the steps: a collective ends for all once the last rank has arrived, and then some."""
+    shape = (steps, len(slow), len(program.collective))
+    kernel = KERNEL_NS * slow[:, None] * np.exp(random.normal(0, NOISE, shape))
+    kernel[..., program.collective] = 0
+    first_of_segment = np.flatnonzero(np.r_[True, program.collective[:-1]])
+    work = np.add.reduceat(kernel, first_of_segment, axis=2).max(axis=1)
+    collective_end = INPUT_NS + PACE_NS + np.cumsum(work + TRANSFER_NS, axis=1)
+    length = (collective_end[:, -1] + TAIL_NS).astype(np.int64)
+    begin = EPOCH_NS + np.r_[0, np.cumsum(length + BETWEEN_STEPS_NS)[:-1]]
+    return Timeline(begin, length, kernel, collective_end)
+
+
+def _device_row(launch: int, collective: bool, launches: int) -> Row:
+    stage = _stage(launch, launches)
+    if collective:
+        return Row(COLLECTIVE_NAME, "collective", stage, launch)
+    return Row(KERNEL_NAME.format(OPERATORS[launch % len(OPERATORS)]), "compute", stage, launch)
+
+
+def _host_rows(launch: int, collective: bool, launches: int) -> list[Row]:
+    operator = "c10d::allreduce_" if collective else f"aten::{OPERATORS[launch % len(OPERATORS)]}"
+    names = (operator, "aten::view", f"{operator}_out", "cudaLaunchKernel")
+    return [Row(name, "host", _stage(launch, launches), launch, part) for part, name in enumerate(names)]
+
+
+def _stage(launch: int, launches: int) -> str:
+    done = launch / launches
+    return "forward" if done < 0.35 else "backward" if done < 0.95 else "optimizer"
+
+
+def _fixed_columns(rows: tuple[Row, ...]) -> dict[str, pa.Array]:
+    seen: Counter[tuple[str, str, str | None]] = Counter()
+    occurrences = []
+    for row in rows:
+        occurrences.append(seen[row.name, row.kind, row.stage])
+        seen[row.name, row.kind, row.stage] += 1
+    grouped = [row.kind == "collective" for row in rows]
+    launching = [row.part in (None, len(NESTED) - 1) for row in rows]
+    return {
+        "name": pa.array([row.name for row in rows]).dictionary_encode(),
+        "kind": pa.array([row.kind for row in rows]).dictionary_encode(),
+        "stage": pa.array([row.stage for row in rows]).dictionary_encode(),
+        "occurrence": pa.array(occurrences, pa.int32()),
+        "group": pa.array(["0 default_pg" if yes else None for yes in grouped]).dictionary_encode(),
+        "group_seq": pa.array([row.launch if yes else None for row, yes in zip(rows, grouped, strict=True)]),
+        "correlation": pa.array([row.launch if yes else None for row, yes in zip(rows, launching, strict=True)]),
+    }
+
+
+def _table(program: Program, timeline: Timeline, step: int, rank: int, random: np.random.Generator) -> pa.Table:
+    """One rank's rows of one step."""
+    start, duration = _device_times(program, timeline.kernel_ns[step, rank], timeline.collective_end_ns[step])
+    device = np.argsort(~program.collective, kind="stable")
+    host_start, host_duration = _host_times(len(program.collective), random)
+    begin = int(timeline.begin_ns[step])
+    starts = np.r_[start[device], 0, 0, host_start].astype(np.int64) + begin
+    durations = np.r_[duration[device], timeline.length_ns[step], INPUT_NS, host_duration].astype(np.int64)
+    lanes = ["stream 20", "stream 7", f"thread {100_000 + rank}"]
+    collectives = int(program.collective.sum())
+    sizes = (collectives, len(device) - collectives, len(starts) - len(device))
+    arrays = program.columns | {
+        "step": np.full(len(starts), step, np.int32),
+        "rank": np.full(len(starts), rank, np.int32),
+        "lane": pa.DictionaryArray.from_arrays(np.repeat(np.arange(3, dtype=np.int32), sizes), lanes),
+        "start_ns": starts,
+        "duration_ns": durations,
+    }
+    absent = pa.nulls(len(starts), pa.int32())
+    return pa.table({name: arrays.get(name, absent) for name in SCHEMA.names}).cast(SCHEMA)
+
+
+def _device_times(program: Program, kernel_ns: Floats, collective_end_ns: Floats) -> tuple[Floats, Floats]:
+    """Start and duration of every launch on the device: back to back, from the end of the last collective."""
+    segment: Ints = np.cumsum(program.collective) - program.collective
+    done_before = np.cumsum(kernel_ns) - kernel_ns
+    first_of_segment = np.flatnonzero(np.r_[True, program.collective[:-1]])
+    segment_begin = np.r_[INPUT_NS + PACE_NS, collective_end_ns[:-1]]
+    start = segment_begin[segment] + done_before - done_before[first_of_segment][segment]
+    # A kernel ends a little before the next one starts.
+    duration = np.where(program.collective, collective_end_ns[segment] - start, 0.98 * kernel_ns)
+    return start, duration
+
+
+def _host_times(launches: int, random: np.random.Generator) -> tuple[Floats, Floats]:
+    pace = PACE_NS * np.exp(random.normal(0, NOISE, launches))
+    begin = INPUT_NS + np.cumsum(pace) - pace
+    share = np.array(NESTED)
+    start = begin[:, None] + pace[:, None] * share[:, 0]
+    return start.ravel(), (pace[:, None] * share[:, 1]).ravel()
+
+
+def _info(members: range, world: int, timeline: Timeline, rows: int) -> FragmentInfo:
+    steps = len(timeline.begin_ns)
+    return FragmentInfo(
+        source=f"ranks {members[0]}-{members[-1]}",
+        format="kineto",
+        ranks=tuple(members),
+        rank_known=True,
+        world_size=world,
+        hosts={rank: f"node{rank // RANKS_PER_HOST}" for rank in members},
+        device="made",
+        has_device=True,
+        absolute_time=True,
+        whole_recording=False,
+        operations=rows * steps * len(members),
+        outside_steps=0,
+        layout=None,
+        step_times=StepTimes(
+            rank=tuple(rank for rank in members for _ in range(steps)),
+            step=tuple(range(steps)) * len(members),
+            begin_ns=tuple(timeline.begin_ns.tolist()) * len(members),
+            duration_ns=tuple(timeline.length_ns.tolist()) * len(members),
+            operations=(rows,) * (steps * len(members)),
+        ),
+        warnings=(),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="the job folder to make")
+    parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--operations", type=int, default=7800, help="per rank and step")
+    parser.add_argument("--slow-rank", type=int, default=3)
+    parser.add_argument("--slowdown", type=float, default=1.1, help="of the slow rank's kernels")
+    parser.add_argument("--ranks-per-file", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = vars(parser.parse_args())
+    print(make_big_table(options.pop("folder"), **options), "operations")
+
+
+if __name__ == "__main__":
+    main()
