@@ -33,6 +33,8 @@ ONE_OPERATOR_SHARE = 0.5
 MOST_STEPS = 0.75
 """A rank that stalls in more than this share of the steps is slow persistently."""
 _OUTLIERS = 2000
+_OPERATOR_STEPS = 5
+"""Steps read again to name the operator behind an excess."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,11 @@ def _finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Su
     job, chief = found.job, suspect.chief
     ranks = tuple(int(job.ranks[place]) for place in suspect.ranks)
     cause = _cause(chief, blamed, ranks)
-    operator, edge = _operator(trace, blamed, ranks, cause, job)
+    steps = _steps(job, suspect)
+    operator, edge = _operator(trace, blamed, job, ranks=ranks, cause=cause, steps=steps)
     step_time = _step_time_ns(trace, job)
     lost = min(_time_lost_ns(job, suspect), step_time)
     p_values = [a.p_value for a in suspect.anomalies if a.p_value is not None]
-    steps = _steps(job, suspect)
     pattern = _pattern(suspect, len(steps), len(job.steps))
     return Finding(
         cause=cause,
@@ -147,7 +149,7 @@ def _cause(chief: Anomaly, blamed: BlameResult, ranks: Sequence[int]) -> Cause:
 
 
 def _operator(
-    trace: Trace, blamed: BlameResult, ranks: Sequence[int], cause: Cause, job: JobExcess
+    trace: Trace, blamed: BlameResult, job: JobExcess, *, ranks: Sequence[int], cause: Cause, steps: Sequence[int]
 ) -> tuple[str | None, str | None]:
     """(operator, edge): the operator behind the excess, where it is one; the edge where it is idle time."""
     if cause in {"host", "garbage_collection", "communication"}:
@@ -158,17 +160,21 @@ def _operator(
         chief = mine[0]
         edge = f"idle before {chief.operator}" if chief.is_edge else None
         return chief.operator, edge
+    looked_at = _some_of(steps)
     found: dict[str, float] = defaultdict(float)
-    total = 0.0
-    for outlier in pinpoint(trace, rank=ranks[0], limit=_OUTLIERS).outliers:
+    for outlier in pinpoint(trace.select(looked_at), rank=ranks[0], limit=_OUTLIERS).outliers:
         if _belongs(outlier, cause):
-            extra = max(outlier.duration_us - outlier.expected_duration_us, 0.0)
-            found[outlier.operator] += extra
-    row = CLASSES.index(cause)
-    place = int(np.searchsorted(job.ranks, ranks[0]))
-    total = float(np.nansum(job.by_step_ns[:, row, place])) / 1e3
+            found[outlier.operator] += max(outlier.duration_us - outlier.expected_duration_us, 0.0)
+    row, place = CLASSES.index(cause), int(np.searchsorted(job.ranks, ranks[0]))
+    excess = [step.by_class_ns[row, place] / 1e3 for step in job.steps if step.step in looked_at]
     name, extra = max(found.items(), key=lambda item: item[1], default=("", 0.0))
-    return (name, None) if extra > ONE_OPERATOR_SHARE * total > 0 else (None, None)
+    return (name, None) if extra > ONE_OPERATOR_SHARE * float(np.nansum(excess)) > 0 else (None, None)
+
+
+def _some_of(steps: Sequence[int]) -> tuple[int, ...]:
+    """A few steps, spread over all."""
+    chosen = np.linspace(0, len(steps) - 1, num=min(len(steps), _OPERATOR_STEPS)).round().astype(int)
+    return tuple(steps[i] for i in chosen)
 
 
 def _belongs(outlier: Outlier, cause: Cause) -> bool:

@@ -27,20 +27,23 @@ def localize_paper(trace: Trace, *, whole_run: bool, normalized: bool, by: Group
     total = np.zeros(len(ranks))
     counted = np.zeros(len(ranks))
     distances = np.zeros((len(ranks), len(ranks))) if matrix else None
+    shared = np.zeros_like(distances) if distances is not None else None
     for present, curves in _curves(trace, ranks, whole_run):
         scaled = curves / np.maximum(curves[:, -1:], 1) if normalized else curves
         total[present] += ks_scores(scaled)
         counted[present] += 1
-        if distances is not None:
+        if distances is not None and shared is not None:
             distances[np.ix_(present, present)] += ks_matrix(scaled)
+            shared[np.ix_(present, present)] += 1
     scores = np.divide(total, counted, out=np.zeros_like(total), where=counted > 0)
-    windows = 1 if whole_run else max(len(trace.steps), 1)
+    if distances is not None and shared is not None:
+        distances /= np.maximum(shared, 1)
     ranked = _ranked(trace, ranks, scores)
     return LocalizeResult(
         method="paper",
         scores=ranked,
         groups=grouped(ranked, by),
-        matrix=None if distances is None else tuple(map(tuple, (distances / windows).tolist())),
+        matrix=None if distances is None else tuple(map(tuple, distances.tolist())),
         steps=trace.steps,
         warnings=(Notice("score_only", "the paper gives no threshold: the score is a ranking, not a verdict"),),
     )
