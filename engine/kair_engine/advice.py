@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kair_engine.anomalies import Anomaly
+from kair_engine.communicators import SlowCommunicator
 from kair_engine.excess import CLASSES, JobExcess
 from kair_engine.model import Notice
 from kair_engine.results import STEP_BEGIN, BlameResult, Cause, Finding, Pattern, RootCause, Verdict
@@ -50,6 +51,18 @@ def evidence(
         *_operator(blamed, ranks, operator),
         f"without that the step would take {duration((step_time_ns - lost_ns) / 1e3)} "
         f"instead of {duration(step_time_ns / 1e3)}",
+    )
+
+
+def link_evidence(slow: SlowCommunicator, step_time_ns: float) -> tuple[str, ...]:
+    """The figures that speak against a process group."""
+    own, expected = slow.own_ns / 1e3, slow.expected_ns / 1e3
+    share = (slow.own_ns - slow.expected_ns) / step_time_ns
+    return (
+        f"collectives of process group {slow.communicator.group} take {duration(own)} a step, waiting excluded; those "
+        f"of its {_count(slow.siblings, 'sibling')} {duration(expected)} (median): {share:.1%} of the step "
+        "[kair localize]",
+        "all members of a ring see the same duration, so this names the group and no rank in it",
     )
 
 

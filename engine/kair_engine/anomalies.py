@@ -7,14 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.excess import CLASSES, JobExcess
-from kair_engine.stats import (
-    MAD_TO_SIGMA,
-    binomial_tail,
-    mad,
-    student_t_tail,
-    trimmed_deviation,
-    trimmed_mean,
-)
+from kair_engine.stats import TRIM, binomial_tail, degrees_of_freedom, peer_spread, student_t_tail, trimmed_mean
 
 FALSE_ALARM_RATE = 0.02
 """Family-wise: over all ranks and classes of one triage."""
@@ -22,12 +15,9 @@ SMALLEST_SHARE = 0.01
 """Of the step: what is flagged must cost at least this much."""
 STALL_SHARE = 0.10
 """Of the step: an excess this large in one step is an event."""
-SMALL_ROLE = 20
-"""Below this many peers the spread is the larger of two estimates and df = n − 2."""
 FEWEST_PEERS = 3
 """Fewer peers than this in the role: the spread is taken over the whole job instead."""
 _FLOOR_SHARE = 0.001
-_TRIM = 0.2
 _GROUP_NULL = ((8, 7.4), (16, 3.2), (32, 3.0))
 """99.9 % null value of the largest gap over the pooled SD, by role size (METHOD 3)."""
 
@@ -59,7 +49,7 @@ class Persistence:
 def persistence(job: JobExcess) -> Persistence:
     """Trimmed mean of the excess over steps, compared with the peers', one out [METHOD 3, persistent]."""
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
-    mean = trimmed_mean(per_step, _TRIM, axis=0)
+    mean = trimmed_mean(per_step, TRIM, axis=0)
     t = np.zeros_like(mean)
     p = np.full_like(mean, np.nan)
     floor = max(_FLOOR_SHARE * job.step_time_ns, 1.0)  # 1 ns: a recording of one instant has steps of no length
@@ -71,16 +61,11 @@ def persistence(job: JobExcess) -> Persistence:
             others = mean[row, peers]
             if not len(others):
                 continue
-            scale = max(_spread(others), floor)
+            scale = max(peer_spread(others), floor)
             t[row, rank] = (mean[row, rank] - np.median(others)) / scale
             if df > 0:
                 p[row, rank] = min(1.0, tests * student_t_tail(float(t[row, rank]), df))
     return Persistence(mean, t, p)
-
-
-def degrees_of_freedom(ranks: int) -> float:
-    """Of a role with this many ranks [METHOD 3]."""
-    return ranks - 2 if ranks < SMALL_ROLE else max(8.0, 0.37 * (ranks - 1))
 
 
 def persistent(job: JobExcess, result: Persistence) -> list[Anomaly]:
@@ -201,8 +186,3 @@ def _reference(job: JobExcess, rank: int) -> Bools:
         return ~peers
     peers[rank] = False
     return peers
-
-
-def _spread(others: Floats) -> float:
-    robust = MAD_TO_SIGMA * mad(others)
-    return max(robust, trimmed_deviation(others, _TRIM)) if len(others) + 1 < SMALL_ROLE else robust

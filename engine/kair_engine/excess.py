@@ -4,11 +4,12 @@ One (class × rank) matrix per step; steps can be reduced anywhere and put toget
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.communicators import Communicator, OwnTime, own_times
 from kair_engine.loading import each_step
 from kair_engine.model import Trace
 from kair_engine.operations import COMPUTE, GC, INPUT, MEMORY, RECV, SEND, Operations
@@ -45,6 +46,8 @@ class StepExcess:
     late: LateArrivals
     rejected_collectives: int
     collectives: int
+    groups: Mapping[Communicator, OwnTime] = field(default_factory=dict)
+    """What process groups with siblings spent in collectives themselves."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         late=_late_arrivals(sync, job_ranks),
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
+        groups=own_times(sync, role),
     )
 
 

@@ -56,6 +56,22 @@ class GroupScore:
 
 
 @dataclass(frozen=True)
+class CommunicatorScore:
+    """A process group whose collectives are slower than its siblings'; it names no rank."""
+
+    group: str
+    ranks: tuple[int, ...]
+    operator: str
+    """The collective that lost most."""
+    own_us: float
+    """Per step, waiting for members excluded."""
+    expected_us: float
+    """The siblings' median."""
+    siblings: int
+    p_value: float
+
+
+@dataclass(frozen=True)
 class LocalizeResult:
     """Stage 1: a score for every rank, the highest first."""
 
@@ -63,6 +79,7 @@ class LocalizeResult:
     scores: tuple[RankScore, ...]
     groups: tuple[GroupScore, ...]
     """Filled when asked for by host or role."""
+    slow_communicators: tuple[CommunicatorScore, ...]
     matrix: tuple[tuple[float, ...], ...] | None
     """Pairwise K–S distances in rank order, only when asked for (paper method)."""
     steps: tuple[int, ...]

@@ -10,6 +10,9 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 
+TRIM = 0.2
+SMALL_SAMPLE = 20
+"""Below this many ranks the spread is the larger of two estimates and df = n − 2."""
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -34,6 +37,17 @@ def trimmed_deviation(values: Floats, proportion: float) -> float:
 def mad(values: Floats) -> float:
     """Median absolute deviation from the median."""
     return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
+def peer_spread(others: Floats) -> float:
+    """1.4826 · MAD of the others; below SMALL_SAMPLE ranks no less than their 20 %-trimmed deviation [METHOD 3]."""
+    robust = MAD_TO_SIGMA * mad(others)
+    return max(robust, trimmed_deviation(others, TRIM)) if len(others) + 1 < SMALL_SAMPLE else robust
+
+
+def degrees_of_freedom(ranks: int) -> float:
+    """Of a role with this many ranks [METHOD 3]."""
+    return ranks - 2 if ranks < SMALL_SAMPLE else max(8.0, 0.37 * (ranks - 1))
 
 
 def student_t_tail(t: float, df: float) -> float:

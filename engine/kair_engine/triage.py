@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.advice import evidence, suggestion, summary
+from kair_engine.advice import evidence, link_evidence, suggestion, summary
 from kair_engine.anomalies import Anomaly, stalls
 from kair_engine.arrays import Ints
+from kair_engine.communicators import SlowCommunicator
 from kair_engine.excess import CLASSES, JobExcess, StepExcess, reduce_steps, step_excess
 from kair_engine.model import Trace
 from kair_engine.operations import Operations
@@ -67,10 +68,10 @@ def triage(trace: Trace) -> TriageResult:
 
     found = conclude(reduce_steps(trace, look))
     blamed = blame_of(trace, tally)
-    findings = sorted(
-        (_finding(trace, found, blamed, suspect) for suspect in suspects(found.anomalies)),
-        key=lambda finding: (-finding.time_lost_us_per_step, finding.ranks),
-    )
+    step_time = _step_time_ns(trace, found.job)
+    of_ranks = (_finding(trace, found, blamed, suspect) for suspect in suspects(found.anomalies))
+    of_links = (_slow_link(trace, slow, step_time) for slow in found.communicators)
+    findings = sorted((*of_ranks, *of_links), key=lambda finding: (-finding.time_lost_us_per_step, finding.ranks))
     warnings = tuple(dict.fromkeys((*notices(found.job), *blamed.warnings)))
     verdict = _verdict(found, findings)
     steps = len(trace.steps)
@@ -79,7 +80,7 @@ def triage(trace: Trace) -> TriageResult:
         summary=summary(verdict, findings, found.job, warnings),
         findings=tuple(findings),
         ranking=_ranking(trace, found, blamed),
-        step_time_us=_step_time_ns(trace, found.job) / 1e3,
+        step_time_us=step_time / 1e3,
         waiting_us_per_step=blamed.waiting_us / steps,
         unattributed_us_per_step=blamed.unattributed_us / steps,
         steps=trace.steps,
@@ -121,7 +122,7 @@ def _finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Su
         cause=cause,
         pattern=pattern,
         ranks=ranks,
-        hosts=tuple(dict.fromkeys(h for rank in ranks if (h := host_of(trace.job, rank)) is not None)),
+        hosts=_hosts(trace, ranks),
         operator=operator,
         edge=edge,
         steps=steps,
@@ -133,6 +134,30 @@ def _finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Su
         ),
         suggestion=suggestion(cause, pattern, ranks, operator),
     )
+
+
+def _slow_link(trace: Trace, slow: SlowCommunicator, step_time_ns: float) -> Finding:
+    """A process group that is slow by itself: its collectives' own time is on the path of all its members."""
+    ranks = slow.communicator.ranks
+    lost = min(slow.own_ns - slow.expected_ns, step_time_ns)
+    return Finding(
+        cause="communication",
+        pattern="group",
+        ranks=ranks,
+        hosts=_hosts(trace, ranks),
+        operator=slow.operator,
+        edge=slow.communicator.group,
+        steps=trace.steps,
+        p_value=slow.p_value,
+        time_lost_us_per_step=lost / 1e3,
+        slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
+        evidence=link_evidence(slow, step_time_ns),
+        suggestion=suggestion("communication", "persistent", ranks, slow.operator),
+    )
+
+
+def _hosts(trace: Trace, ranks: Sequence[int]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host for rank in ranks if (host := host_of(trace.job, rank)) is not None))
 
 
 def _cause(chief: Anomaly, blamed: BlameResult, ranks: Sequence[int]) -> Cause:

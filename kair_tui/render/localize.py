@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results import GroupScore, LocalizeResult, RankScore
-from kair_tui.render.units import p_value, plural, score, signed_duration, spans
+from kair_engine.results import CommunicatorScore, GroupScore, LocalizeResult, RankScore
+from kair_tui.render.text import short_name
+from kair_tui.render.units import duration, p_value, plural, score, signed_duration, spans
 from kair_tui.render.view import ALARM, Cell, Column, Styled, View
 
 if TYPE_CHECKING:
@@ -75,9 +76,22 @@ _GROUPS = (
 )
 
 
+_LINKS = (
+    Column[CommunicatorScore]("group", "slow process group", lambda row: row.group, align="left", weight=9),
+    Column[CommunicatorScore]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=6),
+    Column[CommunicatorScore]("operator", "operator", lambda row: short_name(row.operator), align="left", weight=4),
+    Column[CommunicatorScore]("own_us", "own/step", lambda row: duration(row.own_us), weight=8),
+    Column[CommunicatorScore]("expected_us", "siblings'", lambda row: duration(row.expected_us), weight=8),
+    Column[CommunicatorScore]("p_value", "p", lambda row: p_value(row.p_value), weight=7),
+)
+
+
 def _body(result: LocalizeResult, page: Page) -> None:
     if result.groups:
         page.table(_GROUPS, result.groups, limit=RANKS_SHOWN)
+        page.line()
+    if result.slow_communicators:
+        page.table(_LINKS, result.slow_communicators, limit=RANKS_SHOWN)
         page.line()
     page.table(COLUMNS, result.scores, limit=RANKS_SHOWN)
     if result.matrix is not None:
@@ -98,5 +112,5 @@ VIEW = View[LocalizeResult, RankScore](
     columns=COLUMNS,
     headline=_headline,
     body=_body,
-    records=(("scores", "score"), ("groups", "group")),
+    records=(("scores", "score"), ("groups", "group"), ("slow_communicators", "communicator")),
 )

@@ -5,11 +5,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.anomalies import Anomaly, Persistence, intermittent, persistence, persistent, slow_groups
+from kair_engine.anomalies import (
+    FALSE_ALARM_RATE,
+    SMALLEST_SHARE,
+    Anomaly,
+    Persistence,
+    intermittent,
+    persistence,
+    persistent,
+    slow_groups,
+)
+from kair_engine.communicators import SlowCommunicator, slow_communicators
 from kair_engine.errors import UsageError
 from kair_engine.excess import CLASSES, JobExcess, job_excess
 from kair_engine.model import Job, Notice, Trace
-from kair_engine.results import GroupBy, GroupScore, LocalizeResult, Method, RankScore
+from kair_engine.results import CommunicatorScore, GroupBy, GroupScore, LocalizeResult, Method, RankScore
 from kair_engine.roles import host_of
 
 
@@ -20,6 +30,7 @@ class Localization:
     job: JobExcess
     persistence: Persistence
     anomalies: tuple[Anomaly, ...]
+    communicators: tuple[SlowCommunicator, ...]
 
 
 def localize(
@@ -50,6 +61,18 @@ def localize(
         method="robust",
         scores=scores,
         groups=grouped(scores, by),
+        slow_communicators=tuple(
+            CommunicatorScore(
+                group=slow.communicator.group,
+                ranks=slow.communicator.ranks,
+                operator=slow.operator,
+                own_us=slow.own_ns / 1e3,
+                expected_us=slow.expected_ns / 1e3,
+                siblings=slow.siblings,
+                p_value=slow.p_value,
+            )
+            for slow in found.communicators
+        ),
         matrix=None,
         steps=trace.steps,
         warnings=notices(found.job),
@@ -68,7 +91,9 @@ def conclude(job: JobExcess) -> Localization:
     Ranks of a group may stand out each by itself too; what they cost can only be told of all of them together.
     """
     steady = persistence(job)
-    return Localization(job, steady, (*persistent(job, steady), *intermittent(job), *slow_groups(job, steady)))
+    slow = slow_communicators([step.groups for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE, SMALLEST_SHARE)
+    anomalies = (*persistent(job, steady), *intermittent(job), *slow_groups(job, steady))
+    return Localization(job, steady, anomalies, tuple(slow))
 
 
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:

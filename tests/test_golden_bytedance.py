@@ -1,0 +1,59 @@
+"""Two production jobs of the what-if paper: their stages differ, none of their machines is slow."""
+
+from pathlib import Path
+
+import pytest
+
+from kair_engine.model import Trace
+from kair_engine.opening import open_trace
+from kair_engine.overview import info
+from kair_engine.roles import roles
+from kair_engine.stages.blame import blame
+from kair_engine.stages.localize import localize
+from kair_engine.triage import triage
+
+TRACES = Path(__file__).resolve().parents[1].parent / "shared" / "traces"
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces are not at {TRACES}")
+
+JOBS = {"ST": (8, 4, 32), "SE": (64, 2, 43)}
+"""Workers, pipeline stages and steps."""
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Trace]:
+    source = TRACES / "bytedance" / f"trace-{request.param}.parquet"
+    return request.param, open_trace(source, cache=tmp_path_factory.mktemp("cache"))
+
+
+def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
+    name, trace = job
+    workers, stages, steps = JOBS[name]
+    role_of = roles(trace)
+    assert len(role_of) == workers
+    assert set(role_of.values()) == {f"stage {stage}" for stage in range(stages)}
+    sizes = {role: list(role_of.values()).count(role) for role in role_of.values()}
+    assert set(sizes.values()) == {workers // stages}
+    assert len(trace.steps) == len(info(trace).steps) == steps
+
+
+def test_no_machine_is_accused(job: tuple[str, Trace]) -> None:
+    _, trace = job
+    result = triage(trace)
+    assert not any(finding.cause in {"compute", "host"} for finding in result.findings)
+    assert (result.verdict, result.findings) == ("no_straggler", ())
+    assert not any(score.flagged for score in localize(trace).scores)
+
+
+def test_all_waiting_is_accounted_for(job: tuple[str, Trace]) -> None:
+    _, trace = job
+    result = blame(trace.select(trace.steps[:3]))
+    assert result.waiting_us > 0
+    assert result.attributed_us + result.unattributed_us == pytest.approx(result.waiting_us)
+    assert sum(cause.blamed_us for cause in result.root_causes) == pytest.approx(result.attributed_us)
+    assert sum(cause.share for cause in result.root_causes) == pytest.approx(result.attributed_us / result.waiting_us)
+
+
+def test_every_collective_finds_its_members(job: tuple[str, Trace]) -> None:
+    _, trace = job
+    looked_at = info(trace)
+    assert looked_at.matched_collectives == looked_at.collectives > 0
