@@ -98,6 +98,20 @@ def test_time_lost_inside_an_operator_after_its_nested_ones_is_its_own(tmp_path:
     assert causes(result) == [(3, "aten::mm", "host", False, 600)]
 
 
+def test_time_lost_inside_an_operator_before_its_nested_ones_is_its_own(tmp_path: Path) -> None:
+    # aten::mm ends when it always does: what its launch lost before it began was made up for after it.
+    result = blamed(
+        tmp_path,
+        """
+        0-2 main  | aten::mm 0+300 | launch 2+3 ^1
+        0-2 gpu20 | allreduce@dp#1 26+230 ^1
+        3   main  | aten::mm 0+300 | launch 202+3 ^1
+        3   gpu20 | allreduce@dp#1 226+30 ^1
+        """,
+    )
+    assert causes(result) == [(3, "aten::mm", "host", False, 600)]
+
+
 IDLE_HOST = """
 3 main | aten::mm 0+10 | launch 2+3 ^1 | aten::view 12+5 | c10d::allreduce_ 220+10 | launch 222+3 ^2
 """
@@ -229,6 +243,23 @@ def test_a_pause_on_a_cpu_is_an_edge(tmp_path: Path) -> None:
         "3 th2  | allreduce@dp 46500+13000",
     )
     assert causes(result) == [(3, "forward", "host", True, 60_000)]
+
+
+def test_on_a_cpu_too_the_walk_crosses_to_the_rank_that_was_waited_for(tmp_path: Path) -> None:
+    # Three replicas of two ranks. Rank 2's thread waits for rank 3, and so comes late to its dp collective.
+    fast = (
+        "{0} main | forward 0+10000 | backward 16000+5000\n{0} th2 | allreduce@tp{1} 10000+6000 | allreduce@dp{2} {3}"
+    )
+    result = blamed(
+        tmp_path,
+        "step 1: 0+90000",
+        *(fast.format(rank, rank // 2, rank % 2, "21000+26000") for rank in (0, 1, 4, 5)),
+        "2 main | forward 0+10000 | backward 36000+5000",
+        "2 th2  | allreduce@tp1 10000+26000 | allreduce@dp0 41000+6000",
+        "3 main | forward 0+30000 | backward 36000+5000",
+        "3 th2  | allreduce@tp1 30000+6000 | allreduce@dp1 41000+6000",
+    )
+    assert causes(result) == [(3, "forward", "compute", False, 20_000 + 4 * 20_000)]
 
 
 def test_the_culprit_can_change_within_a_step(tmp_path: Path) -> None:

@@ -119,6 +119,11 @@ def test_every_class_gets_what_belongs_to_it(tmp_path: Path) -> None:
     assert excess["communication"] == [0, 0, 0, 0]
 
 
+def test_a_pause_at_the_steps_end_is_the_hosts(tmp_path: Path) -> None:
+    made = trace(tmp_path, "0-3 main | mm 0+90\n0-2 step | 0+100\n3 step | 0+160")
+    assert excess_us(made)["host"] == [0, 0, 0, 60]
+
+
 def test_sends_and_receives_are_compared_pair_by_pair(tmp_path: Path) -> None:
     made = trace(
         tmp_path,

@@ -30,16 +30,16 @@ class Walk:
     path: tuple[int, ...]
     """Rows from the collective's last member back to where it was on time."""
     contributions: tuple[Contribution, ...]
-    """The largest first; they add up to the lateness of the path's first row."""
+    """The largest first; they add up to the lateness of the path's first row, less what is noise."""
 
 
 def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) -> Walk:
     """Follows binding predecessors while they are late [K stage 3, METHOD 5]; crosses ranks at collectives.
 
     What counts is lateness that was never made up again: going back, each place answers for what it takes the
-    lateness below everything seen after it. So the contributions add up to the lateness of `row`, and jitter
-    that cancels out is nobody's. Between an operation's begin and its cut the operation answers, between a
-    cut and the next begin the edge.
+    lateness below everything seen after it. So the contributions add up to the lateness of `row`, but for the
+    last `noise_ns` of it, and jitter that cancels out is nobody's. Between an operation's begin and its cut the
+    operation answers, between a cut and the next begin the edge.
     """
     path, seen, known = [row], {row}, 0
     account = _Account(_known(late.begin[row], 0.0))
@@ -131,7 +131,7 @@ def _gap(ops: Operations, before: int, row: int) -> Contribution:
 
 
 def _collected_garbage(ops: Operations, before: int, row: int) -> bool:
-    rows = np.flatnonzero((ops.kind == GC) & (ops.rank == ops.rank[row]))
+    rows = ops.garbage_collections[ops.rank[ops.garbage_collections] == ops.rank[row]]
     begin, end = ops.end_ns[before], ops.start_ns[row]
     inside = np.minimum(ops.end_ns[rows], end) - np.maximum(ops.start_ns[rows], begin)
     return bool(len(rows) and inside.clip(0).sum() * 2 > end - begin > 0)

@@ -86,6 +86,11 @@ class Operations:
         return launches(self.rank, self.correlation, self.on_stream)
 
     @cached_property
+    def garbage_collections(self) -> Ints:
+        """The rows of kind GC."""
+        return np.flatnonzero(self.kind == GC)
+
+    @cached_property
     def step_time_ns(self) -> float:
         """The step's duration: the median over ranks."""
         return float(np.median(self.length_ns)) if len(self.length_ns) else 0.0
