@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from trace_builder import trace
 
 from kair_engine.stages.localize import localize
 from kair_engine.triage import triage
-from trace_builder import trace
 
 PAIRS = 5
 
