@@ -18,7 +18,7 @@ from kair_engine.stages.localize import localize
 from kair_engine.stages.pinpoint import pinpoint
 from kair_engine.triage import triage
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 Table = tuple[list[Row], Spans]
 
 LANES = ("main", "th2", "gpu7", "gpu20")

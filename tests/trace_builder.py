@@ -118,7 +118,7 @@ def build(
                 by_step[row.step].append(row)
         moved = (shift or {}).get(rank, 0.0)
         tables = [_arrow(by_step[s], spans[rank, s], rank, s, moved, on_device) for s in sorted(by_step)]
-        write_fragment(path, tables, {"rank": rank})
+        write_fragment(path, [pa.concat_tables(tables)], {"rank": rank})
         fragments.append(path)
     job = _job(folder, ranks, spans, counts, on_device, shift or {}, hosts or {}, layout)
     return Trace(job, tuple(fragments), job.steps)
