@@ -58,7 +58,9 @@ def test_persistence_is_the_formula(percents: Percents) -> None:
             spread = 1.4826 * scipy.stats.median_abs_deviation(others)
             if ranks < 20:
                 cut = int(0.2 * len(others))
-                spread = max(spread, np.std(sorted(others)[cut : len(others) - cut], ddof=1))
+                edge = scipy.stats.norm.isf(cut / len(others)) if cut else np.inf
+                left = scipy.stats.truncnorm.std(-edge, edge)
+                spread = max(spread, np.std(sorted(others)[cut : len(others) - cut], ddof=1) / left)
             t = (mean[w] - np.median(others)) / max(spread, 0.1)
             df = ranks - 2 if ranks < 20 else max(8, 0.37 * (ranks - 1))
             assert result.mean_ns[c, w] == pytest.approx(mean[w] * STEP_NS / 100, abs=1e-3)

@@ -93,9 +93,22 @@ def test_roles_have_their_own_medians(tmp_path: Path) -> None:
     assert excess_us(trace(tmp_path, table, layout=layout))["compute"] == [-5, 5, -15, 15]
 
 
-def test_an_operation_that_nobody_else_runs_has_no_excess(tmp_path: Path) -> None:
-    made = trace(tmp_path, "0-2 gpu7 | gemm 0+10\n2 gpu7 | checkpoint 20+70")
-    assert excess_us(made)["compute"] == [0, 0, 0]
+def test_an_operation_that_nobody_else_runs_is_all_excess(tmp_path: Path) -> None:
+    calls = " | ".join(f"gemm {at}+1" for at in range(40))
+    made = trace(tmp_path, f"step 0: 0+200\n0-3 gpu7 | {calls}\n2 gpu7 | checkpoint 50+70\n0-2 gpu7 | norm 130+10")
+    # Three of four run norm: the median is theirs, and rank 3 spends less.
+    assert excess_us(made)["compute"] == [0, 0, 70, -10]
+
+
+def test_the_same_work_under_another_name_is_no_excess(tmp_path: Path) -> None:
+    calls = " | ".join(f"gemm {at}+1" for at in range(40))
+    made = trace(tmp_path, f"step 0: 0+200\n0-3 gpu7 | {calls}\n0-2 gpu7 | tile128 50+70\n3 gpu7 | tile64 50+71")
+    assert excess_us(made)["compute"] == [0, 0, 0, 1]
+
+
+def test_a_rank_that_is_alone_in_its_role_has_no_excess(tmp_path: Path) -> None:
+    layout = Layout(pp=2, pipeline_stage={0: 0, 1: 1})
+    assert excess_us(trace(tmp_path, "0-1 gpu7 | gemm 0+10\n1 gpu7 | loss 20+70", layout=layout))["compute"] == [0, 0]
 
 
 def test_every_class_gets_what_belongs_to_it(tmp_path: Path) -> None:
@@ -135,7 +148,7 @@ def test_sends_and_receives_are_compared_pair_by_pair(tmp_path: Path) -> None:
         4 gpu20 | send@4→5 10+8 :send
         5 gpu20 | recv@4→5 0+20 :recv
         """,
-        layout=Layout(pp=1, pipeline_stage=dict.fromkeys(range(6), 0)),
+        layout=Layout(pp=2, pipeline_stage={rank: rank % 2 for rank in range(6)}),
     )
     # The pairs took 8, 30 and 8 µs: how long a receiver waited for its sender does not count.
     assert excess_us(made)["communication"] == [0, 0, 22, 22, 0, 0]

@@ -30,7 +30,7 @@ def summary(verdict: Verdict, findings: Sequence[Finding], job: JobExcess, warni
     if verdict == "no_straggler":
         return f"no straggler: {scope}, no rank differs from its peers beyond chance"
     reasons = {w.code: w.message for w in warnings}
-    why = reasons.get("one_rank") or reasons.get("few_peers") or "too few peers for a test"
+    why = reasons.get("one_rank") or reasons.get("few_steps") or reasons.get("few_peers") or "too few peers for a test"
     return f"inconclusive: {scope}; {why}"
 
 

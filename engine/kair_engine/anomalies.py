@@ -15,6 +15,8 @@ SMALLEST_SHARE = 0.01
 """Of the step: what is flagged must cost at least this much."""
 STALL_SHARE = 0.10
 """Of the step: an excess this large in one step is an event."""
+FEWEST_STEPS = 3
+"""In fewer steps a slow rank cannot be told from a slow moment."""
 FEWEST_PEERS = 3
 """Fewer peers than this in the role: the spread is taken over the whole job instead."""
 _FLOOR_SHARE = 0.001
@@ -69,7 +71,10 @@ def persistence(job: JobExcess) -> Persistence:
 
 
 def persistent(job: JobExcess, result: Persistence) -> list[Anomaly]:
-    """Ranks whose mean excess is beyond chance and above 1 % of the step, in most steps and not in a few."""
+    """Ranks whose mean excess is beyond chance and above 1 % of the step, in most steps and not in a few.
+
+    Of fewer than FEWEST_STEPS steps that says no more than that the rank was slow then.
+    """
     smallest = SMALLEST_SHARE * job.step_time_ns
     in_most = np.median(np.nan_to_num(job.by_step_ns, nan=0.0), axis=0) > smallest
     flagged = (result.p_value < FALSE_ALARM_RATE) & (result.mean_ns > smallest) & in_most

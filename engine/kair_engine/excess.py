@@ -94,7 +94,7 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
     role = job_role[place]
     keys = logical_keys(ops, role)
     by_class = np.full((len(CLASSES), len(job_ranks)), np.nan)
-    by_class[:, place] = _sums(ops, sync, keys)
+    by_class[:, place] = _sums(ops, sync, keys, role)
     tail = tail_gap_ns(ops).astype(float)
     by_class[_HOST, place] += tail - _role_median(tail, role)
     return StepExcess(
@@ -108,7 +108,12 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
     )
 
 
-def _sums(ops: Operations, sync: Synchronisation, keys: Ints) -> Floats:
+def _sums(ops: Operations, sync: Synchronisation, keys: Ints, role: Ints) -> Floats:
+    """What each rank spent, less the medians of all its role's logical operators.
+
+    Of all, those it does not run too: a checkpoint that one rank alone writes is excess, and a rank whose kernel
+    has another name than its peers' (autotuning) is neither slow in the one nor fast in the other.
+    """
     own = own_ns(ops, sync.collectives).astype(float)
     fetched = ops.stage == INPUT_STAGE
     members = (
@@ -119,10 +124,14 @@ def _sums(ops: Operations, sync: Synchronisation, keys: Ints) -> Floats:
         (_COMMUNICATION, np.isin(ops.kind, (SEND, RECV)), own),
     )
     result = np.zeros((len(CLASSES), len(ops.ranks)))
+    codes, size = int(role.max(initial=0)) + 1, np.bincount(role)[role][ops.rank]
     for row, selected, values in members:
         chosen = np.flatnonzero(selected)
-        excess = PeerGroups.of(keys, chosen).excess(values)
-        result[row] += np.bincount(ops.rank[chosen], weights=excess[chosen], minlength=len(ops.ranks))
+        groups = PeerGroups.of(keys, chosen)
+        of_group = role[ops.rank[groups.rows[groups.starts]]]
+        typical = np.bincount(of_group, weights=groups.medians(values, size), minlength=codes)
+        spent = np.bincount(ops.rank[chosen], weights=values[chosen], minlength=len(ops.ranks))
+        result[row] += spent - typical[role]
     return result
 
 

@@ -72,7 +72,7 @@ def triage(trace: Trace) -> TriageResult:
     of_ranks = (_finding(trace, found, blamed, suspect) for suspect in suspects(found.anomalies))
     of_links = (_slow_link(trace, slow, step_time) for slow in found.communicators)
     findings = sorted((*of_ranks, *of_links), key=lambda finding: (-finding.time_lost_us_per_step, finding.ranks))
-    warnings = tuple(dict.fromkeys((*notices(found.job), *blamed.warnings)))
+    warnings = tuple(dict.fromkeys((*notices(found), *blamed.warnings)))
     verdict = _verdict(found, findings)
     steps = len(trace.steps)
     return TriageResult(
@@ -105,7 +105,7 @@ def _verdict(found: Localization, findings: Sequence[Finding]) -> Verdict:
     if findings:
         return "straggler"
     untested = bool(np.isnan(found.persistence.p_value).all())
-    return "inconclusive" if untested else "no_straggler"
+    return "inconclusive" if untested or found.undecided else "no_straggler"
 
 
 def _finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Suspect) -> Finding:

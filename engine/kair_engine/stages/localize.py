@@ -7,6 +7,7 @@ import numpy as np
 
 from kair_engine.anomalies import (
     FALSE_ALARM_RATE,
+    FEWEST_STEPS,
     SMALLEST_SHARE,
     Anomaly,
     Persistence,
@@ -31,6 +32,8 @@ class Localization:
     persistence: Persistence
     anomalies: tuple[Anomaly, ...]
     communicators: tuple[SlowCommunicator, ...]
+    undecided: tuple[Anomaly, ...]
+    """Ranks that were slow in all of too few steps."""
 
 
 def localize(
@@ -75,7 +78,7 @@ def localize(
         ),
         matrix=None,
         steps=trace.steps,
-        warnings=notices(found.job),
+        warnings=notices(found),
     )
 
 
@@ -91,9 +94,13 @@ def conclude(job: JobExcess) -> Localization:
     Ranks of a group may stand out each by itself too; what they cost can only be told of all of them together.
     """
     steady = persistence(job)
-    slow = slow_communicators([step.groups for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE, SMALLEST_SHARE)
-    anomalies = (*persistent(job, steady), *intermittent(job), *slow_groups(job, steady))
-    return Localization(job, steady, anomalies, tuple(slow))
+    slow = persistent(job, steady)
+    if len(job.steps) < FEWEST_STEPS:
+        stalled = intermittent(job)
+        known = {rank for anomaly in stalled for rank in anomaly.ranks}
+        return Localization(job, steady, tuple(stalled), (), tuple(a for a in slow if a.ranks[0] not in known))
+    links = slow_communicators([step.groups for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE, SMALLEST_SHARE)
+    return Localization(job, steady, (*slow, *intermittent(job), *slow_groups(job, steady)), tuple(links), ())
 
 
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
@@ -143,9 +150,10 @@ def grouped(scores: Sequence[RankScore], by: GroupBy) -> tuple[GroupScore, ...]:
     return tuple(sorted(result, key=lambda group: (-group.mean_score, group.group)))
 
 
-def notices(job: JobExcess) -> tuple[Notice, ...]:
-    """What limits the answer: too few peers, no collectives, collectives that do not fit."""
-    result = []
+def notices(found: Localization) -> tuple[Notice, ...]:
+    """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
+    job = found.job
+    result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
     roles, sizes = np.unique(job.role, return_counts=True)
     if len(job.ranks) == 1:
         result.append(Notice("one_rank", "one rank only: there is no peer to compare it with"))
@@ -168,6 +176,16 @@ def notices(job: JobExcess) -> tuple[Notice, ...]:
             )
         )
     return tuple(result)
+
+
+def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
+    rank, steps = int(job.ranks[anomaly.ranks[0]]), len(job.steps)
+    text = (
+        f"rank {rank} took {anomaly.excess_ns / job.step_time_ns:.1%} of the step longer than its peers "
+        f"({CLASSES[anomaly.class_index]}), but in {steps} step{'' if steps == 1 else 's'} a slow rank cannot be "
+        f"told from a slow moment: record at least {FEWEST_STEPS} steps, better 10"
+    )
+    return Notice("few_steps", text)
 
 
 def _size(job: JobExcess, rank: int) -> int:
