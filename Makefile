@@ -35,6 +35,7 @@ test-oldest:
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/localize_scale.py
+	$(BIN)/python benchmarks/false_alarms.py
 	$(BIN)/python benchmarks/big_table.py
 
 clean:

@@ -38,6 +38,18 @@ def test_an_operator_more_or_less_is_still_the_same_program(tmp_path: Path) -> N
     assert set(roles(made).values()) == {"all"}
 
 
+def test_a_rank_that_lacks_the_first_step_has_the_role_of_its_program(tmp_path: Path) -> None:
+    table = """
+    step 0: 0+10
+    0-1 main | a 0+1 | b 2+1
+    2   main | c 0+1 | d 2+1
+    step 1: 10+10
+    0-1 main | a 10+1 | b 12+1
+    2-3 main | c 10+1 | d 12+1
+    """
+    assert roles(trace(tmp_path, table)) == {0: "program 0", 1: "program 0", 2: "program 1", 3: "program 1"}
+
+
 def test_what_a_host_does_to_launch_is_no_program(tmp_path: Path) -> None:
     made = trace(tmp_path, "0-1 gpu7 | gemm 5+9\n0 main | launch 0+1\n1 main | query 0+1 | query 2+1 | launch 4+1")
     assert set(roles(made).values()) == {"all"}

@@ -166,6 +166,39 @@ def test_one_rank_proves_nothing(tmp_path: Path) -> None:
     assert "no peer to compare it with" in result.summary
 
 
+@pytest.mark.parametrize(("steps", "verdict"), [(1, "inconclusive"), (2, "inconclusive"), (3, "straggler")])
+def test_a_slow_rank_is_not_told_from_a_slow_moment_in_two_steps(tmp_path: Path, steps: int, verdict: str) -> None:
+    result = triage(training(tmp_path, seed=3, steps=steps, slow={3: 1.5}))
+    assert result.verdict == verdict
+    assert result.ranking[0].rank == 3
+    if verdict == "inconclusive":
+        assert [warning.code for warning in result.warnings] == ["few_steps"]
+        assert "rank 3" in result.summary
+
+
+def test_one_healthy_step_accuses_nobody(tmp_path: Path) -> None:
+    verdicts = {triage(training(tmp_path / str(seed), seed=seed, steps=1)).verdict for seed in range(20)}
+    assert "straggler" not in verdicts
+
+
+def test_an_operation_of_one_rank_alone_is_its_doing(tmp_path: Path) -> None:
+    rows = []
+    for rank in range(6):
+        own = [("save", 28_000)] if rank == 0 else []
+        for step in range(5):
+            at = step * 100_000.0
+            for name, length in [*[("view", 90)] * 60, ("forward", 20_000), *own, ("hook", 1000)]:
+                rows.append(Row(rank, "main", name, at, length, step))
+                at += length
+            end = step * 100_000 + 70_000
+            rows.append(Row(rank, "th2", "allreduce", at - 500, end - at + 500, step, group="dp"))
+            rows.append(Row(rank, "main", "optimizer", end, 5000, step))
+    spans = {(rank, step): (step * 100_000, 80_000) for rank in range(6) for step in range(5)}
+    (finding,) = triage(build(tmp_path, rows, spans)).findings
+    assert (finding.ranks, finding.cause) == ((0,), "compute")
+    assert finding.time_lost_us_per_step == pytest.approx(28_000)
+
+
 def test_without_a_step_there_is_no_answer(tmp_path: Path) -> None:
     made = training(tmp_path, seed=5, steps=2)
     with pytest.raises(UsageError, match="no complete step"):

@@ -54,15 +54,20 @@ def _by_program(trace: Trace) -> dict[int, str]:
 
 
 def _calls(trace: Trace) -> dict[int, Floats]:
-    """rank → how often it called each operator in the first chosen step (operators in one common order)."""
-    if not trace.steps:
+    """rank → how often it called each operator in its first chosen step (operators in one common order)."""
+    first = _first_steps(trace)
+    if not first:
         return {}
     counts = (
         trace.scan()
-        .filter(pl.col("step") == trace.steps[0], pl.col("kind").cast(pl.String).is_in(_PROGRAM_KINDS))
-        .group_by("rank", codes("name").alias("name"), codes("stage").alias("stage"))
+        .filter(
+            pl.col("step").is_in(sorted(set(first.values()))),
+            pl.col("kind").cast(pl.String).is_in(_PROGRAM_KINDS),
+        )
+        .group_by("rank", "step", codes("name").alias("name"), codes("stage").alias("stage"))
         .len()
         .collect()
+        .filter(pl.col("step") == pl.col("rank").replace_strict(first, default=None, return_dtype=pl.Int32))
     )
     operator = np.unique(counts.select("name", "stage").to_numpy(), axis=0, return_inverse=True)[1].reshape(-1)
     rank, calls = counts["rank"].to_numpy(), counts["len"].to_numpy()
@@ -75,6 +80,14 @@ def _calls(trace: Trace) -> dict[int, Floats]:
             vector[operator[part]] = calls[part]
             result[int(rank[part[0]])] = vector
     return result
+
+
+def _first_steps(trace: Trace) -> dict[int, int]:
+    """rank → the first chosen step that it recorded."""
+    chosen, times = set(trace.steps), trace.job.step_times
+    return {
+        rank: step for rank, step in sorted(zip(times.rank, times.step, strict=True), reverse=True) if step in chosen
+    }
 
 
 def _overlap(a: Floats, b: Floats) -> float:
