@@ -1,0 +1,109 @@
+"""The views beside the three stages: frequency, steps, info; and the fields that the command-line contract promises of all answers."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from trace_builder import trace
+
+from kair_engine import results
+from kair_engine.errors import UsageError
+from kair_engine.frequency import frequency
+from kair_engine.model import Trace
+from kair_engine.overview import info, steps
+
+
+def regular(folder: Path, rank_3: str) -> Trace:
+    """Ranks 0 to 2 run four operations in each tenth of the step; rank 3 what it is given."""
+    often = " | ".join(f"op {at}+5" for at in range(0, 1000, 25))
+    return trace(folder, f"step 0: 0+1000\n0-2 gpu7 | {often}\n3 gpu7 | {rank_3}")
+
+
+def test_frequency_counts_what_began_in_each_window(tmp_path: Path) -> None:
+    made = trace(
+        tmp_path, "step 0: 0+100\n0 gpu7 | a 0+5 | a 12+5 | b 15+5 | a 99+1\n1 gpu7 | a 50+5 | layer 0+99 :scope"
+    )
+    every = frequency(made, windows=10)
+    assert (every.operator, every.window_us, every.windows) == ("*", 10, 10)
+    assert [(row.rank, row.counts) for row in every.counts] == [
+        (0, (1, 2, 0, 0, 0, 0, 0, 0, 0, 1)),
+        (1, (0, 0, 0, 0, 0, 1, 0, 0, 0, 0)),
+    ]
+    assert [row.counts for row in frequency(made, operator="b", windows=2).counts] == [(1, 0), (0, 0)]
+
+
+def test_a_window_without_its_operators_is_missing(tmp_path: Path) -> None:
+    # It pauses from 300 to 600, and makes up for it.
+    some = " | ".join(f"op {at}+5" for at in (*range(0, 300, 25), *range(605, 997, 14)))
+    result = frequency(regular(tmp_path, some), windows=10)
+    missing = [window for window in result.degraded if window.state == "missing"]
+    assert [(window.rank, window.window, window.start_us, window.count, window.expected) for window in missing] == [
+        (3, 4, 400, 0, 4)
+    ]
+    assert {window.rank for window in result.degraded} == {3}
+
+
+def test_all_ranks_alike_have_no_degraded_window(tmp_path: Path) -> None:
+    assert (
+        frequency(regular(tmp_path, " | ".join(f"op {at}+5" for at in range(3, 1000, 25))), windows=10).degraded == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"operator": "nothing"}, "no operation matches 'nothing'"),
+        ({"stage": "warmup"}, "unknown stage 'warmup'"),
+        ({"windows": 0}, "at least one window"),
+    ],
+)
+def test_a_frequency_that_cannot_be_counted_is_turned_down(tmp_path: Path, asked: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        frequency(regular(tmp_path, "op 0+5"), **asked)
+
+
+def test_steps_are_summed_over_their_ranks(tmp_path: Path) -> None:
+    result = steps(
+        trace(tmp_path, "step 4: 10+100\n0-1 main | a 10+5\n2 step | 30+120\nstep 5: 200+50\n0-2 main | a 200+5")
+    )
+    assert [(s.step, s.ranks, s.median_us, s.max_us, s.slowest_rank) for s in result.summary] == [
+        (4, 3, 100, 120, 2),
+        (5, 3, 50, 50, 0),
+    ]
+    assert [(s.step, s.rank, s.begin_us, s.duration_us, s.operations) for s in result.steps][:3] == [
+        (4, 0, 0, 100, 1),
+        (4, 1, 0, 100, 1),
+        (4, 2, 20, 120, 0),
+    ]
+
+
+def test_info_tells_clocks_roles_and_collectives(tmp_path: Path) -> None:
+    table = "step 0: 0+100\n0-2 gpu7 | allreduce@dp#1 10+20 | allreduce@dp#2 40+20\n0-1 gpu7 | allreduce@tp#1 70+5"
+    result = info(trace(tmp_path, table, shift={2: 5000}, hosts={0: "a", 1: "a", 2: "b"}))
+    assert (result.world_size, result.ranks, result.hosts) == (3, (0, 1, 2), {"a": (0, 1), "b": (2,)})
+    assert (result.collectives, result.matched_collectives) == (3, 3)
+    assert result.operations_by_kind == {"collective": 8, "scope": 3}
+    assert (result.clock.source, result.clock.residual_us, result.clock.max_offset_us) == ("collectives", 0, 5000)
+
+
+PROMISED = {
+    "Finding": "cause pattern ranks hosts operator edge steps p_value time_lost_us_per_step slowdown evidence "
+    "suggestion",
+    "RankedRank": "rank host role score flagged self_time_excess_us wait_imposed_us",
+    "TriageResult": "verdict findings ranking",
+    "LocalizeResult": "method scores",
+    "RankScore": "rank host role score p_value flagged",
+    "PinpointResult": "rank method outliers",
+    "Outlier": "step operator stage occurrence start_z duration_z score start_us duration_us expected_duration_us",
+    "BlameResult": "step paths root_causes",
+    "BlamePath": "symptom chain",
+    "PathNode": "rank operator kind start_us duration_us lateness_us role_in_path",
+    "RootCause": "rank operator cause is_edge blamed_us share steps",
+    "FrequencyResult": "operator window_us windows counts degraded",
+}
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_an_answer_has_the_fields_that_cli_md_promises(name: str) -> None:
+    fields = {field.name for field in dataclasses.fields(getattr(results, name))}
+    assert set(PROMISED[name].split()) <= fields
