@@ -1,4 +1,4 @@
-"""What goes wrong is said in one line, with the exit status that CLI.md promises."""
+"""What goes wrong is said in one line, with the exit status that belongs to it."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The views beside the three stages: frequency, steps, info; and the fields that the command-line contract promises of all answers."""
+"""The views beside the three stages: frequency, steps, info; and the fields that every answer has by contract."""
 
 import dataclasses
 from pathlib import Path

@@ -21,7 +21,7 @@ FEWEST_PEERS = 3
 """Fewer peers than this in the role: the spread is taken over the whole job instead."""
 _FLOOR_SHARE = 0.001
 _GROUP_NULL = ((8, 7.4), (16, 3.2), (32, 3.0))
-"""99.9 % null value of the largest gap over the pooled SD, by role size (METHOD 3)."""
+"""99.9 % null value of the largest gap over the pooled SD, by role size (docs/methods.md)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Persistence:
 
 
 def persistence(job: JobExcess) -> Persistence:
-    """Trimmed mean of the excess over steps, compared with the peers', one out [METHOD 3, persistent]."""
+    """Trimmed mean of the excess over steps, compared with the peers', one out."""
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     mean = trimmed_mean(per_step, TRIM, axis=0)
     t = np.zeros_like(mean)
@@ -92,7 +92,7 @@ def persistent(job: JobExcess, result: Persistence) -> list[Anomaly]:
 
 
 def intermittent(job: JobExcess) -> list[Anomaly]:
-    """Ranks that collect more than their share of the job's large excesses [METHOD 3, intermittent].
+    """Ranks that collect more than their share of the job's large excesses.
 
     An event is a step in which a rank's own work, all classes together, takes 10 % of the step longer than
     its role's. With a single step the synchronisations are the sample: events are late arrivals.
@@ -118,7 +118,7 @@ def stalls(job: JobExcess) -> Bools:
 
 
 def slow_groups(job: JobExcess, result: Persistence) -> list[Anomaly]:
-    """Several ranks of one role that are slow together: a whole host, say [METHOD 3, group]."""
+    """Several ranks of one role that are slow together: a whole host, say."""
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     for row in range(len(CLASSES)):

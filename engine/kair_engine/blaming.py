@@ -34,7 +34,7 @@ class Walk:
 
 
 def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) -> Walk:
-    """Follows binding predecessors while they are late [K stage 3, METHOD 5]; crosses ranks at collectives.
+    """Follows binding predecessors while they are late [K stage 3]; crosses ranks at collectives.
 
     What counts is lateness that was never made up again: going back, each place answers for what it takes the
     lateness below everything seen after it. So the contributions add up to the lateness of `row`, but for the

@@ -1,6 +1,6 @@
 """Slow communicators: process groups whose collectives take longer than those of their siblings.
 
-Within one ring every member sees the same duration, so a slow link names the group, not a rank [METHOD 3].
+Within one ring every member sees the same duration, so a slow link names the group, not a rank.
 """
 
 from collections import defaultdict

@@ -89,7 +89,7 @@ def reduce_steps(trace: Trace, reduce: Callable[[Operations, Synchronisation, In
 
 
 def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_role: Ints) -> StepExcess:
-    """Sums, per class and rank, how far each logical operator lies above its role's median [METHOD 3, robust]."""
+    """Sums, per class and rank, how far each logical operator lies above its role's median."""
     place = np.searchsorted(job_ranks, ops.ranks)
     role = job_role[place]
     keys = logical_keys(ops, role)

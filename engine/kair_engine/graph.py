@@ -1,7 +1,7 @@
 """The execution graph of one step, reduced to what blame walks on: every operation's binding predecessor.
 
 Of all reasons an operation can wait for another (order on its stream or thread, its launch, another stream,
-a synchronisation with the device, a collective), the binding one is the one that ended last [METHOD 5].
+a synchronisation with the device, a collective), the binding one is the one that ended last.
 Integer arrays throughout: a step has 10⁵–10⁷ operations.
 """
 

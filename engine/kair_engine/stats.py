@@ -60,13 +60,13 @@ def mad(values: Floats) -> float:
 
 
 def peer_spread(others: Floats) -> float:
-    """1.4826 · MAD of the others; below SMALL_SAMPLE ranks no less than their 20 %-trimmed deviation [METHOD 3]."""
+    """1.4826 · MAD of the others; below SMALL_SAMPLE ranks no less than their 20 %-trimmed deviation."""
     robust = MAD_TO_SIGMA * mad(others)
     return max(robust, trimmed_deviation(others, TRIM)) if len(others) + 1 < SMALL_SAMPLE else robust
 
 
 def degrees_of_freedom(ranks: int) -> float:
-    """Of a role with this many ranks [METHOD 3]."""
+    """Of a role with this many ranks."""
     return ranks - 2 if ranks < SMALL_SAMPLE else max(8.0, 0.37 * (ranks - 1))
 
 

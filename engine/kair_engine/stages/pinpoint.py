@@ -26,7 +26,7 @@ PAPER_THRESHOLD = 3.0
 """The empirical 3-sigma rule [K]."""
 FALSE_DISCOVERY_RATE = 0.05
 SMALLEST_SHARE = 0.003
-"""Of the step: an outlier costs at least this much [METHOD 4]."""
+"""Of the step: an outlier costs at least this much."""
 _RELATIVE_FLOOR, _ABSOLUTE_FLOOR_NS = 0.02, 2_000.0
 """Spreads below 2 % of the operation or 2 µs are the clock's, not the operation's."""
 
