@@ -155,23 +155,31 @@ def _largest_gap(mean: Floats, step_time_ns: float) -> Bools | None:
 
 
 def _late_in_one_step(job: JobExcess) -> list[Anomaly]:
+    """Late arrivals counted among those who can be late together: in a pair each is last half of the time."""
     step = job.steps[0]
     late = step.late
     event = late.lateness_ns > SMALLEST_SHARE * step.step_time_ns
-    counts = np.bincount(late.rank[event], minlength=len(job.ranks))
-    found = []
-    for rank, k, m, p in _more_than_their_share(counts, np.zeros_like(job.role), len(job.ranks)):
-        lost = float(late.lead_ns[event & (late.rank == rank)].sum())
-        row = int(np.argmax(np.nan_to_num(step.by_class_ns[:, rank], nan=0.0)))
-        if lost > SMALLEST_SHARE * step.step_time_ns:
-            found.append(Anomaly("intermittent", (rank,), row, p, lost, (k, m)))
-    return found
+    community = np.zeros(len(late.rank), dtype=np.int64) if late.community is None else late.community
+    found: dict[int, Anomaly] = {}
+    for number, members in enumerate(late.communities or (tuple(range(len(job.ranks))),)):
+        counts = np.bincount(late.rank[event & (community == number)], minlength=len(job.ranks))
+        among = np.full(len(job.ranks), NONE)
+        among[list(members)] = 0
+        for rank, k, m, p in _more_than_their_share(counts, among, len(job.ranks)):
+            lost = float(late.lead_ns[event & (late.rank == rank)].sum())
+            row = int(np.argmax(np.nan_to_num(step.by_class_ns[:, rank], nan=0.0)))
+            if lost > SMALLEST_SHARE * step.step_time_ns and (rank not in found or p < (found[rank].p_value or 1)):
+                found[rank] = Anomaly("intermittent", (rank,), row, p, lost, (k, m))
+    return list(found.values())
 
 
 def _more_than_their_share(counts: Ints, role: Ints, tests: int) -> list[tuple[int, int, int, float]]:
-    """(rank, k, m, p) by the binomial test, the worst first; each found rank's events leave the sample."""
+    """(rank, k, m, p) by the binomial test, the worst first; each found rank's events leave the sample.
+
+    Ranks of role NONE take no part.
+    """
     found = []
-    for code in np.unique(role):
+    for code in np.unique(role[role != NONE]):
         left = np.where(role == code, counts, NONE)
         while (peers := int(np.count_nonzero(left >= 0))) > 1:
             rank = int(np.argmax(left))

@@ -4,9 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, Ints
 from kair_engine.collectives import Collectives, disagreement_ns
 from kair_engine.operations import COLLECTIVE
+
+_SWEEPS = 500
+_SETTLED_NS = 100.0
+"""Kernels' own timestamps are no better than this."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,11 @@ class Clocks:
 
 
 def align(collectives: Collectives, ranks: int) -> Clocks:
-    """Offset of a rank: the median over collectives of (its end − the collective's median end)."""
+    """Offset of a rank: the median over collectives of (its end − the collective's median end), per communicator.
+
+    Communicators that share ranks are fitted to one another: within one, an offset shows only against the others
+    in it. Of a pair each would take half of the other's.
+    """
     offset = np.zeros(ranks)
     if not len(collectives):
         return Clocks(offset, None)
@@ -30,8 +38,36 @@ def align(collectives: Collectives, ranks: int) -> Clocks:
     together = collectives.ops.kind[collectives.row] == COLLECTIVE
     if not together.any():
         return Clocks(offset, None)
-    difference = disagreement_ns(collectives, offset)[together]
-    member = collectives.ops.rank[collectives.row][together]
-    for rank in np.unique(member):
-        offset[rank] = np.median(difference[member == rank])
+    member = collectives.ops.rank[collectives.row]
+    difference = disagreement_ns(collectives, offset)
+    community = _community(collectives, member)
+    pairs, pair = np.unique(np.stack((community[together], member[together])), axis=1, return_inverse=True)
+    order = np.argsort(pair.reshape(-1), kind="stable")
+    parts = np.split(difference[together][order], np.cumsum(np.bincount(pair.reshape(-1)))[:-1])
+    offset = _fit(pairs[0], pairs[1], np.array([np.median(part) for part in parts]), ranks)
     return Clocks(offset, float(np.median(np.abs(disagreement_ns(collectives, offset)[together]))))
+
+
+def _community(collectives: Collectives, member: Ints) -> Ints:
+    """For every member the number of the set of ranks that its collective is among."""
+    number: dict[bytes, int] = {}
+    of_instance = [
+        number.setdefault(np.sort(part).tobytes(), len(number)) for part in np.split(member, collectives.starts[1:])
+    ]
+    return np.array(of_instance, dtype=np.int64)[collectives.instance]
+
+
+def _fit(community: Ints, rank: Ints, seen: Floats, ranks: int) -> Floats:
+    """Offsets o with seen ≈ o[rank] − shift[community], least squares by alternating means; o has median 0."""
+    offset, shift = np.zeros(ranks), np.zeros(int(community.max()) + 1)
+    in_rank = np.maximum(np.bincount(rank, minlength=ranks), 1)
+    in_community = np.maximum(np.bincount(community), 1)
+    for _ in range(_SWEEPS):
+        before = offset
+        offset = np.bincount(rank, weights=seen + shift[community], minlength=ranks) / in_rank
+        shift = np.bincount(community, weights=offset[rank] - seen) / in_community
+        if np.abs(offset - before).max() < _SETTLED_NS:
+            break
+    known = np.unique(rank)
+    offset[known] -= np.median(offset[known])
+    return offset

@@ -5,10 +5,12 @@ One (class × rank) matrix per step; steps can be reduced anywhere and put toget
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.collectives import Collectives
 from kair_engine.communicators import Communicator, OwnTime, own_times
 from kair_engine.loading import each_step
 from kair_engine.model import Trace
@@ -34,6 +36,14 @@ class LateArrivals:
     lead_ns: Ints
     wait_ns: Ints
     """Summed over the members."""
+    community: Ints | None = None
+    """Which entry of `communities` the collective's members are; None: all ranks in every one."""
+    communities: tuple[tuple[int, ...], ...] = ()
+
+
+class _Communities(TypedDict):
+    community: Ints
+    communities: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -151,4 +161,17 @@ def _late_arrivals(sync: Synchronisation, job_ranks: Ints) -> LateArrivals:
         lateness_ns=sync.lateness_of_last_ns,
         lead_ns=collectives.lead_ns,
         wait_ns=collectives.total_wait_ns,
+        **_communities(collectives, np.searchsorted(job_ranks, collectives.ops.ranks)),
     )
+
+
+def _communities(collectives: Collectives, place: Ints) -> _Communities:
+    """Who takes part in each collective: most of a step's are among a few sets of ranks."""
+    members = place[collectives.ops.rank[collectives.row]]
+    number: dict[tuple[int, ...], int] = {}
+    of_instance = [
+        number.setdefault(tuple(sorted(part.tolist())), len(number))
+        for part in np.split(members, collectives.starts[1:])
+        if len(part)
+    ]
+    return {"community": np.array(of_instance, dtype=np.int64), "communities": tuple(number)}
