@@ -95,10 +95,10 @@ def intermittent(job: JobExcess) -> list[Anomaly]:
     """Ranks that collect more than their share of the job's large excesses.
 
     An event is a step in which a rank's own work, all classes together, takes 10 % of the step longer than
-    its role's. With a single step the synchronisations are the sample: events are late arrivals.
+    its role's. In fewer than FEWEST_STEPS the synchronisations are the sample: events are late arrivals.
     """
-    if len(job.steps) == 1:
-        return _late_in_one_step(job)
+    if len(job.steps) < FEWEST_STEPS:
+        return _late_arrivals(job)
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     events = stalls(job)
@@ -154,22 +154,28 @@ def _largest_gap(mean: Floats, step_time_ns: float) -> Bools | None:
     return np.asarray(mean > ordered[cut])
 
 
-def _late_in_one_step(job: JobExcess) -> list[Anomaly]:
+def _late_arrivals(job: JobExcess) -> list[Anomaly]:
     """Late arrivals counted among those who can be late together: in a pair each is last half of the time."""
-    step = job.steps[0]
-    late = step.late
-    event = late.lateness_ns > SMALLEST_SHARE * step.step_time_ns
-    community = np.zeros(len(late.rank), dtype=np.int64) if late.community is None else late.community
+    counts: dict[tuple[int, ...], Ints] = {}
+    lost = np.zeros(len(job.ranks))
+    everyone = tuple(range(len(job.ranks)))
+    for step in job.steps:
+        late = step.late
+        event = late.lateness_ns > SMALLEST_SHARE * step.step_time_ns
+        np.add.at(lost, late.rank[event], late.lead_ns[event] / len(job.steps))
+        community = np.zeros(len(late.rank), dtype=np.int64) if late.community is None else late.community
+        for number, members in enumerate(late.communities or (everyone,)):
+            of_step = np.bincount(late.rank[event & (community == number)], minlength=len(everyone))
+            counts[members] = counts.get(members, 0) + of_step
+    excess = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=0)
     found: dict[int, Anomaly] = {}
-    for number, members in enumerate(late.communities or (tuple(range(len(job.ranks))),)):
-        counts = np.bincount(late.rank[event & (community == number)], minlength=len(job.ranks))
-        among = np.full(len(job.ranks), NONE)
+    for members, of_members in counts.items():
+        among = np.full(len(everyone), NONE)
         among[list(members)] = 0
-        for rank, k, m, p in _more_than_their_share(counts, among, len(job.ranks)):
-            lost = float(late.lead_ns[event & (late.rank == rank)].sum())
-            row = int(np.argmax(np.nan_to_num(step.by_class_ns[:, rank], nan=0.0)))
-            if lost > SMALLEST_SHARE * step.step_time_ns and (rank not in found or p < (found[rank].p_value or 1)):
-                found[rank] = Anomaly("intermittent", (rank,), row, p, lost, (k, m))
+        for rank, k, m, p in _more_than_their_share(of_members, among, len(everyone)):
+            if lost[rank] > SMALLEST_SHARE * job.step_time_ns and (rank not in found or p < (found[rank].p_value or 1)):
+                row = int(np.argmax(excess[:, rank]))
+                found[rank] = Anomaly("intermittent", (rank,), row, p, float(lost[rank]), (k, m))
     return list(found.values())
 
 

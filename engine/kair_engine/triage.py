@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.advice import evidence, link_evidence, suggestion, summary
-from kair_engine.anomalies import Anomaly, stalls
+from kair_engine.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.arrays import Ints
 from kair_engine.communicators import SlowCommunicator
 from kair_engine.excess import CLASSES, JobExcess, StepExcess, reduce_steps, step_excess
@@ -236,7 +236,7 @@ def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
 def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     """The steps in which the suspect was slow: all, or those with an event."""
     chief = suspect.chief
-    if chief.kind != "intermittent" or len(job.steps) == 1:
+    if chief.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps)
     hit = stalls(job)[:, chief.ranks[0]]
     return tuple(step.step for step, slow in zip(job.steps, hit, strict=True) if slow)
@@ -246,7 +246,8 @@ def _pattern(suspect: Suspect, slow_steps: int, all_steps: int) -> Pattern:
     if len(suspect.ranks) > 1:
         return "group"
     steady = any(anomaly.kind == "persistent" for anomaly in suspect.anomalies)
-    return "persistent" if steady or slow_steps > MOST_STEPS * all_steps > MOST_STEPS else "intermittent"
+    mostly = all_steps >= FEWEST_STEPS and slow_steps > MOST_STEPS * all_steps
+    return "persistent" if steady or mostly else "intermittent"
 
 
 def _ranking(trace: Trace, found: Localization, blamed: BlameResult) -> tuple[RankedRank, ...]:
