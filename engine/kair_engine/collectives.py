@@ -12,9 +12,6 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
 from kair_engine.operations import COLLECTIVE, RECV, SEND, Operations
 
-TIE_NS = 5_000
-"""Arrivals closer than this are a tie: kernel start times jitter by a few µs."""
-
 
 @dataclass(frozen=True)
 class Collectives:
