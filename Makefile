@@ -35,7 +35,6 @@ test-oldest:
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/localize_scale.py
-	$(BIN)/python benchmarks/false_alarms.py
 	$(BIN)/python benchmarks/big_table.py
 
 clean:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_builder import Row, build, operations
 
-from kair_engine.collectives import match
 from kair_engine.loading import load_step
 from kair_engine.operations import STEP_SCOPE, Operations
 from kair_engine.selftime import exclusive_ns, host_gap_ns, own_ns, tail_gap_ns
+from kair_engine.synchronisation import synchronise
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -96,12 +96,12 @@ def test_own_time_of_a_collective_is_its_shortest_member(tmp_path: Path) -> None
         2 gpu7 | allreduce@dp#1 20+40
         """,
     )
-    assert own_ns(ops, match(ops))[ops.communication].tolist() == [15_000] * 3
+    assert own_ns(ops, synchronise(ops))[ops.communication].tolist() == [15_000] * 3
 
 
 def test_an_input_fetch_owns_what_happens_inside_it(tmp_path: Path) -> None:
     ops = operations(tmp_path, "0 main | next 0+30 :input /input | stack 5+10 /input | mm 40+10 /forward")
-    assert by_name(ops, own_ns(ops, match(ops))) == {"next": 30, "stack": 0, "mm": 10}
+    assert by_name(ops, own_ns(ops, synchronise(ops))) == {"next": 30, "stack": 0, "mm": 10}
 
 
 def test_a_stream_is_held_up_from_its_last_kernel_to_the_late_launch(tmp_path: Path) -> None:

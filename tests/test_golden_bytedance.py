@@ -36,11 +36,15 @@ def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
     assert len(trace.steps) == len(info(trace).steps) == steps
 
 
-def test_no_machine_is_accused(job: tuple[str, Trace]) -> None:
-    _, trace = job
+def test_uneven_work_is_named_and_no_machine_is_accused(job: tuple[str, Trace]) -> None:
+    name, trace = job
     result = triage(trace)
-    assert not any(finding.cause in {"compute", "host"} for finding in result.findings)
-    assert (result.verdict, result.findings) == ("no_straggler", ())
+    causes = [finding.cause for finding in result.findings]
+    assert causes == {"ST": ["stage_imbalance"], "SE": ["sequence_imbalance", "stage_imbalance"]}[name]
+    assert {finding.pattern for finding in result.findings} == {"job_wide"}
+    last = max(JOBS[name][1] - 1, 0)
+    uneven = next(finding for finding in result.findings if finding.cause == "stage_imbalance")
+    assert uneven.ranks == tuple(rank for rank, role in roles(trace).items() if role == f"stage {last}")
     assert not any(score.flagged for score in localize(trace).scores)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kair_engine.anomalies import FEWEST_STEPS, Anomaly
-from kair_engine.communicators import SlowCommunicator
 from kair_engine.excess import CLASSES, JobExcess
+from kair_engine.imbalance import Scattered, UnevenBatches, UnevenStage
+from kair_engine.links import SlowLink
 from kair_engine.model import Notice
 from kair_engine.results import STEP_BEGIN, BlameResult, Cause, Finding, Pattern, RootCause, Verdict
 
@@ -54,22 +55,57 @@ def evidence(
     )
 
 
-def link_evidence(slow: SlowCommunicator, step_time_ns: float) -> tuple[str, ...]:
-    """The figures that speak against a process group."""
-    own, expected = slow.own_ns / 1e3, slow.expected_ns / 1e3
-    share = (slow.own_ns - slow.expected_ns) / step_time_ns
+def link_evidence(links: Sequence[SlowLink], ranks: Sequence[int], step_time_ns: float) -> tuple[str, ...]:
+    """The figures that speak against process groups or pipeline edges."""
+    sentences = [_slow_link(slow, step_time_ns) for slow in links[:4]]
+    if len(links) > 1:
+        sentences.append(f"{len(links)} slow links have {_ranks(ranks)} in common [kair localize]")
+    elif links[0].link.group is not None:
+        sentences.append("all members of a ring see the same duration, so this names the group and no rank in it")
+    return tuple(sentences)
+
+
+def stage_evidence(stage: UnevenStage, step_time_ns: float) -> tuple[str, ...]:
+    """The figures that speak for uneven pipeline stages."""
+    own, mean = duration(stage.own_ns / 1e3), duration(stage.mean_ns / 1e3)
     return (
-        f"collectives of process group {slow.communicator.group} take {duration(own)} a step, waiting excluded; those "
-        f"of its {_count(slow.siblings, 'sibling')} {duration(expected)} (median): {share:.1%} of the step "
-        "[kair localize]",
-        "all members of a ring see the same duration, so this names the group and no rank in it",
+        f"{stage.role} computes {own} a step, the stages {mean} in the mean ({stage.own_ns / stage.mean_ns:.2f} times "
+        f"that): even stages would save about {stage.lost_ns / step_time_ns:.1%} of the step "
+        "[kair localize --by role]",
+    )
+
+
+def batch_evidence(batches: UnevenBatches, step_time_ns: float) -> tuple[str, ...]:
+    """The figures that speak for batches of different length."""
+    return (
+        f"within a rank, forward and backward time vary together over the steps (correlation "
+        f"{batches.correlation:.2f}, median of ranks; forward varies by {batches.variation:.1%}): batches of different "
+        "length [kair localize]",
+        f"waiting for the longest batch costs about {batches.lost_ns / step_time_ns:.1%} of the step [kair localize]",
+    )
+
+
+def scatter_evidence(scattered: Scattered, steps: int, step_time_ns: float) -> tuple[str, ...]:
+    """The figures that speak for delays on changing ranks."""
+    word = "garbage collection" if scattered.garbage else _CLASS_WORDS[CLASSES[scattered.class_index]]
+    hit = f"{len(scattered.steps)} of {_count(steps, 'step')}"
+    return (
+        f"{_count(scattered.events, 'large delay')} on {_count(len(scattered.ranks), 'rank')} in {hit}, through "
+        f"{word}, on no rank more often than chance has it [kair localize]",
+        f"the longest of each step costs {scattered.lost_ns / step_time_ns:.1%} of the step [kair blame --step "
+        f"{scattered.steps[0]}]",
     )
 
 
 def suggestion(cause: Cause, pattern: Pattern, ranks: Sequence[int], operator: str | None) -> str:
     """What to do about it."""
     who = _ranks(ranks)
-    if pattern == "group":
+    if pattern == "job_wide" and cause in {"compute", "input", "host"}:
+        return (
+            "No rank is to blame: delays fall on changing ranks. Look for what the hosts share: other jobs, "
+            "storage, power and clock limits, daemons."
+        )
+    if pattern == "group" and cause != "communication":
         return f"{who} are slow together: check what they share (host, power, cooling, switch) and drain it."
     named = f" ({operator[:80]})" if operator else ""
     texts: dict[Cause, str] = {
@@ -109,6 +145,15 @@ def _anomaly(job: JobExcess, anomaly: Anomaly) -> str:
     if anomaly.kind == "group":
         return f"{who} together spend {cost} more on {word} than the rest of their role [kair localize --by host]"
     return f"{who} spends {cost} more on {word} than its role's median [kair localize]"
+
+
+def _slow_link(slow: SlowLink, step_time_ns: float) -> str:
+    own, expected = duration(slow.own_ns / 1e3), duration(slow.expected_ns / 1e3)
+    what = f"collectives of process group {slow.link.group}" if slow.link.group is not None else slow.link.name
+    return (
+        f"{what} takes {own} a step, waiting excluded; its {_count(slow.siblings, 'sibling')} {expected} (median): "
+        f"{(slow.own_ns - slow.expected_ns) / step_time_ns:.1%} of the step [kair localize]"
+    )
 
 
 def _waiting(blamed: BlameResult, ranks: Sequence[int]) -> Iterator[str]:

@@ -1,27 +1,42 @@
-"""The robust tests of stage 1: who is slow in every step, in some steps, or as a whole host."""
+"""The robust tests of stage 1: who is slow in every step, alone or with others, and who in some steps.
 
+One triage tries many things. Each family of tests has its share of the false-alarm rate, and every p-value here is
+family-wise: already multiplied by all that was tried.
+"""
+
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
-from kair_engine.excess import CLASSES, JobExcess
-from kair_engine.stats import TRIM, binomial_tail, degrees_of_freedom, peer_spread, student_t_tail, trimmed_mean
+from kair_engine.excess import CLASSES, COMPARED_WITH_WORK, JobExcess
+from kair_engine.outlying import FEWEST_DF, Peers, SlowSet, deviations, pooled_spread, single, slow_sets
+from kair_engine.stats import TRIM, beta_binomial_tail, binomial_tail, trimmed_mean
 
-FALSE_ALARM_RATE = 0.02
-"""Family-wise: over all ranks and classes of one triage."""
+FALSE_ALARM_RATE = 0.01
+"""Over everything that one triage tries."""
+SHARES: Mapping[str, float] = MappingProxyType({"persistent": 0.5, "operator": 0.15, "intermittent": 0.2, "link": 0.15})
+"""Of the false-alarm rate, per family of tests."""
 SMALLEST_SHARE = 0.01
 """Of the step: what is flagged must cost at least this much."""
 STALL_SHARE = 0.10
 """Of the step: an excess this large in one step is an event."""
+PRIOR_RATE, PRIOR_STEPS = 0.02, 50
+"""Events on healthy ranks: a benign delay now and then, in this share of the steps."""
 FEWEST_STEPS = 3
 """In fewer steps a slow rank cannot be told from a slow moment."""
-FEWEST_PEERS = 3
-"""Fewer peers than this in the role: the spread is taken over the whole job instead."""
+PRIOR_OF_WORK = 0.006
+"""Healthy GPUs of one type differ by about this share of their compute time."""
+PRIOR_OF_STEP = 0.003
+"""What other classes (idle time, fetches) differ by, of the step."""
 _FLOOR_SHARE = 0.001
-_GROUP_NULL = ((8, 7.4), (16, 3.2), (32, 3.0))
-"""99.9 % null value of the largest gap over the pooled SD, by role size (docs/methods.md)."""
+_SAME_SIGN = 0.8
+"""Of the steps: a group is slower than the rest in more than these."""
+_SMALL_ROLE = 8
+"""Roles of fewer ranks take the other roles' spread into account."""
 
 
 @dataclass(frozen=True)
@@ -31,64 +46,74 @@ class Anomaly:
     kind: Literal["persistent", "intermittent", "group"]
     ranks: tuple[int, ...]
     class_index: int
-    p_value: float | None
+    p_value: float
     excess_ns: float
-    """Per step, of one rank (the mean over the ranks of a group)."""
-    events: tuple[int, int]
-    """Intermittent: how many of how many events; (0, 0) otherwise."""
+    """Per step, of one rank (the mean over the ranks of a group), over the ranks that are not slow."""
+    events: tuple[int, int] = (0, 0)
+    """Intermittent: how many of how many events."""
+    operator: str | None = None
+    """Where one operator was tested by itself."""
 
 
 @dataclass(frozen=True)
 class Persistence:
-    """Per (class, rank): mean excess over steps, its t against the peers, df, and family-wise p-value."""
+    """Per (class, rank): mean excess over steps, its t against the peers, and family-wise p-value."""
 
     mean_ns: Floats
     t: Floats
     p_value: Floats
     """NaN where there are too few peers for a test."""
+    anomalies: tuple[Anomaly, ...]
+    """Ranks, and groups of ranks, beyond chance."""
 
 
 def persistence(job: JobExcess) -> Persistence:
-    """Trimmed mean of the excess over steps, compared with the peers', one out."""
-    per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
-    mean = trimmed_mean(per_step, TRIM, axis=0)
-    t = np.zeros_like(mean)
-    p = np.full_like(mean, np.nan)
-    floor = max(_FLOOR_SHARE * job.step_time_ns, 1.0)  # 1 ns: a recording of one instant has steps of no length
-    tests = mean.size
-    for rank in range(len(job.ranks)):
-        peers = _reference(job, rank)
-        df = degrees_of_freedom(int(np.count_nonzero(peers)) + 1)
-        for row in range(len(CLASSES)):
-            others = mean[row, peers]
-            if not len(others):
-                continue
-            scale = max(peer_spread(others), floor)
-            t[row, rank] = (mean[row, rank] - np.median(others)) / scale
-            if df > 0:
-                p[row, rank] = min(1.0, tests * student_t_tail(float(t[row, rank]), df))
-    return Persistence(mean, t, p)
+    """Trimmed mean of the excess over steps, compared within each role.
 
-
-def persistent(job: JobExcess, result: Persistence) -> list[Anomaly]:
-    """Ranks whose mean excess is beyond chance and above 1 % of the step, in most steps and not in a few.
-
-    Of fewer than FEWEST_STEPS steps that says no more than that the rank was slow then.
+    Of fewer than FEWEST_STEPS steps an anomaly says no more than that the rank was slow then.
     """
-    smallest = SMALLEST_SHARE * job.step_time_ns
-    in_most = np.median(np.nan_to_num(job.by_step_ns, nan=0.0), axis=0) > smallest
-    flagged = (result.p_value < FALSE_ALARM_RATE) & (result.mean_ns > smallest) & in_most
-    return [
-        Anomaly(
-            "persistent",
-            (int(rank),),
-            int(row),
-            float(result.p_value[row, rank]),
-            float(result.mean_ns[row, rank]),
-            (0, 0),
-        )
-        for row, rank in np.argwhere(flagged)
-    ]
+    mean = trimmed_mean(np.nan_to_num(job.by_step_ns, nan=0.0), TRIM, axis=0)
+    t, p = np.zeros_like(mean), np.full_like(mean, np.nan)
+    found: list[Anomaly] = []
+    roles = [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
+    tests = len(CLASSES) * len(roles) / SHARES["persistent"]
+    for row in range(len(CLASSES)):
+        for members in roles:
+            peers = _peers(job, mean, row, members, roles)
+            sets = slow_sets(peers, p_below=FALSE_ALARM_RATE / tests, excess_above_ns=SMALLEST_SHARE * job.step_time_ns)
+            steady = [_anomaly(one, members, row, tests) for one in sets if _in_most_steps(job, row, members, one)]
+            t[row, members] = deviations(peers, ~np.isin(members, [rank for one in steady for rank in one.ranks]))[0]
+            if peers.known_df >= FEWEST_DF:
+                p[row, members] = np.minimum(1.0, tests * single(peers))
+            for one in steady:
+                p[row, list(one.ranks)] = one.p_value
+            found += steady
+    return Persistence(mean, t, p, tuple(found))
+
+
+def slow_operators(job: JobExcess) -> list[Anomaly]:
+    """Ranks that are slow in one operator in every step, which may be little of all they compute."""
+    roles = [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
+    tests = max(len(job.operators), 1) * len(roles) / SHARES["operator"]
+    found = []
+    for name, fetches in job.operators.items():
+        per_step, typical = job.operator_ns(name)
+        mean = trimmed_mean(per_step, TRIM, axis=0)
+        enough = SMALLEST_SHARE * job.step_time_ns
+        for members in roles:
+            if mean[members].max() <= enough:
+                continue
+            prior = np.hypot(PRIOR_OF_WORK * float(np.median(typical[members])), _FLOOR_SHARE * job.step_time_ns)
+            peers = Peers(mean[members], float(prior))
+            if peers.known_df < FEWEST_DF:
+                continue
+            p_values = np.minimum(1.0, tests * single(peers))
+            steady = np.median(per_step[:, members], axis=0) > enough
+            for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough) & steady):
+                rank, row = int(members[place]), CLASSES.index("input" if fetches else "compute")
+                excess = float(peers.values[place])
+                found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
+    return found
 
 
 def intermittent(job: JobExcess) -> list[Anomaly]:
@@ -102,12 +127,26 @@ def intermittent(job: JobExcess) -> list[Anomaly]:
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     events = stalls(job)
-    for rank, k, m, p in _more_than_their_share(events.sum(axis=0), job.role, len(job.ranks)):
+    for rank, k, m, p in _more_often_than_peers(events, job):
         hit = per_step[events[:, rank], :, rank].sum(axis=0)
         lost = float(hit.sum() / len(job.steps))
         if lost > SMALLEST_SHARE * job.step_time_ns:
             found.append(Anomaly("intermittent", (rank,), int(np.argmax(hit)), p, lost, (k, m)))
     return found
+
+
+def unproven(job: JobExcess, accused: Collection[int]) -> Anomaly | None:
+    """The rank with most of the job's large delays, where those are too few to be beyond chance; None without one."""
+    if len(job.steps) < FEWEST_STEPS:
+        return None
+    events = stalls(job)
+    counts, total = events.sum(axis=0), int(events.sum())
+    rank = int(np.argmax(counts))
+    hit = np.nan_to_num(job.by_step_ns, nan=0.0)[events[:, rank], :, rank].sum(axis=0)
+    lost = float(hit.sum() / len(job.steps))
+    if rank in accused or counts[rank] < 2 or 2 * counts[rank] <= total or lost <= SMALLEST_SHARE * job.step_time_ns:
+        return None
+    return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
 
 
 def stalls(job: JobExcess) -> Bools:
@@ -117,41 +156,28 @@ def stalls(job: JobExcess) -> Bools:
     return np.asarray(total > STALL_SHARE * step_time[:, None])
 
 
-def slow_groups(job: JobExcess, result: Persistence) -> list[Anomaly]:
-    """Several ranks of one role that are slow together: a whole host, say."""
-    found = []
-    per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
-    for row in range(len(CLASSES)):
-        for code in np.unique(job.role):
-            members = np.flatnonzero(job.role == code)
-            slow = _largest_gap(result.mean_ns[row, members], job.step_time_ns)
-            if slow is None:
-                continue
-            excess = per_step[:, row, members]
-            apart = np.median(excess[:, slow], axis=1) > np.median(excess[:, ~slow], axis=1)
-            if apart.mean() > 0.8:
-                ranks = tuple(int(rank) for rank in members[slow])
-                found.append(
-                    Anomaly("group", ranks, row, 0.001, float(result.mean_ns[row, members[slow]].mean()), (0, 0))
-                )
-    return found
+def _peers(job: JobExcess, mean: Floats, row: int, members: Ints, roles: list[Ints]) -> Peers:
+    """What the ranks of a role are compared in, with the spread that healthy ones are expected to have."""
+    of_step = _FLOOR_SHARE if COMPARED_WITH_WORK[row] else PRIOR_OF_STEP
+    of_work = PRIOR_OF_WORK if COMPARED_WITH_WORK[row] else 0.0
+    prior = np.hypot(of_step * job.step_time_ns, of_work * float(np.median(job.work_ns[row, members])))
+    others = [mean[row, other] for other in roles if other is not members] if len(members) < _SMALL_ROLE else []
+    unit = None if job.unit is None else job.unit[members]
+    return Peers(mean[row, members], float(prior), pooled_spread(others), unit)
 
 
-def _largest_gap(mean: Floats, step_time_ns: float) -> Bools | None:
-    """Which members lie above the largest gap, where that gap is beyond chance; None otherwise."""
-    limit = next((value for size, value in reversed(_GROUP_NULL) if len(mean) >= size), None)
-    if limit is None:
-        return None
-    ordered = np.sort(mean)
-    gaps = np.diff(ordered)
-    upper = len(mean) - 1 - np.arange(len(gaps))
-    candidates = np.where((upper >= 2) & (upper <= len(mean) // 2), gaps, 0)
-    cut = int(np.argmax(candidates))
-    low, high = ordered[: cut + 1], ordered[cut + 1 :]
-    pooled = np.sqrt((low.var() * len(low) + high.var() * len(high)) / max(len(mean) - 2, 1))
-    if candidates[cut] <= max(limit * pooled, SMALLEST_SHARE * step_time_ns):
-        return None
-    return np.asarray(mean > ordered[cut])
+def _in_most_steps(job: JobExcess, row: int, members: Ints, found: SlowSet) -> bool:
+    """Slow by more than the smallest share in the median step, and slower than the rest in nearly all."""
+    per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
+    slow = np.isin(np.arange(len(members)), found.members)
+    apart = np.median(per_step[:, slow], axis=1) - np.median(per_step[:, ~slow], axis=1)
+    return bool(np.median(apart) > SMALLEST_SHARE * job.step_time_ns and (apart > 0).mean() > _SAME_SIGN)
+
+
+def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
+    ranks = tuple(int(rank) for rank in members[list(found.members)])
+    kind: Literal["persistent", "group"] = "persistent" if len(ranks) == 1 else "group"
+    return Anomaly(kind, ranks, row, min(1.0, tests * found.p_value), found.excess_ns)
 
 
 def _late_arrivals(job: JobExcess) -> list[Anomaly]:
@@ -173,18 +199,50 @@ def _late_arrivals(job: JobExcess) -> list[Anomaly]:
         among = np.full(len(everyone), NONE)
         among[list(members)] = 0
         for rank, k, m, p in _more_than_their_share(of_members, among, len(everyone)):
-            if lost[rank] > SMALLEST_SHARE * job.step_time_ns and (rank not in found or p < (found[rank].p_value or 1)):
+            if lost[rank] > SMALLEST_SHARE * job.step_time_ns and (rank not in found or p < found[rank].p_value):
                 row = int(np.argmax(excess[:, rank]))
                 found[rank] = Anomaly("intermittent", (rank,), row, p, float(lost[rank]), (k, m))
     return list(found.values())
 
 
-def _more_than_their_share(counts: Ints, role: Ints, tests: int) -> list[tuple[int, int, int, float]]:
+def _more_often_than_peers(events: Bools, job: JobExcess) -> list[tuple[int, int, int, float]]:
+    """(rank, k, m, p): k of the job's m events, more than the peers' rate of them explains, the worst first.
+
+    The rate is known from all others' steps, and from a prior that counts as PRIOR_STEPS of them: so four events on
+    one rank and none on three others are enough. A found rank's events leave the sample.
+    """
+    found = []
+    counts = events.sum(axis=0)
+    tests = len(job.ranks) / SHARES["intermittent"]
+    left = list(range(len(job.ranks)))
+    while len(left) > 1:
+        rank = max(left, key=lambda one: int(counts[one]))
+        left.remove(rank)
+        k, shared = int(counts[rank]), _at_once(events[:, left], None if job.unit is None else job.unit[left])
+        others, looked_at = float(counts[left].sum()) / shared, len(left) * len(job.steps) / shared
+        a, b = PRIOR_RATE * PRIOR_STEPS + others, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - others
+        p = min(1.0, tests * beta_binomial_tail(k, len(job.steps), a, b))
+        if k < 2 or p >= FALSE_ALARM_RATE:
+            break
+        found.append((rank, k, int(counts.sum()), p))
+    return found
+
+
+def _at_once(events: Bools, unit: Ints | None) -> float:
+    """How many ranks of a unit have an event together, in the mean: what one cause brings about counts once."""
+    if unit is None or not events.any():
+        return 1.0
+    step, rank = np.nonzero(events)
+    return len(step) / len(np.unique(np.stack((step, unit[rank])), axis=1).T)
+
+
+def _more_than_their_share(counts: Ints, role: Ints, ranks: int) -> list[tuple[int, int, int, float]]:
     """(rank, k, m, p) by the binomial test, the worst first; each found rank's events leave the sample.
 
     Ranks of role NONE take no part.
     """
     found = []
+    tests = ranks / SHARES["intermittent"]
     for code in np.unique(role[role != NONE]):
         left = np.where(role == code, counts, NONE)
         while (peers := int(np.count_nonzero(left >= 0))) > 1:
@@ -196,12 +254,3 @@ def _more_than_their_share(counts: Ints, role: Ints, tests: int) -> list[tuple[i
             found.append((rank, k, m, p))
             left[rank] = NONE
     return found
-
-
-def _reference(job: JobExcess, rank: int) -> Bools:
-    """Whom a rank's mean excess is compared with: its role's other ranks; of a tiny role, the other roles'."""
-    peers: Bools = job.role == job.role[rank]
-    if np.count_nonzero(peers) <= FEWEST_PEERS:
-        return ~peers
-    peers[rank] = False
-    return peers

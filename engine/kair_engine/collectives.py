@@ -81,6 +81,7 @@ class Collectives:
 def match(ops: Operations) -> Collectives:
     """Finds which rows are one collective: process group + sequence number, else k-th of its name and group.
 
+    A send and its receive are found by their ends where the trace says them: the k-th from one rank to the other.
     What does not fit is left out and counted: a member missing that all siblings have, a rank with more or
     fewer of them than the others (in order, one too few would shift all that follow), a send without its receive.
     """
@@ -90,16 +91,36 @@ def match(ops: Operations) -> Collectives:
     rows = rows[np.lexsort((ops.start_ns[rows], ops.rank[rows]))]
     p2p = ops.kind[rows] != COLLECTIVE
     label = np.where(p2p, NONE, ops.name[rows])
-    family = _dense(np.stack((label, ops.group[rows], p2p & (ops.group_seq[rows] == NONE))))
-    call = _dense(np.stack((family, ops.group_seq[rows])))
-    turn = _ordinal(np.stack((ops.rank[rows], call)))
-    instance = _dense(np.stack((call, turn)))
+    sender, receiver = _ends(ops, rows)
+    # Among more than two, each end numbers its sends and receives by itself: ends and order tell them.
+    own_numbers = (sender != NONE) & (_group_size(ops, rows) > 2)
+    sequence = np.where(own_numbers, NONE, ops.group_seq[rows])
+    family = dense(np.stack((label, ops.group[rows], p2p & (sequence == NONE), sender, receiver)))
+    call = dense(np.stack((family, sequence)))
+    turn = ordinal(np.stack((ops.rank[rows], call)))
+    instance = dense(np.stack((call, turn)))
     order = np.argsort(instance, kind="stable")
     agreed = _even(ops.rank[rows], call)[order]
     rows, instance, family = rows[order], instance[order], family[order]
     fits, rejected = _complete(ops.kind[rows], instance, family, agreed)
     rows, instance = rows[fits], instance[fits]
     return Collectives(ops, *_by_start(ops, rows, instance), rejected)
+
+
+def _ends(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
+    """Sender and receiver of every send and receive that names its other end; NONE for all other rows."""
+    known = (ops.kind[rows] != COLLECTIVE) & (ops.peer[rows] != NONE)
+    sends = ops.kind[rows] == SEND
+    sender = np.where(sends, ops.rank[rows], ops.peer[rows])
+    receiver = np.where(sends, ops.peer[rows], ops.rank[rows])
+    return np.where(known, sender, NONE), np.where(known, receiver, NONE)
+
+
+def _group_size(ops: Operations, rows: Ints) -> Ints:
+    """Per row, how many ranks use its process group in this step."""
+    pairs = np.unique(np.stack((ops.group[rows], ops.rank[rows])), axis=1)
+    groups, sizes = np.unique(pairs[0], return_counts=True)
+    return np.asarray(sizes[np.searchsorted(groups, ops.group[rows])])
 
 
 def disagreement_ns(collectives: Collectives, offset_ns: Floats) -> Floats:
@@ -156,13 +177,14 @@ def _by_start(ops: Operations, rows: Ints, instance: Ints) -> tuple[Ints, Ints]:
     return rows[order], number[order]
 
 
-def _dense(columns: Ints) -> Ints:
+def dense(columns: Ints) -> Ints:
+    """For each column a number, equal for equal ones."""
     return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _ordinal(columns: Ints) -> Ints:
+def ordinal(columns: Ints) -> Ints:
     """For each column its place among equal ones, in order."""
-    code = _dense(columns)
+    code = dense(columns)
     order = np.argsort(code, kind="stable")
     ordered = code[order]
     starts = np.flatnonzero(np.r_[True, np.diff(ordered) > 0])

@@ -5,23 +5,28 @@ One (class × rank) matrix per step; steps can be reduced anywhere and put toget
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypedDict
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.collectives import Collectives
-from kair_engine.communicators import Communicator, OwnTime, own_times
+from kair_engine.links import Link, OwnTime, own_times
 from kair_engine.loading import each_step
 from kair_engine.model import Trace
-from kair_engine.operations import COMPUTE, GC, INPUT, MEMORY, RECV, SEND, Operations
+from kair_engine.operations import COMPUTE, GC, INPUT, MEMORY, RECV, SEND, STAGE_NAMES, Operations
 from kair_engine.peers import PeerGroups, logical_keys
-from kair_engine.roles import role_codes, roles
+from kair_engine.roles import role_codes, roles, tensor_groups
 from kair_engine.selftime import INPUT_STAGE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.synchronisation import Synchronisation, synchronise
 
 CLASSES = ("compute", "input", "host", "communication")
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))
+COMPARED_WITH_WORK = (True, False, False, True)
+"""Whether healthy ranks differ in a class by a share of what they spend on it, rather than of the step."""
+PASSES = ("forward", "backward")
+KEPT_SHARE = 0.002
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,18 @@ class _Communities(TypedDict):
 
 
 @dataclass(frozen=True)
+class OperatorExcess:
+    """One operator's calls of a step together: what each rank spent beyond its role's medians, and those medians."""
+
+    fetches: bool
+    """Whether it fetches input; else it computes."""
+
+    excess_ns: Floats
+    typical_ns: Floats
+    """Per rank of the job, like the excess."""
+
+
+@dataclass(frozen=True)
 class StepExcess:
     """One step's excesses: `by_class_ns` is (classes × ranks of the job), NaN where a rank has no such step."""
 
@@ -56,8 +73,18 @@ class StepExcess:
     late: LateArrivals
     rejected_collectives: int
     collectives: int
-    groups: Mapping[Communicator, OwnTime] = field(default_factory=dict)
-    """What process groups with siblings spent in collectives themselves."""
+    work_ns: Floats
+    """(classes × ranks): what each rank spent on its own work."""
+    passes_ns: Floats
+    """(PASSES × ranks): its own compute in the forward and in the backward pass."""
+    idle_ns: Floats
+    """(PASSES × ranks): what its host kept it idle in each."""
+    garbage_ns: Floats
+    """Per rank, collecting garbage as far as the trace shows it."""
+    operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
+    """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
+    links: Mapping[Link, OwnTime] = field(default_factory=dict)
+    """What process groups and pipeline edges with siblings spent in transfers themselves."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +95,38 @@ class JobExcess:
     role: Ints
     role_of: Mapping[int, str]
     steps: tuple[StepExcess, ...]
+    unit: Ints | None = None
+    """Per rank a number, equal for those that share one batch and stage (a tensor-parallel group); None: unknown."""
 
-    @property
+    @cached_property
+    def work_ns(self) -> Floats:
+        """(classes × ranks): the median over steps of what each rank spent on its own work."""
+        return np.median(np.nan_to_num(np.stack([step.work_ns for step in self.steps]), nan=0.0), axis=0)
+
+    @cached_property
+    def operators(self) -> dict[str, bool]:
+        """Every operator in which ranks differ notably in some step, and whether it fetches input."""
+        return {name: one.fetches for step in self.steps for name, one in step.operators.items()}
+
+    def operator_ns(self, name: str) -> tuple[Floats, Floats]:
+        """(excess per step and rank, what is typical per rank) of one operator; 0 where no rank differs notably."""
+        known = [step.operators.get(name) for step in self.steps]
+        typical = np.median([np.nan_to_num(one.typical_ns, nan=0.0) for one in known if one is not None], axis=0)
+        nothing = np.zeros(len(self.ranks))
+        excess = [nothing if one is None else np.nan_to_num(one.excess_ns, nan=0.0) for one in known]
+        return np.stack(excess), np.asarray(typical)
+
+    @cached_property
+    def passes_ns(self) -> Floats:
+        """(steps × PASSES × ranks): 0 where a rank has no such step."""
+        return np.nan_to_num(np.stack([step.passes_ns for step in self.steps]), nan=0.0)
+
+    @cached_property
     def by_step_ns(self) -> Floats:
         """(steps × classes × ranks)."""
         return np.stack([step.by_class_ns for step in self.steps])
 
-    @property
+    @cached_property
     def step_time_ns(self) -> float:
         """The median over steps."""
         return float(np.median([step.step_time_ns for step in self.steps]))
@@ -95,16 +147,22 @@ def reduce_steps(trace: Trace, reduce: Callable[[Operations, Synchronisation, In
         return reduce(ops, synchronise(ops), ranks, role)
 
     # map, not a comprehension: that would hold one step while the next is read.
-    return JobExcess(ranks, role, role_of, tuple(map(of_step, each_step(trace))))
+    return JobExcess(ranks, role, role_of, tuple(map(of_step, each_step(trace))), tensor_groups(trace.job))
 
 
 def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_role: Ints) -> StepExcess:
     """Sums, per class and rank, how far each logical operator lies above its role's median."""
     place = np.searchsorted(job_ranks, ops.ranks)
     role = job_role[place]
+    own, gap = own_ns(ops, sync).astype(float), host_gap_ns(ops).astype(float)
+
+    def of_job(values: Floats) -> Floats:
+        result = np.full((*values.shape[:-1], len(job_ranks)), np.nan)
+        result[..., place] = values
+        return result
+
     keys = logical_keys(ops, role)
-    by_class = np.full((len(CLASSES), len(job_ranks)), np.nan)
-    by_class[:, place] = _sums(ops, sync, keys, role)
+    by_class, work = map(of_job, _sums(ops, own, gap, keys, role))
     tail = tail_gap_ns(ops).astype(float)
     by_class[_HOST, place] += tail - _role_median(tail, role)
     return StepExcess(
@@ -114,26 +172,29 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         late=_late_arrivals(sync, job_ranks),
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
-        groups=own_times(sync, role),
+        work_ns=work,
+        passes_ns=of_job(_by_pass(ops, np.where(_computing(ops), own, 0.0))),
+        idle_ns=of_job(_by_pass(ops, gap)),
+        garbage_ns=of_job(_garbage(ops, own)),
+        operators=_by_operator(ops, own, keys, role, of_job),
+        links=own_times(sync, role),
     )
 
 
-def _sums(ops: Operations, sync: Synchronisation, keys: Ints, role: Ints) -> Floats:
-    """What each rank spent, less the medians of all its role's logical operators.
+def _sums(ops: Operations, own: Floats, gap: Floats, keys: Ints, role: Ints) -> tuple[Floats, Floats]:
+    """What each rank spent, less the medians of all its role's logical operators; and what it spent.
 
     Of all, those it does not run too: a checkpoint that one rank alone writes is excess, and a rank whose kernel
     has another name than its peers' (autotuning) is neither slow in the one nor fast in the other.
     """
-    own = own_ns(ops, sync.collectives).astype(float)
-    fetched = ops.stage == INPUT_STAGE
     members = (
-        (_COMPUTE, np.isin(ops.kind, (COMPUTE, MEMORY)) & ~fetched, own),
+        (_COMPUTE, _computing(ops), own),
         (_INPUT, ops.kind == INPUT, own),
         (_HOST, ops.kind == GC, own),
-        (_HOST, np.ones(len(ops), dtype=bool), host_gap_ns(ops).astype(float)),
+        (_HOST, np.ones(len(ops), dtype=bool), gap),
         (_COMMUNICATION, np.isin(ops.kind, (SEND, RECV)), own),
     )
-    result = np.zeros((len(CLASSES), len(ops.ranks)))
+    above, work = (np.zeros((len(CLASSES), len(ops.ranks))) for _ in range(2))
     codes, size = int(role.max(initial=0)) + 1, np.bincount(role)[role][ops.rank]
     for row, selected, values in members:
         chosen = np.flatnonzero(selected)
@@ -141,8 +202,47 @@ def _sums(ops: Operations, sync: Synchronisation, keys: Ints, role: Ints) -> Flo
         of_group = role[ops.rank[groups.rows[groups.starts]]]
         typical = np.bincount(of_group, weights=groups.medians(values, size), minlength=codes)
         spent = np.bincount(ops.rank[chosen], weights=values[chosen], minlength=len(ops.ranks))
-        result[row] += spent - typical[role]
-    return result
+        above[row] += spent - typical[role]
+        work[row] += spent
+    return above, work
+
+
+def _computing(ops: Operations) -> Bools:
+    return np.asarray(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.stage != INPUT_STAGE))
+
+
+def _by_operator(
+    ops: Operations, own: Floats, keys: Ints, role: Ints, of_job: Callable[[Floats], Floats]
+) -> dict[str, OperatorExcess]:
+    chosen = np.flatnonzero(_computing(ops) | (ops.kind == INPUT))
+    if not len(chosen):
+        return {}
+    groups = PeerGroups.of(keys, chosen)
+    first = groups.rows[groups.starts]
+    names, name = np.unique(ops.name[chosen], return_inverse=True)
+    ranks, count = len(ops.ranks), int(role.max(initial=0)) + 1
+    size = np.bincount(role)[role][ops.rank]
+    cell = np.searchsorted(names, ops.name[first]) * count + role[ops.rank[first]]
+    typical = np.bincount(cell, weights=groups.medians(own, size), minlength=len(names) * count)
+    typical = typical.reshape(len(names), count)[:, role]
+    spent = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], weights=own[chosen], minlength=len(names) * ranks)
+    excess = spent.reshape(len(names), ranks) - typical
+    kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * ops.step_time_ns)
+    fetches = np.isin(names, ops.name[ops.kind == INPUT])
+    return {
+        ops.name_text[int(names[at])]: OperatorExcess(bool(fetches[at]), of_job(excess[at]), of_job(typical[at]))
+        for at in kept
+    }
+
+
+def _by_pass(ops: Operations, values: Floats) -> Floats:
+    rows = [np.flatnonzero(ops.stage == STAGE_NAMES.index(name)) for name in PASSES]
+    return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
+
+
+def _garbage(ops: Operations, own: Floats) -> Floats:
+    rows = ops.garbage_collections
+    return np.bincount(ops.rank[rows], weights=own[rows], minlength=len(ops.ranks)).astype(float)
 
 
 def _role_median(values: Floats, role: Ints) -> Floats:

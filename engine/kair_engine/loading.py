@@ -15,7 +15,7 @@ ROWS_AT_A_TIME = 1_000_000
 """Steps are read together up to this many operations: a scan of its own for each small step costs 10 ms."""
 
 _DICTIONARIES = ("lane", "name", "group")
-_NULLABLE = ("group_seq", "correlation")
+_NULLABLE = ("group_seq", "peer", "correlation")
 
 
 def each_step(trace: Trace) -> Iterator[Operations]:
@@ -104,6 +104,12 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
         yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job.ranks, texts)
 
 
+def _positions(numbers: npt.NDArray[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Ranks as positions in `ranks`; NONE for those that are not among them."""
+    found = np.minimum(np.searchsorted(ranks, numbers), max(len(ranks) - 1, 0))
+    return np.where(ranks[found] == numbers, found, NONE) if len(ranks) else np.full(len(numbers), NONE)
+
+
 def _operations(
     columns: dict[str, npt.NDArray[Any]], step: int, job_ranks: tuple[int, ...], texts: dict[str, dict[int, str]]
 ) -> Operations:
@@ -137,6 +143,7 @@ def _operations(
         duration_ns=columns["duration_ns"],
         group=columns["group_code"],
         group_seq=columns["group_seq"],
+        peer=_positions(columns["peer"], ranks),
         correlation=columns["correlation"],
         name_text=texts["name"],
         lane_text=texts["lane"],

@@ -45,6 +45,8 @@ class Operations:
     duration_ns: Ints
     group: Ints
     group_seq: Ints
+    peer: Ints
+    """Position in `ranks` of the other end of a send or receive, where the trace says it."""
     correlation: Ints
     name_text: Mapping[int, str]
     lane_text: Mapping[int, str]

@@ -3,11 +3,11 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints
-from kair_engine.collectives import Collectives
 from kair_engine.finished import latest_ended
 from kair_engine.nesting import lane_order
 from kair_engine.operations import GC, INPUT, SCOPE, STAGE_NAMES, Operations
 from kair_engine.peers import main_lane_rows
+from kair_engine.synchronisation import Synchronisation
 
 RECORDED_LATE_NS = 5_000_000
 """A thread can be seen going on this much before the collective it waited for is recorded as over: another
@@ -29,7 +29,7 @@ def exclusive_ns(ops: Operations) -> Ints:
     return np.maximum(result, 0)
 
 
-def own_ns(ops: Operations, collectives: Collectives) -> Ints:
+def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
     """Self time of every row: exclusive duration; for a matched collective the shortest among its members.
 
     Rows inside an input fetch count as part of the fetch and get 0, as do scopes.
@@ -38,7 +38,7 @@ def own_ns(ops: Operations, collectives: Collectives) -> Ints:
     fetch = ops.kind == INPUT
     result[fetch] = ops.duration_ns[fetch]
     result[(ops.stage == INPUT_STAGE) & ~fetch & (ops.kind != GC)] = 0
-    result[collectives.row] = collectives.own_ns[collectives.instance]
+    result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
     return result
 
 
@@ -46,7 +46,8 @@ def host_gap_ns(ops: Operations) -> Ints:
     """How long each operation was held up by its host alone: idle time before it that nothing else explains.
 
     On a stream: launch − max(end of the stream's previous operation, end of anything on the device by then),
-    the launch itself left out; 0 where the launch is unknown or came in time. Without a device: the main
+    the launch itself left out, and what the host spent fetching input or collecting garbage meanwhile; 0 where the
+    launch is unknown or came in time. Without a device: the main
     thread's own gap before a top-level operation, after whatever communication ended inside the gap.
     """
     return _stream_gaps(ops) if ops.has_device else _thread_gaps(ops)
@@ -71,8 +72,29 @@ def _stream_gaps(ops: Operations) -> Ints:
     available = np.maximum(_previous_end(ops, rows), _latest_end_by(ops, rows, rows))
     known = launch[rows] != NONE
     begun = np.where(known, ops.start_ns[launch[rows]], available)
-    gap[rows] = np.maximum(np.minimum(begun, ops.start_ns[rows]) - available, 0)
+    begun = np.minimum(begun, ops.start_ns[rows])
+    idle = np.flatnonzero(begun > available)
+    busy = _fetching(ops, rows[idle], begun[idle]) - _fetching(ops, rows[idle], available[idle])
+    gap[rows[idle]] = np.maximum(begun[idle] - available[idle] - busy, 0)
     return gap
+
+
+def _fetching(ops: Operations, rows: Ints, until: Ints) -> Ints:
+    """Per row, how long hosts had fetched input or collected garbage by a time: of one rank the difference counts."""
+    other = np.flatnonzero(((ops.kind == INPUT) & main_lane_rows(ops)) | (ops.kind == GC))
+    if not len(other) or not len(rows):
+        return np.zeros(len(rows), dtype=np.int64)
+    low = min(int(ops.start_ns[other].min()), int(until.min()))
+    span = max(int(ops.start_ns[other].max()), int(until.max())) - low + 1
+    key = ops.rank[other] * span + (ops.start_ns[other] - low)
+    order = np.argsort(key, kind="stable")
+    begun, length = ops.start_ns[other[order]], ops.duration_ns[other[order]]
+    before = np.cumsum(length) - length
+    at = np.searchsorted(key[order], ops.rank[rows] * span + (until - low), side="right") - 1
+    found = np.maximum(at, 0)
+    under_way = ops.rank[other[order]][found] == ops.rank[rows]
+    reached = np.where(under_way, np.minimum(until - begun[found], length[found]), length[found])
+    return np.where(at < 0, 0, before[found] + reached)
 
 
 def _thread_gaps(ops: Operations) -> Ints:

@@ -89,6 +89,18 @@ def binomial_tail(k: int, n: int, p: float) -> float:
     return _regularised_beta(p, k, n - k + 1) if k <= n else 0.0
 
 
+def beta_binomial_tail(k: int, n: int, a: float, b: float) -> float:
+    """P(X ≥ k) of n trials whose probability is itself Beta(a, b) distributed."""
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - math.lgamma(a + b + n)
+    terms = (log_binomial(n, j) + math.lgamma(a + j) + math.lgamma(b + n - j) + scale for j in range(max(k, 0), n + 1))
+    return min(1.0, math.fsum(map(math.exp, terms)))
+
+
+def log_binomial(n: int, k: int) -> float:
+    """ln of n over k."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
 def benjamini_hochberg(p_values: Floats, tests: int | None = None) -> Floats:
     """Adjusted p-values that bound the false discovery rate over `tests` tests (default: the given ones)."""
     count = len(p_values)

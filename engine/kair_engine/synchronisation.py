@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.clocks import Clocks, align
 from kair_engine.collectives import Collectives, instance_median, match
-from kair_engine.operations import COLLECTIVE, Operations
+from kair_engine.operations import COLLECTIVE, RECV, Operations
 
 OVERLAP_TOLERANCE_NS = 50_000
 """Besides the clocks' own residual: kernels' timestamps and launch jitter."""
@@ -24,6 +24,27 @@ class Synchronisation:
 
     collectives: Collectives
     clocks: Clocks
+
+    @cached_property
+    def own_ns(self) -> Ints:
+        """Each instance's own time: the shortest duration among its members.
+
+        A send on a thread may be over at once, its data buffered: there the transfer begins when both have begun, and
+        ends with the receive. That takes the clocks; where both leave together, durations do.
+        """
+        collectives, ops = self.collectives, self.collectives.ops
+        own = collectives.own_ns.copy()
+        if not len(own):
+            return own
+        first = collectives.starts
+        edge = (ops.kind[collectives.row[first]] != COLLECTIVE) & ~ops.on_stream[collectives.row[first]]
+        for instance in np.flatnonzero(edge).tolist():
+            rows = collectives.row[first[instance] : first[instance] + 2]
+            begun = ops.start_ns[rows] - self.clocks.offset_ns[ops.rank[rows]]
+            receive = int(np.argmax(ops.kind[rows] == RECV))
+            ended = ops.end_ns[rows[receive]] - self.clocks.offset_ns[ops.rank[rows[receive]]]
+            own[instance] = np.clip(ended - begun.max(), 0, ops.duration_ns[rows[receive]])
+        return own
 
     @cached_property
     def lateness_of_last_ns(self) -> Ints:

@@ -20,6 +20,7 @@ _ELEMENT_BYTES: Final = {
 }
 # A process group's name as newer PyTorch writes it among the inputs: `('0', 'default_pg')`.
 _GROUP_PAIR: Final = re.compile(r"^[(\[]\s*['\"]([^'\"]*)['\"]")
+_RANKS: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -68,6 +69,16 @@ def group_text(name: str | None, ranks: str | None) -> str | None:
     text = f"{name} {ranks}" if ranks else name
     text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= _MAX_GROUP_LENGTH else f"{text[: _MAX_GROUP_LENGTH - 1]}…"
+
+
+def global_peer(peer: int, group: str | None, rank: int) -> int:
+    """The other end of a send or receive as a rank of the job.
+
+    Recordings count it within the process group, whose ranks the group's text lists.
+    """
+    listed = _RANKS.search(group or "")
+    ranks = [int(number) for number in listed[1].split(",")] if listed else []
+    return ranks[peer] if peer < len(ranks) and ranks[peer] != rank else peer
 
 
 def _int64(value: int | None) -> int | None:

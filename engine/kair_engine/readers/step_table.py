@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kair_engine.format import KINDS, SCHEMA, STAGES, STEP_SCOPE
 from kair_engine.readers.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
+from kair_engine.readers.collective_details import global_peer
 from kair_engine.readers.columns import dictionary, nullable, occurrences
 from kair_engine.readers.rows import Records
 from kair_engine.readers.step_collectives import StepCollectives
@@ -151,7 +152,7 @@ class StepAssembler:
                 columns.kind[row] = KINDS.index(details.kind)
             columns.sequence[row] = -1 if details.sequence is None else details.sequence
             columns.size[row] = -1 if details.size is None else details.size
-            columns.peer[row] = -1 if details.peer is None else details.peer
+            columns.peer[row] = -1 if details.peer is None else global_peer(details.peer, details.group, self._rank)
         return list(groups)
 
     def _main_lane(self) -> int:

@@ -32,8 +32,8 @@ NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""
 NOISE_SHARE = 0.001
 """Of the step: nor is less than this."""
-WALKS_PER_STEP = 2000
-"""Collectives walked back from in one step, the longest waited for first; the rest count by rank only."""
+MOST_WALKS, FEWEST_WALKS = 4000, 200
+"""Collectives walked back from in all steps and in each, the longest waited for first; the rest count by rank only."""
 NAMED_SHARE = 0.1
 """Of one lateness: smaller contributions are put together by cause, without an operator."""
 _UNWAITED_NS = 1_000
@@ -44,8 +44,10 @@ _Key = tuple[int, str | None, Cause, bool]
 
 @dataclass
 class Tally:
-    """What several steps' walks add up to."""
+    """What several steps' walks add up to; `walks` are made in each step at most."""
 
+    walks: int
+    keep_paths: bool
     blamed: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
     steps: dict[_Key, set[int]] = field(default_factory=lambda: defaultdict(set))
     syncs: dict[_Key, int] = field(default_factory=lambda: defaultdict(int))
@@ -56,6 +58,11 @@ class Tally:
     unattributed: float = 0.0
     collectives: int = 0
     rejected: int = 0
+
+    @classmethod
+    def of(cls, trace: Trace, *, keep_paths: bool) -> "Tally":
+        """An empty one for the chosen steps."""
+        return cls(max(MOST_WALKS // max(len(trace.steps), 1), FEWEST_WALKS), keep_paths)
 
 
 def blame(
@@ -81,7 +88,7 @@ def blame(
 
         return blame_paper(trace, rank=rank, operator=operator, limit=limit)
     role_of = roles(trace)
-    tally = Tally()
+    tally = Tally.of(trace, keep_paths=True)
 
     def add(ops: Operations) -> None:
         tally_step(tally, ops, synchronise(ops), role_codes(ops.ranks, role_of))
@@ -108,14 +115,15 @@ def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints)
             continue
         last = int(collectives.row[collectives.last[instance]])
         culprit = int(ops.ranks[ops.rank[last]])
-        walk = walk_back(graph, late, last, noise) if place < WALKS_PER_STEP else Walk((last,), ())
+        walk = walk_back(graph, late, last, noise) if place < tally.walks else Walk((last,), ())
         for key, share in _divide(graph, culprit, walk):
             tally.blamed[key] += float(share * waited)
             tally.by_rank[key[0]] += float(share * waited)
             tally.steps[key].add(ops.step)
             tally.syncs[key] += 1
         tally.last[culprit] += 1
-        tally.paths.append(_path(graph, late, int(instance), walk))
+        if tally.keep_paths and place < tally.walks:
+            tally.paths.append(_path(graph, late, int(instance), walk))
 
 
 def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_Key, float]]:

@@ -1,24 +1,26 @@
 """Stage 1: which rank behaves differently from its peers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kair_engine.anomalies import (
     FALSE_ALARM_RATE,
     FEWEST_STEPS,
+    SHARES,
     SMALLEST_SHARE,
     Anomaly,
     Persistence,
     intermittent,
     persistence,
-    persistent,
-    slow_groups,
+    slow_operators,
+    unproven,
 )
-from kair_engine.communicators import SlowCommunicator, slow_communicators
 from kair_engine.errors import UsageError
 from kair_engine.excess import CLASSES, JobExcess, job_excess
+from kair_engine.imbalance import Scattered, UnevenBatches, UnevenStage, scattered, uneven_batches, uneven_stage
+from kair_engine.links import SlowLink, slow_links
 from kair_engine.model import Job, Notice, Trace
 from kair_engine.results import CommunicatorScore, GroupBy, GroupScore, LocalizeResult, Method, RankScore
 from kair_engine.roles import host_of
@@ -31,9 +33,12 @@ class Localization:
     job: JobExcess
     persistence: Persistence
     anomalies: tuple[Anomaly, ...]
-    communicators: tuple[SlowCommunicator, ...]
+    links: tuple[SlowLink, ...]
     undecided: tuple[Anomaly, ...]
-    """Ranks that were slow in all of too few steps."""
+    """Ranks that were slow in all of too few steps, or had most of too few delays."""
+    stage: UnevenStage | None = None
+    batches: UnevenBatches | None = None
+    scattered: Scattered | None = None
 
 
 def localize(
@@ -66,15 +71,15 @@ def localize(
         groups=grouped(scores, by),
         slow_communicators=tuple(
             CommunicatorScore(
-                group=slow.communicator.group,
-                ranks=slow.communicator.ranks,
+                group=slow.link.name,
+                ranks=slow.link.ranks,
                 operator=slow.operator,
                 own_us=slow.own_ns / 1e3,
                 expected_us=slow.expected_ns / 1e3,
                 siblings=slow.siblings,
                 p_value=slow.p_value,
             )
-            for slow in found.communicators
+            for slow in found.links
         ),
         matrix=None,
         steps=trace.steps,
@@ -89,18 +94,31 @@ def require_steps(trace: Trace) -> None:
 
 
 def conclude(job: JobExcess) -> Localization:
-    """Runs the robust tests: persistent, intermittent, and (where several ranks go together) group.
-
-    Ranks of a group may stand out each by itself too; what they cost can only be told of all of them together.
-    """
-    steady = persistence(job)
-    slow = persistent(job, steady)
+    """Runs the robust tests: who is slow in all steps or in some, alone or with others; slow links; uneven work."""
+    steady, stalled = persistence(job), intermittent(job)
     if len(job.steps) < FEWEST_STEPS:
-        stalled = intermittent(job)
         known = {rank for anomaly in stalled for rank in anomaly.ranks}
-        return Localization(job, steady, tuple(stalled), (), tuple(a for a in slow if a.ranks[0] not in known))
-    links = slow_communicators([step.groups for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE, SMALLEST_SHARE)
-    return Localization(job, steady, (*slow, *intermittent(job), *slow_groups(job, steady)), tuple(links), ())
+        undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.ranks))
+        return Localization(job, steady, tuple(stalled), (), undecided)
+    anomalies = (*steady.anomalies, *slow_operators(job), *stalled)
+    accused = {rank for anomaly in anomalies for rank in anomaly.ranks}
+    batches = uneven_batches(job, accused)
+    return Localization(
+        job,
+        steady,
+        anomalies,
+        links=_links(job),
+        undecided=(few,) if (few := unproven(job, accused)) else (),
+        stage=uneven_stage(job, accused),
+        batches=batches,
+        scattered=None if batches else scattered(job, accused),
+    )
+
+
+def _links(job: JobExcess) -> tuple[SlowLink, ...]:
+    share = SHARES["link"]
+    found = slow_links([step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * share, SMALLEST_SHARE)
+    return tuple(replace(slow, p_value=min(1.0, slow.p_value / share)) for slow in found)
 
 
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
@@ -113,8 +131,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
     for anomaly in found.anomalies:
         for rank in anomaly.ranks:
             flagged[rank] = True
-            if anomaly.p_value is not None:
-                p_value[rank] = min(p_value[rank], anomaly.p_value)
+            p_value[rank] = min(p_value[rank], anomaly.p_value)
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], -best[i], i))
     return tuple(
         RankScore(
@@ -180,6 +197,13 @@ def notices(found: Localization) -> tuple[Notice, ...]:
 
 def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
     rank, steps = int(job.ranks[anomaly.ranks[0]]), len(job.steps)
+    if anomaly.kind == "intermittent":
+        k, m = anomaly.events
+        text = (
+            f"rank {rank} had {k} of the {m} large delays in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
+            f"to be beyond chance: record {max(2 * steps, 20)} steps more"
+        )
+        return Notice("few_steps", text)
     text = (
         f"rank {rank} took {anomaly.excess_ns / job.step_time_ns:.1%} of the step longer than its peers "
         f"({CLASSES[anomaly.class_index]}), but in {steps} step{'' if steps == 1 else 's'} a slow rank cannot be "

@@ -101,7 +101,7 @@ def compare(ops: Operations, rank: int, role_of: Mapping[int, str]) -> Cells | N
         return None
     role = role_codes(ops.ranks, role_of)
     position = int(place[0])
-    own = own_ns(ops, synchronise(ops).collectives).astype(float)
+    own = own_ns(ops, synchronise(ops)).astype(float)
     held_up = host_gap_ns(ops).astype(float)
     keys = logical_keys(ops, role)
     candidates = np.flatnonzero(_scored(ops) & (role[ops.rank] == role[position]))

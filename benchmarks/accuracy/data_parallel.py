@@ -1,0 +1,66 @@
+"""A data-parallel step, with replicated (DDP) or with sharded parameters (FSDP)."""
+
+from device_operations import Operation
+from stage_builder import StageBuilder
+
+LAYERS = 4
+BUCKET_MS, BUCKET_BYTES = 5.0, 200 << 20
+GATHER_MS, SCATTER_MS, SHARD_BYTES = 4.0, 5.0, 200 << 20
+FORWARD = (("layer_norm", 0.4), ("gemm", 2.3), ("attention", 1.6), ("gemm", 2.1), ("gelu", 0.4))
+BACKWARD = (("gemm_backward", 4.6), ("attention_backward", 3.8), ("gemm_backward", 4.3), ("layer_norm_backward", 0.8))
+"""Kernels of a layer with their ms."""
+
+
+def data_parallel_stage() -> tuple[Operation, ...]:
+    """Gradients are reduced in a bucket per layer while the next layer's are computed; the optimizer waits for all."""
+    stage = StageBuilder()
+    stage.compute("embedding", "forward", 0.5, 0)
+    for _ in range(LAYERS):
+        _layer(stage, "forward")
+    stage.compute("gemm", "forward", 1.8, 0)
+    stage.compute("loss", "forward", 0.7, 0)
+    stage.compute("loss", "backward", 0.7, 0)
+    stage.compute("gemm_backward", "backward", 3.4, 0)
+    buckets = [stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES)]
+    for _ in range(LAYERS):
+        _layer(stage, "backward")
+        buckets.append(stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES))
+    stage.wait_for(*buckets)
+    stage.compute("optimizer", "optimizer", 4.0)
+    stage.copy_of_loss()
+    return tuple(stage.operations)
+
+
+def sharded_stage() -> tuple[Operation, ...]:
+    """A layer's parameters are gathered one layer ahead, forward and backward; its gradients are scattered at once."""
+    stage = StageBuilder()
+    ahead = stage.collective("all_gather", "forward", GATHER_MS, SHARD_BYTES)
+    stage.compute("embedding", "forward", 0.5, 0)
+    for layer in range(LAYERS):
+        ahead = _gathered_layer(stage, "forward", ahead, last=layer == LAYERS - 1)
+    stage.compute("gemm", "forward", 1.8, 0)
+    stage.compute("loss", "forward", 0.7, 0)
+    stage.compute("loss", "backward", 0.7, 0)
+    ahead = stage.collective("all_gather", "backward", GATHER_MS, SHARD_BYTES)
+    stage.compute("gemm_backward", "backward", 3.4, 0)
+    scattered = []
+    for layer in range(LAYERS):
+        ahead = _gathered_layer(stage, "backward", ahead, last=layer == LAYERS - 1)
+        scattered.append(stage.collective("reduce_scatter", "backward", SCATTER_MS, SHARD_BYTES))
+    stage.wait_for(*scattered)
+    stage.compute("optimizer", "optimizer", 1.0)
+    stage.copy_of_loss()
+    return tuple(stage.operations)
+
+
+def _gathered_layer(stage: StageBuilder, direction: str, gathered: int, *, last: bool) -> int:
+    """A layer whose parameters are `gathered`; returns the gathering of the next one's, begun before."""
+    ahead = gathered if last else stage.collective("all_gather", direction, GATHER_MS, SHARD_BYTES)
+    stage.wait_for(gathered)
+    _layer(stage, direction)
+    return ahead
+
+
+def _layer(stage: StageBuilder, direction: str) -> None:
+    for label, ms in FORWARD if direction == "forward" else BACKWARD:
+        stage.compute(label, direction, ms, 0)

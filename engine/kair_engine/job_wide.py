@@ -1,0 +1,103 @@
+"""Findings about more than single ranks: slow links, uneven stages, uneven batches, pauses on changing ranks."""
+
+from collections.abc import Iterator, Sequence
+
+from kair_engine.advice import batch_evidence, link_evidence, scatter_evidence, stage_evidence, suggestion
+from kair_engine.excess import CLASSES, JobExcess
+from kair_engine.links import SlowLink, in_common
+from kair_engine.model import Trace
+from kair_engine.results import Cause, Finding, Pattern
+from kair_engine.roles import hosts_of
+from kair_engine.stages.localize import Localization
+
+_CAUSES: dict[str, Cause] = {"compute": "compute", "input": "input", "host": "host", "communication": "communication"}
+
+
+def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
+    """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them."""
+    for ranks, links in in_common(found.links):
+        chief = links[0]
+        yield _finding(
+            trace,
+            cause="communication",
+            pattern="persistent" if len(ranks) == 1 else "group",
+            ranks=ranks,
+            lost_ns=max(slow.own_ns - slow.expected_ns for slow in links),
+            step_time_ns=step_time_ns,
+            operator=chief.operator,
+            edge=_named(links),
+            p_value=min(slow.p_value for slow in links),
+            evidence=link_evidence(links, ranks, step_time_ns),
+        )
+
+
+def job_wide_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
+    """What no rank is to blame for; time lost is an estimate from the ranks' own compute, not a replay."""
+    job = found.job
+    if (stage := found.stage) is not None:
+        yield _finding(
+            trace,
+            cause="stage_imbalance",
+            ranks=_numbers(job, stage.ranks),
+            lost_ns=stage.lost_ns,
+            step_time_ns=step_time_ns,
+            evidence=stage_evidence(stage, step_time_ns),
+        )
+    if (batches := found.batches) is not None:
+        yield _finding(
+            trace,
+            cause="sequence_imbalance",
+            ranks=tuple(int(rank) for rank in job.ranks),
+            lost_ns=batches.lost_ns,
+            step_time_ns=step_time_ns,
+            evidence=batch_evidence(batches, step_time_ns),
+        )
+    if (scattered := found.scattered) is not None:
+        yield _finding(
+            trace,
+            cause="garbage_collection" if scattered.garbage else _CAUSES[CLASSES[scattered.class_index]],
+            ranks=_numbers(job, scattered.ranks),
+            lost_ns=scattered.lost_ns,
+            step_time_ns=step_time_ns,
+            steps=scattered.steps,
+            evidence=scatter_evidence(scattered, len(job.steps), step_time_ns),
+        )
+
+
+def _finding(
+    trace: Trace,
+    *,
+    cause: Cause,
+    ranks: tuple[int, ...],
+    lost_ns: float,
+    step_time_ns: float,
+    evidence: tuple[str, ...],
+    pattern: Pattern = "job_wide",
+    steps: tuple[int, ...] | None = None,
+    operator: str | None = None,
+    edge: str | None = None,
+    p_value: float | None = None,
+) -> Finding:
+    lost = min(lost_ns, step_time_ns)
+    return Finding(
+        cause=cause,
+        pattern=pattern,
+        ranks=ranks,
+        hosts=hosts_of(trace.job, ranks),
+        operator=operator,
+        edge=edge,
+        steps=trace.steps if steps is None else steps,
+        p_value=p_value,
+        time_lost_us_per_step=lost / 1e3,
+        slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
+        evidence=evidence,
+        suggestion=suggestion(cause, pattern, ranks, operator),
+    )
+
+
+def _numbers(job: JobExcess, places: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(job.ranks[place]) for place in places)
+
+
+def _named(links: Sequence[SlowLink]) -> str:
+    return ", ".join(slow.link.name for slow in links[:4]) + (", …" if len(links) > 4 else "")
