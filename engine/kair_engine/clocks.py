@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.collectives import Collectives, disagreement_ns
+from kair_engine.collectives import Collectives, dense, disagreement_ns
 from kair_engine.operations import COLLECTIVE
+from kair_engine.stats import median_by
 
 _SWEEPS = 500
 _SETTLED_NS = 100.0
@@ -40,21 +41,12 @@ def align(collectives: Collectives, ranks: int) -> Clocks:
         return Clocks(offset, None)
     member = collectives.ops.rank[collectives.row]
     difference = disagreement_ns(collectives, offset)
-    community = _community(collectives, member)
-    pairs, pair = np.unique(np.stack((community[together], member[together])), axis=1, return_inverse=True)
-    order = np.argsort(pair.reshape(-1), kind="stable")
-    parts = np.split(difference[together][order], np.cumsum(np.bincount(pair.reshape(-1)))[:-1])
-    offset = _fit(pairs[0], pairs[1], np.array([np.median(part) for part in parts]), ranks)
+    community = collectives.community[collectives.instance]
+    pair = dense(np.stack((community, member)))[together]
+    _, first = np.unique(pair, return_index=True)
+    seen = median_by(pair, difference[together])[first]
+    offset = _fit(community[together][first], member[together][first], seen, ranks)
     return Clocks(offset, float(np.median(np.abs(disagreement_ns(collectives, offset)[together]))))
-
-
-def _community(collectives: Collectives, member: Ints) -> Ints:
-    """For every member the number of the set of ranks that its collective is among."""
-    number: dict[bytes, int] = {}
-    of_instance = [
-        number.setdefault(np.sort(part).tobytes(), len(number)) for part in np.split(member, collectives.starts[1:])
-    ]
-    return np.array(of_instance, dtype=np.int64)[collectives.instance]
 
 
 def _fit(community: Ints, rank: Ints, seen: Floats, ranks: int) -> Floats:

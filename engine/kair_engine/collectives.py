@@ -6,11 +6,14 @@ lateness come from durations alone and need no common clock.
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
 from kair_engine.operations import COLLECTIVE, RECV, SEND, Operations
+
+_LARGEST_KEY = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,22 @@ class Collectives:
     def sizes(self) -> Ints:
         """Members of each instance."""
         return np.asarray(np.diff(np.r_[self.starts, len(self.instance)]))
+
+    @cached_property
+    def community(self) -> Ints:
+        """Per instance a number, equal for those among the same ranks."""
+        # Sets are told apart by the sum of a 64-bit hash of each member (the finaliser of splitmix64).
+        mixed = (self.ops.rank[self.row].astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        if not len(self.starts):
+            return self.starts
+        return np.unique(np.add.reduceat(mixed, self.starts), return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+    def members(self, instance: int) -> Ints:
+        """The members of one instance, as positions among the step's ranks."""
+        start = int(self.starts[instance])
+        return np.asarray(self.ops.rank[self.row[start : start + int(self.sizes[instance])]])
 
     @cached_property
     def duration_ns(self) -> Ints:
@@ -178,8 +197,16 @@ def _by_start(ops: Operations, rows: Ints, instance: Ints) -> tuple[Ints, Ints]:
 
 
 def dense(columns: Ints) -> Ints:
-    """For each column a number, equal for equal ones."""
-    return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    """For each column of integers a number, equal for equal ones."""
+    low = columns.min(axis=1, initial=0)
+    spans = [int(span) for span in columns.max(axis=1, initial=0) - low + 1]
+    if prod(spans) >= _LARGEST_KEY:
+        return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    # One key for each column sorts ten times as fast as the columns themselves.
+    key = np.zeros(columns.shape[1], dtype=np.int64)
+    for row, lowest, span in zip(columns, low, spans, strict=True):
+        key = key * span + (row - lowest)
+    return np.unique(key, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def ordinal(columns: Ints) -> Ints:

@@ -267,11 +267,6 @@ def _late_arrivals(sync: Synchronisation, job_ranks: Ints) -> LateArrivals:
 
 def _communities(collectives: Collectives, place: Ints) -> _Communities:
     """Who takes part in each collective: most of a step's are among a few sets of ranks."""
-    members = place[collectives.ops.rank[collectives.row]]
-    number: dict[tuple[int, ...], int] = {}
-    of_instance = [
-        number.setdefault(tuple(sorted(part.tolist())), len(number))
-        for part in np.split(members, collectives.starts[1:])
-        if len(part)
-    ]
-    return {"community": np.array(of_instance, dtype=np.int64), "communities": tuple(number)}
+    _, first = np.unique(collectives.community, return_index=True)
+    members = (tuple(sorted(place[collectives.members(int(instance))].tolist())) for instance in first)
+    return {"community": collectives.community, "communities": tuple(members)}

@@ -13,6 +13,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.collectives import dense, ordinal
 from kair_engine.operations import COLLECTIVE, SEND
 from kair_engine.outlying import FEWEST_DF, Peers, single
+from kair_engine.stats import median_by
 from kair_engine.synchronisation import Synchronisation
 
 FEWEST_SIBLINGS = 4
@@ -160,7 +161,7 @@ def _calls(sync: Synchronisation, role: Ints) -> _Calls | None:
     cell = dense(np.stack((kind, turn)))
     own = sync.own_ns.astype(float)
     siblings = np.bincount(cell)[cell]
-    return _Calls(link, np.asarray(ops.name[first]), own, _median_of(cell, own), siblings, family)
+    return _Calls(link, np.asarray(ops.name[first]), own, median_by(cell, own), siblings, family)
 
 
 def _ends(sync: Synchronisation, value: Ints) -> tuple[Ints, Ints]:
@@ -197,15 +198,3 @@ def _summed(sync: Synchronisation, calls: _Calls, part: Ints) -> OwnTime:
         operator=sync.collectives.ops.name_text[int(worst)],
         family=tuple(calls.family[:, part[0]].tolist()),
     )
-
-
-def _median_of(cell: Ints, values: Floats) -> Floats:
-    """The median over each value's cell."""
-    order = np.lexsort((values, cell))
-    ordered = cell[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    sizes = np.diff(np.r_[starts, len(ordered)])
-    middle = (values[order[starts + (sizes - 1) // 2]] + values[order[starts + sizes // 2]]) / 2
-    result = np.empty(len(values))
-    result[order] = np.repeat(middle, sizes)
-    return result

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, Ints
 
 TRIM = 0.2
 SMALL_SAMPLE = 20
@@ -52,6 +52,18 @@ def _deviation_left(cut: float) -> float:
         low, high = (edge, high) if math.erfc(edge / math.sqrt(2)) / 2 > cut else (low, edge)
     density = math.exp(-edge * edge / 2) / math.sqrt(2 * math.pi)
     return math.sqrt(1 - 2 * edge * density / (1 - 2 * cut))
+
+
+def median_by(cell: Ints, values: Floats) -> Floats:
+    """For each value the median of those with the same cell number."""
+    order = np.lexsort((values, cell))
+    ordered = cell[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else order
+    sizes = np.diff(np.r_[starts, len(ordered)])
+    middle = (values[order[starts + (sizes - 1) // 2]] + values[order[starts + sizes // 2]]) / 2
+    result = np.empty(len(values))
+    result[order] = np.repeat(middle, sizes)
+    return result
 
 
 def mad(values: Floats) -> float:

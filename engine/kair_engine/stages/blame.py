@@ -32,7 +32,7 @@ NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""
 NOISE_SHARE = 0.001
 """Of the step: nor is less than this."""
-MOST_WALKS, FEWEST_WALKS = 4000, 200
+MOST_WALKS, FEWEST_WALKS = 2000, 100
 """Collectives walked back from in all steps and in each, the longest waited for first; the rest count by rank only."""
 NAMED_SHARE = 0.1
 """Of one lateness: smaller contributions are put together by cause, without an operator."""
