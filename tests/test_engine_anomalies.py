@@ -26,7 +26,6 @@ def job(
     percents: Percents,
     *,
     role: list[int] | None = None,
-    late: LateArrivals = NOBODY,
     unit: list[int] | None = None,
     operators: dict[str, Percents] | None = None,
 ) -> JobExcess:
@@ -43,13 +42,15 @@ def job(
             step,
             of_step * STEP_NS / 100,
             STEP_NS,
-            late,
+            NOBODY,
             0,
-            len(late.rank),
+            0,
             work_ns=work,
             passes_ns=nothing,
             idle_ns=nothing,
             garbage_ns=nothing[0],
+            pauses=nothing[0].astype(np.int64),
+            paused_ns=nothing[0],
             operators={
                 name: OperatorExcess(False, excess[step] * STEP_NS / 100, typical)
                 for name, excess in (operators or {}).items()
@@ -275,22 +276,31 @@ def test_many_slow_ranks_of_many_are_told_apart() -> None:
     assert {rank for _, ranks, _ in found_in(job(percents)) for rank in ranks} == set(slow)
 
 
-def late(ranks: list[int], percents: list[float]) -> LateArrivals:
-    ns = (np.array(percents) * STEP_NS / 100).astype(np.int64)
-    return LateArrivals(np.array(ranks), ns, ns, 3 * ns)
+def paused(counts: list[int], percent: float = 3.0) -> JobExcess:
+    """One step in which each rank's host paused so often between two collectives."""
+    made = job(quiet(1, len(counts)))
+    lost = np.array(counts) * percent / 100 * STEP_NS
+    return replace(made, steps=(replace(made.steps[0], pauses=np.array(counts), paused_ns=lost),))
 
 
-def test_in_one_step_the_late_arrivals_are_the_sample() -> None:
-    one = job(quiet(1, 8), late=late([2, 2, 2, 2, 2, 6, 2], [3, 3, 3, 3, 3, 3, 0.5]))
-    found = intermittent(one)
-    # Rank 2's last arrival is within a percent of the step: no event.
-    assert [(a.ranks, a.events) for a in found] == [((2,), (5, 6))]
+def test_in_one_step_the_hosts_pauses_are_the_sample() -> None:
+    found = intermittent(paused([0, 0, 5, 0, 0, 0, 1, 0]))
+    assert [(a.ranks, a.class_index, a.events) for a in found] == [((2,), HOST, (5, 6))]
     assert found[0].excess_ns == pytest.approx(0.15 * STEP_NS)
     assert found[0].p_value == pytest.approx(8 / SHARES["intermittent"] * scipy.stats.binom.sf(4, 6, 1 / 8))
 
 
-def test_in_one_step_late_arrivals_of_many_ranks_accuse_nobody() -> None:
-    assert intermittent(job(quiet(1, 8), late=late([0, 1, 2, 3, 4, 5], [3] * 6))) == []
+@pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0, 0, 0], [2, 3, 2, 2, 1, 2, 3, 2]])
+def test_in_one_step_pauses_of_many_ranks_or_a_single_one_accuse_nobody(counts: list[int]) -> None:
+    assert intermittent(paused(counts)) == []
+
+
+def test_in_one_step_a_slow_rank_is_not_told_from_a_slow_moment() -> None:
+    percents = quiet(1, 8)
+    percents[:, COMPUTE, 3] += 9
+    found = conclude(job(percents))
+    assert found.anomalies == ()
+    assert [anomaly.ranks for anomaly in found.undecided] == [(3,)]
 
 
 def test_a_thousand_delays_are_counted_too() -> None:

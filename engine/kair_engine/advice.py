@@ -140,7 +140,7 @@ def _anomaly(job: JobExcess, anomaly: Anomaly) -> str:
     cost = f"{duration(anomaly.excess_ns / 1e3)} a step ({share:.1%})"
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
-        what = "late arrivals" if len(job.steps) < FEWEST_STEPS else "large delays"
+        what = "host pauses between collectives" if len(job.steps) < FEWEST_STEPS else "large delays"
         return f"{who}: {k} of the {m} {what} in {_count(len(job.steps), 'step')}, through {word} [kair localize]"
     if anomaly.kind == "group":
         return f"{who} together spend {cost} more on {word} than the rest of their role [kair localize --by host]"

@@ -33,8 +33,10 @@ PRIOR_OF_WORK = 0.006
 PRIOR_OF_STEP = 0.003
 """What other classes (idle time, fetches) differ by, of the step."""
 _FLOOR_SHARE = 0.001
-_SAME_SIGN = 0.8
-"""Of the steps: a group is slower than the rest in more than these."""
+STEADY_MEMBERS = 0.75
+"""Of a group's ranks: more are slow in every step, each by itself."""
+STEADY_PART, STEADY_STEPS = 0.25, 0.75
+"""What is slow in every step shows this part of its mean excess in more than this share of the steps."""
 _SMALL_ROLE = 8
 """Roles of fewer ranks take the other roles' spread into account."""
 
@@ -108,8 +110,9 @@ def slow_operators(job: JobExcess) -> list[Anomaly]:
             if peers.known_df < FEWEST_DF:
                 continue
             p_values = np.minimum(1.0, tests * single(peers))
-            steady = np.median(per_step[:, members], axis=0) > enough
-            for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough) & steady):
+            for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
+                if not _steady(per_step[:, members[place]], float(peers.values[place]), enough):
+                    continue
                 rank, row = int(members[place]), CLASSES.index("input" if fetches else "compute")
                 excess = float(peers.values[place])
                 found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
@@ -120,10 +123,10 @@ def intermittent(job: JobExcess) -> list[Anomaly]:
     """Ranks that collect more than their share of the job's large excesses.
 
     An event is a step in which a rank's own work, all classes together, takes 10 % of the step longer than
-    its role's. In fewer than FEWEST_STEPS the synchronisations are the sample: events are late arrivals.
+    its role's. In fewer than FEWEST_STEPS the stretches between collectives are the sample: events are host pauses.
     """
     if len(job.steps) < FEWEST_STEPS:
-        return _late_arrivals(job)
+        return _pauses(job)
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     events = stalls(job)
@@ -167,11 +170,20 @@ def _peers(job: JobExcess, mean: Floats, row: int, members: Ints, roles: list[In
 
 
 def _in_most_steps(job: JobExcess, row: int, members: Ints, found: SlowSet) -> bool:
-    """Slow by more than the smallest share in the median step, and slower than the rest in nearly all."""
+    """Slow by more than the smallest share in the median step, and in nearly all by a good part of the excess.
+
+    Each rank of a group is, or nearly all are: of two that pause in different steps, one is slow in most.
+    """
     per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
     slow = np.isin(np.arange(len(members)), found.members)
-    apart = np.median(per_step[:, slow], axis=1) - np.median(per_step[:, ~slow], axis=1)
-    return bool(np.median(apart) > SMALLEST_SHARE * job.step_time_ns and (apart > 0).mean() > _SAME_SIGN)
+    apart = per_step[:, slow] - np.median(per_step[:, ~slow], axis=1)[:, None]
+    smallest = SMALLEST_SHARE * job.step_time_ns
+    steady = [_steady(of_rank, float(of_rank.mean()), smallest) for of_rank in apart.T]
+    return float(np.mean(steady)) > STEADY_MEMBERS
+
+
+def _steady(apart: Floats, excess_ns: float, smallest_ns: float) -> bool:
+    return bool(np.median(apart) > smallest_ns and (apart > STEADY_PART * excess_ns).mean() > STEADY_STEPS)
 
 
 def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
@@ -180,29 +192,15 @@ def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
     return Anomaly(kind, ranks, row, min(1.0, tests * found.p_value), found.excess_ns)
 
 
-def _late_arrivals(job: JobExcess) -> list[Anomaly]:
-    """Late arrivals counted among those who can be late together: in a pair each is last half of the time."""
-    counts: dict[tuple[int, ...], Ints] = {}
-    lost = np.zeros(len(job.ranks))
-    everyone = tuple(range(len(job.ranks)))
-    for step in job.steps:
-        late = step.late
-        event = late.lateness_ns > SMALLEST_SHARE * step.step_time_ns
-        np.add.at(lost, late.rank[event], late.lead_ns[event] / len(job.steps))
-        community = np.zeros(len(late.rank), dtype=np.int64) if late.community is None else late.community
-        for number, members in enumerate(late.communities or (everyone,)):
-            of_step = np.bincount(late.rank[event & (community == number)], minlength=len(everyone))
-            counts[members] = counts.get(members, 0) + of_step
-    excess = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=0)
-    found: dict[int, Anomaly] = {}
-    for members, of_members in counts.items():
-        among = np.full(len(everyone), NONE)
-        among[list(members)] = 0
-        for rank, k, m, p in _more_than_their_share(of_members, among, len(everyone)):
-            if lost[rank] > SMALLEST_SHARE * job.step_time_ns and (rank not in found or p < found[rank].p_value):
-                row = int(np.argmax(excess[:, rank]))
-                found[rank] = Anomaly("intermittent", (rank,), row, p, float(lost[rank]), (k, m))
-    return list(found.values())
+def _pauses(job: JobExcess) -> list[Anomaly]:
+    """Ranks whose host pauses more often than chance has it; slow throughout can as well be a longer batch."""
+    counts = np.sum([step.pauses for step in job.steps], axis=0)
+    lost = np.sum([step.paused_ns for step in job.steps], axis=0) / len(job.steps)
+    return [
+        Anomaly("intermittent", (rank,), CLASSES.index("host"), p, float(lost[rank]), (k, m))
+        for rank, k, m, p in _more_than_their_share(counts, job.role)
+        if lost[rank] > SMALLEST_SHARE * job.step_time_ns
+    ]
 
 
 def _more_often_than_peers(events: Bools, job: JobExcess) -> list[tuple[int, int, int, float]]:
@@ -236,14 +234,11 @@ def _at_once(events: Bools, unit: Ints | None) -> float:
     return len(step) / len(np.unique(np.stack((step, unit[rank])), axis=1).T)
 
 
-def _more_than_their_share(counts: Ints, role: Ints, ranks: int) -> list[tuple[int, int, int, float]]:
-    """(rank, k, m, p) by the binomial test, the worst first; each found rank's events leave the sample.
-
-    Ranks of role NONE take no part.
-    """
+def _more_than_their_share(counts: Ints, role: Ints) -> list[tuple[int, int, int, float]]:
+    """(rank, k, m, p) by the binomial test, the worst first; each found rank's events leave the sample."""
     found = []
-    tests = ranks / SHARES["intermittent"]
-    for code in np.unique(role[role != NONE]):
+    tests = len(counts) / SHARES["intermittent"]
+    for code in np.unique(role):
         left = np.where(role == code, counts, NONE)
         while (peers := int(np.count_nonzero(left >= 0))) > 1:
             rank = int(np.argmax(left))

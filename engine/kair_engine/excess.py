@@ -6,16 +6,15 @@ One (class × rank) matrix per step; steps can be reduced anywhere and put toget
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypedDict
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.collectives import Collectives
 from kair_engine.links import Link, OwnTime, own_times
 from kair_engine.loading import each_step
 from kair_engine.model import Trace
 from kair_engine.operations import COMPUTE, GC, INPUT, MEMORY, RECV, SEND, STAGE_NAMES, Operations
+from kair_engine.pauses import pauses
 from kair_engine.peers import PeerGroups, logical_keys
 from kair_engine.roles import role_codes, roles, tensor_groups
 from kair_engine.selftime import INPUT_STAGE, host_gap_ns, own_ns, tail_gap_ns
@@ -41,14 +40,6 @@ class LateArrivals:
     lead_ns: Ints
     wait_ns: Ints
     """Summed over the members."""
-    community: Ints | None = None
-    """Which entry of `communities` the collective's members are; None: all ranks in every one."""
-    communities: tuple[tuple[int, ...], ...] = ()
-
-
-class _Communities(TypedDict):
-    community: Ints
-    communities: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -81,6 +72,10 @@ class StepExcess:
     """(PASSES × ranks): what its host kept it idle in each."""
     garbage_ns: Floats
     """Per rank, collecting garbage as far as the trace shows it."""
+    pauses: Ints
+    """Per rank, stretches between two collectives in which its host alone kept it idle (pauses.py)."""
+    paused_ns: Floats
+    """Per rank, how long they were."""
     operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
     """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
     links: Mapping[Link, OwnTime] = field(default_factory=dict)
@@ -97,6 +92,8 @@ class JobExcess:
     steps: tuple[StepExcess, ...]
     unit: Ints | None = None
     """Per rank a number, equal for those that share one batch and stage (a tensor-parallel group); None: unknown."""
+    on_device: bool = True
+    """Whether the recording has device operations: without, a host's idle time in the backward pass is not seen."""
 
     @cached_property
     def work_ns(self) -> Floats:
@@ -147,7 +144,9 @@ def reduce_steps(trace: Trace, reduce: Callable[[Operations, Synchronisation, In
         return reduce(ops, synchronise(ops), ranks, role)
 
     # map, not a comprehension: that would hold one step while the next is read.
-    return JobExcess(ranks, role, role_of, tuple(map(of_step, each_step(trace))), tensor_groups(trace.job))
+    return JobExcess(
+        ranks, role, role_of, tuple(map(of_step, each_step(trace))), tensor_groups(trace.job), trace.job.has_device
+    )
 
 
 def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_role: Ints) -> StepExcess:
@@ -162,6 +161,7 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         return result
 
     keys = logical_keys(ops, role)
+    held_up = pauses(ops, gap, role)
     by_class, work = map(of_job, _sums(ops, own, gap, keys, role))
     tail = tail_gap_ns(ops).astype(float)
     by_class[_HOST, place] += tail - _role_median(tail, role)
@@ -176,6 +176,8 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         passes_ns=of_job(_by_pass(ops, np.where(_computing(ops), own, 0.0))),
         idle_ns=of_job(_by_pass(ops, gap)),
         garbage_ns=of_job(_garbage(ops, own)),
+        pauses=np.nan_to_num(of_job(held_up.count.astype(float))).astype(np.int64),
+        paused_ns=np.nan_to_num(of_job(held_up.lost_ns)),
         operators=_by_operator(ops, own, keys, role, of_job),
         links=own_times(sync, role),
     )
@@ -261,12 +263,4 @@ def _late_arrivals(sync: Synchronisation, job_ranks: Ints) -> LateArrivals:
         lateness_ns=sync.lateness_of_last_ns,
         lead_ns=collectives.lead_ns,
         wait_ns=collectives.total_wait_ns,
-        **_communities(collectives, np.searchsorted(job_ranks, collectives.ops.ranks)),
     )
-
-
-def _communities(collectives: Collectives, place: Ints) -> _Communities:
-    """Who takes part in each collective: most of a step's are among a few sets of ranks."""
-    _, first = np.unique(collectives.community, return_index=True)
-    members = (tuple(sorted(place[collectives.members(int(instance))].tolist())) for instance in first)
-    return {"community": collectives.community, "communities": tuple(members)}

@@ -137,7 +137,8 @@ def _garbage(job: JobExcess, events: Ints) -> bool:
     for step, rank in events:
         idle += job.steps[step].idle_ns[:, rank]
         seen += float(job.steps[step].garbage_ns[rank])
-    return bool(seen > 0.5 * idle.sum() or (idle.sum() > 0 and idle[0] > FORWARD_ONLY * idle.sum()))
+    forward_only = job.on_device and idle.sum() > 0 and idle[0] > FORWARD_ONLY * idle.sum()
+    return bool(seen > idle.sum() or forward_only)
 
 
 def _relative(job: JobExcess, values: Floats) -> Floats:
