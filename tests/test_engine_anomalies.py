@@ -98,6 +98,8 @@ def test_persistence_is_the_formula(percents: Percents) -> None:
             else:
                 center, own = np.median(mean), (1.4826 * scipy.stats.median_abs_deviation(mean)) ** 2
                 df, count = max(8, 0.37 * (ranks - 1)), ranks
+            if percents.shape[0] > 1:
+                own = max(own, percents[:, c].var(axis=0, ddof=1).mean() / percents.shape[0])
             variance = (4 * prior[c] ** 2 + df * own) / (4 + df)
             t = (mean[w] - center) / np.sqrt(variance * (1 + 1 / count))
             tests = ranks * classes / 0.6 / SHARES["persistent"]

@@ -106,7 +106,7 @@ def slow_operators(job: JobExcess) -> list[Anomaly]:
             if mean[members].max() <= enough:
                 continue
             prior = np.hypot(PRIOR_OF_WORK * float(np.median(typical[members])), _FLOOR_SHARE * job.step_time_ns)
-            peers = Peers(mean[members], float(prior))
+            peers = Peers(mean[members], float(prior), _noise_of_mean(per_step[:, members]))
             if peers.known_df < FEWEST_DF:
                 continue
             p_values = np.minimum(1.0, tests * single(peers))
@@ -166,7 +166,14 @@ def _peers(job: JobExcess, mean: Floats, row: int, members: Ints, roles: list[In
     prior = np.hypot(of_step * job.step_time_ns, of_work * float(np.median(job.work_ns[row, members])))
     others = [mean[row, other] for other in roles if other is not members] if len(members) < _SMALL_ROLE else []
     unit = None if job.unit is None else job.unit[members]
-    return Peers(mean[row, members], float(prior), pooled_spread(others), unit)
+    noise = _noise_of_mean(np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0))
+    return Peers(mean[row, members], float(prior), noise, pooled_spread(others), unit)
+
+
+def _noise_of_mean(per_step: Floats) -> float:
+    """Standard error of a rank's mean over the steps (steps × ranks), from the variance within all ranks."""
+    steps = len(per_step)
+    return float(np.sqrt(per_step.var(axis=0, ddof=1).mean() / steps)) if steps > 1 else 0.0
 
 
 def _in_most_steps(job: JobExcess, row: int, members: Ints, found: SlowSet) -> bool:

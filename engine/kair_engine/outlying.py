@@ -5,7 +5,7 @@ PRIOR_DF further observations, and what other roles show as a few more, so that 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,12 +36,15 @@ class Spread:
 class Peers:
     """What the ranks of one role are compared in: `values` has an entry for each, in ns.
 
-    `prior_ns` is the deviation expected of healthy ranks, `borrowed` the one that other roles show. `unit` numbers
-    ranks that share their work (a tensor-parallel group computes one batch): as a set they count as one.
+    `prior_ns` is the deviation expected of healthy ranks, `borrowed` the one that other roles show. `noise_ns` is what
+    each value is uncertain by, from the steps behind it: rare large delays are in it, and not in a robust spread of few
+    values. `unit` numbers ranks that share their work (a tensor-parallel group computes one batch): as a set they count
+    as one.
     """
 
     values: Floats
     prior_ns: float
+    noise_ns: float = 0.0
     borrowed: Spread | None = None
     unit: Ints | None = None
 
@@ -136,6 +139,7 @@ def pooled_spread(roles: list[Floats]) -> Spread | None:
 
 
 def _moderated(own: Spread, peers: Peers) -> Spread:
+    own = Spread(max(own.variance, peers.noise_ns**2), own.df)
     parts = [own, Spread(peers.prior_ns**2, PRIOR_DF), *([peers.borrowed] if peers.borrowed is not None else [])]
     df = sum(part.df for part in parts)
     # Never zero: a recording of one instant has no spread at all.
@@ -144,7 +148,7 @@ def _moderated(own: Spread, peers: Peers) -> Spread:
 
 def _part(peers: Peers, places: Ints) -> Peers:
     unit = None if peers.unit is None else peers.unit[places]
-    return Peers(peers.values[places], peers.prior_ns, peers.borrowed, unit)
+    return replace(peers, values=peers.values[places], unit=unit)
 
 
 def _above_rest(values: Floats, members: Ints) -> float:
