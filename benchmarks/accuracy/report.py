@@ -1,0 +1,309 @@
+"""Puts trials together: tables of shares with their intervals, as Markdown and as plain values."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from scenarios import Scenario
+from scoring import Score, wilson
+from trials import METHODS, Trial
+
+LEVELS = (0.01, 0.05, 0.1, 0.2, 0.5)
+_CURVE_WIDTH = 50
+
+Results = Sequence[tuple[Scenario, Sequence[Trial]]]
+"""Scenarios, in the order of the report, with those of their trials that were run."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of so many jobs."""
+
+    hits: int
+    jobs: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's, 95 %."""
+        return wilson(self.hits, self.jobs)
+
+    def __str__(self) -> str:
+        if not self.jobs:
+            return ""
+        share = self.hits / self.jobs
+        fine = self.jobs >= 50 and (0 < share < 0.1 or 0.9 < share < 1)
+        return f"{share:.1%}" if fine else f"{share:.0%}"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A share that is printed with its interval."""
+
+    share: Share
+
+    def __str__(self) -> str:
+        low, high = (round(100 * bound, 1) for bound in self.share.interval)
+        return f"{self.share} ({low:g}–{high:g})" if self.share.jobs else ""
+
+
+Cell = str | int | float | Share | Bounded
+Row = Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that share their columns."""
+
+    title: str
+    note: str
+    rows: Sequence[Row]
+    below: str = ""
+    """Text that is printed as it stands."""
+
+
+def tables(results: Results) -> list[Table]:
+    """Everything the trials can tell; a table without rows is left out."""
+    made = (
+        _healthy(results),
+        _faults(results),
+        _recordings(results),
+        _skew(results),
+        _accusing_methods(results),
+        _first_ranks(results),
+        _accused_ranks(results),
+        _calibration(results),
+        _costs(results),
+    )
+    return [table for table in made if table.rows]
+
+
+def markdown(made: Iterable[Table]) -> str:
+    """The tables as Markdown."""
+    return "\n\n".join(_markdown(table) for table in made)
+
+
+def plain(made: Iterable[Table]) -> list[dict[str, object]]:
+    """The tables as values for JSON."""
+    return [
+        {"title": table.title, "rows": [{name: _plain(cell) for name, cell in row.items()} for row in table.rows]}
+        for table in made
+    ]
+
+
+def misses(results: Results) -> list[str]:
+    """One line for every answer of the robust method that is not what it should be."""
+    return [
+        f"{scenario.name} | {scenario.layout} | {scenario.steps} steps, spread {scenario.noise.spread:.1%} | "
+        f"seed {trial.seed} | {trial.said}"
+        for scenario, trials in results
+        for trial in trials
+        if not _as_it_should_be(scenario, trial.scores["robust"])
+    ]
+
+
+def _as_it_should_be(scenario: Scenario, score: Score) -> bool:
+    return not score.claims if scenario.kind == "healthy" else bool(score.exact)
+
+
+def _healthy(results: Results) -> Table:
+    rows = [
+        {
+            "job": scenario.name,
+            "layout": scenario.layout,
+            "spread": f"{scenario.noise.spread:.1%}",
+            "noise": f"{scenario.noise.operation:.0%}",
+            "steps": scenario.steps,
+            "jobs": len(trials),
+            "accused": Bounded(_share(trials, lambda score: score.accuses)),
+            "any finding": Bounded(_share(trials, lambda score: score.claims)),
+        }
+        for scenario, trials in results
+        if scenario.kind != "guilty"
+    ]
+    note = "`accused`: some rank is named as guilty, which none is. `any finding`: something is said to be wrong."
+    return Table("Jobs in which nobody is guilty", note, rows)
+
+
+def _faults(results: Results) -> Table:
+    rows = [
+        {
+            "fault": scenario.name,
+            "layout": scenario.layout,
+            "jobs": len(trials),
+            "top-1": _share(trials, lambda score: score.first),
+            "right": Bounded(_share(trials, lambda score: score.right)),
+            "exact": _share(trials, lambda score: score.exact),
+            "operator": _share(trials, lambda score: score.operator),
+            "innocent accused": _share(trials, lambda score: score.innocent),
+        }
+        for scenario, trials in results
+        if scenario.kind != "healthy" and scenario.steps == 20
+    ]
+    note = (
+        "`top-1`: the most suspicious rank of the ranking is guilty. `right`: a finding names exactly the guilty "
+        "ranks, and the true cause. `exact`: right, and nobody else is accused. `operator`: of the right answers, "
+        "those that name the slow operator (of a GPU slow at everything: none)."
+    )
+    return Table("Faults", note, rows)
+
+
+def _recordings(results: Results) -> Table:
+    several = {(scenario.name, scenario.layout) for scenario, _ in results if scenario.steps != 20}
+    rows = [
+        {
+            "fault": scenario.name,
+            "layout": scenario.layout,
+            "steps": scenario.steps,
+            "jobs": len(trials),
+            "top-1": _share(trials, lambda score: score.first),
+            "right": _share(trials, lambda score: score.right),
+            "inconclusive": _share(trials, lambda score: score.verdict == "inconclusive"),
+            "missed": _share(trials, lambda score: score.verdict == "no_straggler"),
+            "wrong": _share(trials, lambda score: score.verdict == "straggler" and not score.right),
+        }
+        for scenario, trials in sorted(results, key=lambda result: (result[0].name, result[0].layout, result[0].steps))
+        if scenario.kind == "guilty" and (scenario.name, scenario.layout) in several
+    ]
+    note = (
+        "Of faults that come and go, recordings without a trace of it are left out. `missed`: the verdict is "
+        "`no_straggler`. `wrong`: it is `straggler`, with the wrong rank or cause."
+    )
+    return Table("Short and long recordings", note, rows)
+
+
+def _skew(results: Results) -> Table:
+    rows = []
+    for scenario, trials in results:
+        alike = [trial.unskewed_alike for trial in trials if trial.unskewed_alike is not None]
+        if alike:
+            rows.append({"layout": scenario.layout, "jobs": len(alike), "same answer": Share(sum(alike), len(alike))})
+    note = "The same jobs with and without clocks that differ: verdict, accused ranks and causes."
+    return Table("Skewed clocks", note, rows)
+
+
+def _accusing_methods(results: Results) -> Table:
+    rows = [
+        {"job": scenario.name, "layout": scenario.layout, "jobs": len(trials)}
+        | {method: _share(trials, lambda score: score.accuses, method) for method in METHODS}
+        for scenario, trials in _compared(results)
+        if scenario.kind != "guilty"
+    ]
+    note = "The share of these jobs in which each method accuses a rank."
+    return Table("Methods compared: jobs in which nobody is guilty", note, rows)
+
+
+def _first_ranks(results: Results) -> Table:
+    # Least waiting has one ranking, whether or not a test follows.
+    methods = [method for method in METHODS if "Grubbs" not in method]
+    rows = [
+        {"fault": scenario.name, "layout": scenario.layout, "jobs": len(trials)}
+        | {method: _share(trials, lambda score: score.first, method) for method in methods}
+        for scenario, trials in _compared(results)
+        if scenario.kind == "guilty"
+    ]
+    note = "The share of jobs in which a guilty rank is the most suspicious one (top-1)."
+    return Table("Methods compared: the first rank", note, rows)
+
+
+def _accused_ranks(results: Results) -> Table:
+    rows = [
+        {"fault": scenario.name, "layout": scenario.layout, "jobs": len(trials)}
+        | {method: _share(trials, lambda score: score.ranks, method) for method in METHODS}
+        | {f"{method}, cause": _share(trials, lambda score: score.exact, method) for method in METHODS[:2]}
+        for scenario, trials in _compared(results)
+        if scenario.kind == "guilty"
+    ]
+    note = (
+        "The share of jobs in which all who are guilty and nobody else is accused, whatever the cause; in the last two "
+        "columns with the true cause. The other rules tell no causes, or always the same."
+    )
+    return Table("Methods compared: who is accused", note, rows)
+
+
+def _calibration(results: Results) -> Table:
+    rows, curves = [], []
+    for scenario, trials in results:
+        p_values = [trial.lowest_p for trial in trials if trial.lowest_p is not None]
+        if p_values:
+            what = {"job": scenario.name, "layout": scenario.layout, "spread": f"{scenario.noise.spread:.1%}"}
+            shares = {f"p ≤ {level}": Share(sum(p <= level for p in p_values), len(p_values)) for level in LEVELS}
+            rows.append(what | {"jobs": len(p_values)} | {level: Bounded(share) for level, share in shares.items()})
+            curves.append(f"{', '.join(what.values())}\n{_curve(list(shares.values()))}")
+    note = (
+        "The smallest p-value of everything that triage tried in a job, which is corrected for all that. No share may "
+        "lie above its level. Groups, links, operators and rare events take part only where they are found, so the "
+        "shares at higher levels are lower bounds."
+    )
+    return Table("Calibration: p-values where nobody is guilty", note, rows, _fenced(curves))
+
+
+def _curve(shares: Sequence[Share]) -> str:
+    """A bar per level as long as the share, and a mark where it would be as long as the level."""
+    lines = []
+    for level, share in zip(LEVELS, shares, strict=True):
+        bar = "#" * round(_CURVE_WIDTH * share.hits / share.jobs)
+        mark = round(_CURVE_WIDTH * level)
+        lines.append(f"  p ≤ {level:<5}" + bar[:mark].ljust(mark) + "|" + bar[mark + 1 :])
+    return "\n".join(lines)
+
+
+def _fenced(parts: Sequence[str]) -> str:
+    return "\n".join(("```text", *parts, "```")) if parts else ""
+
+
+def _costs(results: Results) -> Table:
+    rows = []
+    for scenario, trials in results:
+        priced = [
+            (trial.cost_us, trial.scores["robust"].cost_us, trial.step_us)
+            for trial in trials
+            if trial.scores["robust"].cost_us is not None and trial.cost_us > 0
+        ]
+        if priced and scenario.kind == "guilty" and scenario.steps == 20:
+            rows.append(_cost_row(scenario, [(true, said or 0.0, step) for true, said, step in priced]))
+    note = (
+        "What a right finding says that the fault costs per step, beside the simulated step with the fault less that "
+        "without it. `error` is the median of |said − true| / true."
+    )
+    return Table("What a fault costs", note, rows)
+
+
+def _cost_row(scenario: Scenario, priced: Sequence[tuple[float, float, float]]) -> Row:
+    return {
+        "fault": scenario.name,
+        "layout": scenario.layout,
+        "jobs": len(priced),
+        "true, of the step": f"{median(true / step for true, _, step in priced):.1%}",
+        "said, of the step": f"{median(said / step for _, said, step in priced):.1%}",
+        "error": f"{median(abs(said - true) / true for true, said, _ in priced):.0%}",
+    }
+
+
+def _share(trials: Sequence[Trial], holds: Callable[[Score], bool | None], method: str = "robust") -> Share:
+    """Of the trials of which it can be said."""
+    known = [known for trial in trials if (known := holds(trial.scores[method])) is not None]
+    return Share(sum(known), len(known))
+
+
+def _compared(results: Results) -> list[tuple[Scenario, list[Trial]]]:
+    """The trials that all methods saw."""
+    found = ((scenario, [trial for trial in trials if len(trial.scores) > 1]) for scenario, trials in results)
+    return [(scenario, trials) for scenario, trials in found if trials]
+
+
+def _markdown(table: Table) -> str:
+    names = list(table.rows[0])
+    cells = [names, *([str(row[name]) for name in names] for row in table.rows)]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)) + " |" for row in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    parts = (f"### {table.title}", table.note, "\n".join(lines), table.below)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _plain(cell: Cell) -> object:
+    if isinstance(cell, Bounded):
+        cell = cell.share
+    if isinstance(cell, Share):
+        return asdict(cell) | dict(zip(("low", "high"), cell.interval, strict=True))
+    return cell
