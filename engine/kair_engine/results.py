@@ -339,6 +339,3 @@ class TriageResult:
     unattributed_us_per_step: float
     steps: tuple[int, ...]
     warnings: tuple[Notice, ...]
-
-
-InjectedFault = Literal["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
