@@ -73,12 +73,39 @@ def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:
     if calls is None:
         return {}
     kept = np.flatnonzero(calls.siblings >= FEWEST_SIBLINGS)
-    result = {}
-    order = kept[np.argsort(calls.link[kept], kind="stable")]
-    for part in np.split(order, np.flatnonzero(np.diff(calls.link[order])) + 1):
-        if len(part):
-            result[_link(sync, int(part[0]))] = _summed(sync, calls, part)
-    return result
+    if not len(kept):
+        return {}
+    link, first = _numbered(calls.link[kept])
+    own, expected = (np.bincount(link, weights=of[kept]) for of in (calls.own, calls.expected))
+    siblings = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(siblings, link, calls.siblings[kept] - 1)
+    operator = _slowest_operators(link, calls.name[kept], (calls.own - calls.expected)[kept])
+    return {
+        _link(sync, int(kept[first[at]])): OwnTime(
+            own_ns=float(own[at]),
+            expected_ns=float(expected[at]),
+            siblings=int(siblings[at]),
+            operator=sync.collectives.ops.name_text[int(operator[at])],
+            family=tuple(calls.family[:, kept[first[at]]].tolist()),
+        )
+        for at in range(len(first))
+    }
+
+
+def _numbered(codes: Ints) -> tuple[Ints, Ints]:
+    """The codes numbered from 0 on, and where each occurs first."""
+    _, first, numbered = np.unique(codes, return_index=True, return_inverse=True)
+    return numbered.reshape(-1), first
+
+
+def _slowest_operators(link: Ints, name: Ints, above: Floats) -> Ints:
+    """Per link the operator (a code of `name`) on which it lost most to its siblings."""
+    pair, first = _numbered(dense(np.stack((link, name))))
+    lost = np.bincount(pair, weights=above)
+    # Of each link the last in this order is the largest.
+    order = np.lexsort((lost, link[first]))
+    last = np.flatnonzero(np.diff(link[first][order], append=NONE))
+    return np.asarray(name[first[order[last]]])
 
 
 def slow_links(
@@ -185,16 +212,3 @@ def _link(sync: Synchronisation, instance: int) -> Link:
     if ops.kind[rows[0]] != COLLECTIVE:
         return Link(None, tuple(ranks[np.argsort(ops.kind[rows] != SEND, kind="stable")].tolist()))
     return Link(ops.group_text[int(ops.group[rows[0]])], tuple(sorted(ranks.tolist())))
-
-
-def _summed(sync: Synchronisation, calls: _Calls, part: Ints) -> OwnTime:
-    above = calls.own[part] - calls.expected[part]
-    names, of_name = np.unique(calls.name[part], return_inverse=True)
-    worst = names[int(np.argmax(np.bincount(of_name.reshape(-1), weights=above)))]
-    return OwnTime(
-        own_ns=float(calls.own[part].sum()),
-        expected_ns=float(calls.expected[part].sum()),
-        siblings=int(calls.siblings[part].max()) - 1,
-        operator=sync.collectives.ops.name_text[int(worst)],
-        family=tuple(calls.family[:, part[0]].tolist()),
-    )

@@ -8,6 +8,7 @@ import numpy as np
 
 from kair_engine.arrays import Ints
 from kair_engine.blaming import Contribution, Walk, walk_back
+from kair_engine.collectives import Collectives
 from kair_engine.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.loading import each_step
 from kair_engine.model import Notice, Trace
@@ -106,24 +107,39 @@ def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints)
     noise = max(NOISE_RESIDUALS * (graph.sync.clocks.residual_ns or 0), NOISE_SHARE * ops.step_time_ns)
     tally.collectives += len(collectives)
     tally.rejected += collectives.rejected
-    waits = collectives.total_wait_ns
-    for place, instance in enumerate(np.argsort(-waits, kind="stable")):
-        waited = float(waits[instance])
-        tally.waiting += waited
-        if waited < _UNWAITED_NS * collectives.sizes[instance]:
-            tally.unattributed += waited
-            continue
+    order = np.argsort(-collectives.total_wait_ns, kind="stable")
+    explained = order[collectives.total_wait_ns[order] >= _UNWAITED_NS * collectives.sizes[order]]
+    for instance in explained[: tally.walks]:
         last = int(collectives.row[collectives.last[instance]])
+        walk = walk_back(graph, late, last, noise)
         culprit = int(ops.ranks[ops.rank[last]])
-        walk = walk_back(graph, late, last, noise) if place < tally.walks else Walk((last,), ())
         for key, share in _divide(graph, culprit, walk):
-            tally.blamed[key] += float(share * waited)
-            tally.by_rank[key[0]] += float(share * waited)
-            tally.steps[key].add(ops.step)
-            tally.syncs[key] += 1
-        tally.last[culprit] += 1
-        if tally.keep_paths and place < tally.walks:
+            _lay(tally, key, float(share * collectives.total_wait_ns[instance]), ops.step, 1)
+        if tally.keep_paths:
             tally.paths.append(_path(graph, late, int(instance), walk))
+    _count(tally, collectives, explained)
+
+
+def _lay(tally: Tally, key: _Key, waited_ns: float, step: int, collectives: int) -> None:
+    tally.blamed[key] += waited_ns
+    tally.by_rank[key[0]] += waited_ns
+    tally.steps[key].add(step)
+    tally.syncs[key] += collectives
+
+
+def _count(tally: Tally, collectives: Collectives, explained: Ints) -> None:
+    """Adds up a step's waiting; of the short waits that nobody walked back from, only whom they waited for."""
+    ops, waits = collectives.ops, collectives.total_wait_ns
+    tally.waiting += float(waits.sum())
+    tally.unattributed += float(waits.sum() - waits[explained].sum())
+    culprit = ops.rank[collectives.row[collectives.last]]
+    for rank, times in zip(*np.unique(culprit[explained], return_counts=True), strict=True):
+        tally.last[int(ops.ranks[rank])] += int(times)
+    rest = explained[tally.walks :]
+    for rank in np.unique(culprit[rest]):
+        of_rank = rest[culprit[rest] == rank]
+        key: _Key = (int(ops.ranks[rank]), None, "unknown", False)
+        _lay(tally, key, float(waits[of_rank].sum()), ops.step, len(of_rank))
 
 
 def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_Key, float]]:
