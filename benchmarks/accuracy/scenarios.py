@@ -67,10 +67,10 @@ def _healthy() -> Iterator[Scenario]:
             usual = spread == Noise().spread
             yield healthy(
                 layout,
-                300,
+                300 if usual or layout != "3d64" else 150,
                 noise=Noise(spread=spread),
                 compared=compared if usual else 0,
-                calibrated=200 if spread and layout != "3d64" else 100 * bool(spread),
+                calibrated=100 * bool(spread),
             )
         yield healthy(layout, 100 if layout != "3d64" else 60, noise=Noise(spread=0.02))
         for operation in (0.02, 0.1):

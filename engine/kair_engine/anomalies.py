@@ -24,6 +24,8 @@ SMALLEST_SHARE = 0.01
 """Of the step: what is flagged must cost at least this much."""
 STALL_SHARE = 0.10
 """Of the step: an excess this large in one step is an event."""
+LONE_SHARE = 0.05
+"""Of the recording: a single delay that costs this much leaves the verdict open."""
 PRIOR_RATE, PRIOR_STEPS = 0.02, 50
 """Events on healthy ranks: a benign delay now and then, in this share of the steps."""
 FEWEST_STEPS = 3
@@ -147,7 +149,8 @@ def unproven(job: JobExcess, accused: Collection[int]) -> Anomaly | None:
     rank = int(np.argmax(counts))
     hit = np.nan_to_num(job.by_step_ns, nan=0.0)[events[:, rank], :, rank].sum(axis=0)
     lost = float(hit.sum() / len(job.steps))
-    if rank in accused or counts[rank] < 2 or 2 * counts[rank] <= total or lost <= SMALLEST_SHARE * job.step_time_ns:
+    enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
+    if rank in accused or 2 * counts[rank] <= total or lost <= enough * job.step_time_ns:
         return None
     return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
 

@@ -21,6 +21,8 @@ _RARE = 4.0
 """Deviations: beyond, a step is a slow moment and no long batch. (One GPU slow now and then slows both passes, too.)"""
 SCATTERED_SHARE, SCATTERED_RANKS = 0.05, 3
 """Pauses on changing ranks: what the longest of each step costs, and on how many ranks they are seen."""
+RARE = 0.005
+"""Of all ranks' steps: large delays this rare are what a job of many ranks has anyway."""
 FORWARD_ONLY = 0.8
 """Of the idle time: garbage is collected by the thread that runs Python, and that is in the forward pass [W]."""
 
@@ -50,12 +52,19 @@ class UnevenBatches:
 class Scattered:
     """Large delays on changing ranks."""
 
+    rate: float
+    """Of all ranks' steps, those with one."""
     class_index: int
     garbage: bool
     ranks: tuple[int, ...]
     steps: tuple[int, ...]
     events: int
     lost_ns: float
+
+    @property
+    def rare(self) -> bool:
+        """Too rare to be a fault, though in a job of many ranks they cost."""
+        return self.rate <= RARE
 
 
 def uneven_stage(job: JobExcess, accused: Collection[int]) -> UnevenStage | None:
@@ -122,6 +131,7 @@ def scattered(job: JobExcess, accused: Collection[int]) -> Scattered | None:
     by_class = (per_step * events[:, None, :]).sum(axis=(0, 2))
     row = int(np.argmax(by_class))
     return Scattered(
+        rate=float(events.mean()),
         class_index=row,
         garbage=CLASSES[row] == "host" and _garbage(job, np.argwhere(events)),
         ranks=tuple(int(rank) for rank in hit_ranks),

@@ -52,7 +52,7 @@ def job_wide_findings(trace: Trace, found: Localization, step_time_ns: float) ->
             step_time_ns=step_time_ns,
             evidence=batch_evidence(batches, step_time_ns),
         )
-    if (scattered := found.scattered) is not None:
+    if (scattered := found.scattered) is not None and not scattered.rare:
         yield _finding(
             trace,
             cause="garbage_collection" if scattered.garbage else _CAUSES[CLASSES[scattered.class_index]],

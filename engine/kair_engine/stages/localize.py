@@ -122,7 +122,7 @@ def _links(job: JobExcess) -> tuple[SlowLink, ...]:
 
 
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
-    """One score per rank: its largest t over the classes, or what a test that flagged it amounts to."""
+    """One score per rank: its largest t over the classes. Flagged ranks first, then those the recording leaves open."""
     ranks = found.job.ranks
     best = found.persistence.t.max(axis=0)
     with np.errstate(all="ignore"):
@@ -132,7 +132,8 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
         for rank in anomaly.ranks:
             flagged[rank] = True
             p_value[rank] = min(p_value[rank], anomaly.p_value)
-    order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], -best[i], i))
+    suspected = {rank for anomaly in found.undecided for rank in anomaly.ranks}
+    order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(
         RankScore(
             rank=int(ranks[i]),
@@ -171,6 +172,8 @@ def notices(found: Localization) -> tuple[Notice, ...]:
     """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
     job = found.job
     result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
+    if found.scattered is not None and found.scattered.rare:
+        result.append(_rare_delays(job, found.scattered))
     roles, sizes = np.unique(job.role, return_counts=True)
     if len(job.ranks) == 1:
         result.append(Notice("one_rank", "one rank only: there is no peer to compare it with"))
@@ -199,8 +202,9 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
     rank, steps = int(job.ranks[anomaly.ranks[0]]), len(job.steps)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
+        delays = "the only large delay" if m == 1 else f"{k} of the {m} large delays"
         text = (
-            f"rank {rank} had {k} of the {m} large delays in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
+            f"rank {rank} had {delays} in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
             f"to be beyond chance: record {max(2 * steps, 20)} steps more"
         )
         return Notice("few_steps", text)
@@ -210,6 +214,15 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
         f"told from a slow moment: record at least {FEWEST_STEPS} steps, better 10"
     )
     return Notice("few_steps", text)
+
+
+def _rare_delays(job: JobExcess, scattered: Scattered) -> Notice:
+    return Notice(
+        "rare_delays",
+        f"{scattered.events} large delays on {len(scattered.ranks)} changing ranks, in {scattered.rate:.2%} of all "
+        f"ranks' steps, cost {scattered.lost_ns / job.step_time_ns:.1%} of the time: so rare on each rank that only "
+        "the number of ranks makes them matter",
+    )
 
 
 def _size(job: JobExcess, rank: int) -> int:
