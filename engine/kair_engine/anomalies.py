@@ -162,6 +162,13 @@ def stalls(job: JobExcess) -> Bools:
     return np.asarray(total > STALL_SHARE * step_time[:, None])
 
 
+def large_delays(job: JobExcess) -> Ints:
+    """Per rank, what `intermittent` counts: steps that are events, of fewer than FEWEST_STEPS steps host pauses."""
+    if len(job.steps) < FEWEST_STEPS:
+        return np.asarray(np.sum([step.pauses for step in job.steps], axis=0))
+    return np.asarray(stalls(job).sum(axis=0))
+
+
 def _peers(job: JobExcess, mean: Floats, row: int, members: Ints, roles: list[Ints]) -> Peers:
     """What the ranks of a role are compared in, with the spread that healthy ones are expected to have."""
     of_step = _FLOOR_SHARE if COMPARED_WITH_WORK[row] else PRIOR_OF_STEP
@@ -204,7 +211,7 @@ def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
 
 def _pauses(job: JobExcess) -> list[Anomaly]:
     """Ranks whose host pauses more often than chance has it; slow throughout can as well be a longer batch."""
-    counts = np.sum([step.pauses for step in job.steps], axis=0)
+    counts = large_delays(job)
     lost = np.sum([step.paused_ns for step in job.steps], axis=0) / len(job.steps)
     return [
         Anomaly("intermittent", (rank,), CLASSES.index("host"), p, float(lost[rank]), (k, m))

@@ -33,8 +33,8 @@ class UnevenStage:
 
     role: str
     ranks: tuple[int, ...]
-    own_ns: float
-    mean_ns: float
+    of_role_ns: dict[str, float]
+    """Every stage's compute."""
     lost_ns: float
 
 
@@ -86,7 +86,8 @@ def uneven_stage(job: JobExcess, accused: Collection[int]) -> UnevenStage | None
     if lost <= STAGE_SHARE * job.step_time_ns or own[slowest] <= STAGE_RATIO * mean:
         return None
     ranks = tuple(int(rank) for rank in np.flatnonzero(job.role == codes[slowest]))
-    return UnevenStage(job.role_of[int(job.ranks[ranks[0]])], ranks, float(own[slowest]), mean, lost)
+    names = [job.role_of[int(job.ranks[ranks[0]])] for ranks in of_stage]
+    return UnevenStage(names[slowest], ranks, dict(zip(names, own.tolist(), strict=True)), lost)
 
 
 def uneven_batches(job: JobExcess, accused: Collection[int]) -> UnevenBatches | None:

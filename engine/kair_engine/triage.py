@@ -9,11 +9,12 @@ from kair_engine.arrays import Ints
 from kair_engine.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.findings import rank_finding, step_time_ns
 from kair_engine.job_wide import job_wide_findings, link_findings
+from kair_engine.localization import Localization, conclude
 from kair_engine.model import Trace
 from kair_engine.operations import Operations
 from kair_engine.results import BlameResult, Finding, RankedRank, TriageResult, Verdict
 from kair_engine.stages.blame import Tally, blame_of, tally_step
-from kair_engine.stages.localize import Localization, conclude, notices, rank_scores, require_steps
+from kair_engine.stages.localize import notices, rank_scores, require_steps
 from kair_engine.suspects import suspects
 from kair_engine.synchronisation import Synchronisation
 

@@ -1,44 +1,18 @@
 """Stage 1: which rank behaves differently from its peers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kair_engine.anomalies import (
-    FALSE_ALARM_RATE,
-    FEWEST_STEPS,
-    SHARES,
-    SMALLEST_SHARE,
-    Anomaly,
-    Persistence,
-    intermittent,
-    persistence,
-    slow_operators,
-    unproven,
-)
+from kair_engine.anomalies import FEWEST_STEPS, Anomaly, large_delays
 from kair_engine.errors import UsageError
 from kair_engine.excess import CLASSES, JobExcess, job_excess
-from kair_engine.imbalance import Scattered, UnevenBatches, UnevenStage, scattered, uneven_batches, uneven_stage
-from kair_engine.links import SlowLink, slow_links
+from kair_engine.imbalance import Scattered
+from kair_engine.job_patterns import job_patterns
+from kair_engine.localization import Localization, conclude
 from kair_engine.model import Job, Notice, Trace
 from kair_engine.results import CommunicatorScore, GroupBy, GroupScore, LocalizeResult, Method, RankScore
 from kair_engine.roles import host_of
-
-
-@dataclass(frozen=True)
-class Localization:
-    """Everything stage 1 found, for the stages after it."""
-
-    job: JobExcess
-    persistence: Persistence
-    anomalies: tuple[Anomaly, ...]
-    links: tuple[SlowLink, ...]
-    undecided: tuple[Anomaly, ...]
-    """Ranks that were slow in all of too few steps, or had most of too few delays."""
-    stage: UnevenStage | None = None
-    batches: UnevenBatches | None = None
-    scattered: Scattered | None = None
 
 
 def localize(
@@ -81,6 +55,7 @@ def localize(
             )
             for slow in found.links
         ),
+        patterns=tuple(sorted(job_patterns(found), key=lambda pattern: -pattern.lost_us)),
         matrix=None,
         steps=trace.steps,
         warnings=notices(found),
@@ -91,34 +66,6 @@ def require_steps(trace: Trace) -> None:
     """Raises UsageError where the selection holds no step."""
     if not trace.steps:
         raise UsageError("no complete step to analyse")
-
-
-def conclude(job: JobExcess) -> Localization:
-    """Runs the robust tests: who is slow in all steps or in some, alone or with others; slow links; uneven work."""
-    steady, stalled = persistence(job), intermittent(job)
-    if len(job.steps) < FEWEST_STEPS:
-        known = {rank for anomaly in stalled for rank in anomaly.ranks}
-        undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.ranks))
-        return Localization(job, steady, tuple(stalled), (), undecided)
-    anomalies = (*steady.anomalies, *slow_operators(job), *stalled)
-    accused = {rank for anomaly in anomalies for rank in anomaly.ranks}
-    batches = uneven_batches(job, accused)
-    return Localization(
-        job,
-        steady,
-        anomalies,
-        links=_links(job),
-        undecided=(few,) if (few := unproven(job, accused)) else (),
-        stage=uneven_stage(job, accused),
-        batches=batches,
-        scattered=None if batches else scattered(job, accused),
-    )
-
-
-def _links(job: JobExcess) -> tuple[SlowLink, ...]:
-    share = SHARES["link"]
-    found = slow_links([step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * share, SMALLEST_SHARE)
-    return tuple(replace(slow, p_value=min(1.0, slow.p_value / share)) for slow in found)
 
 
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
@@ -132,6 +79,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
         for rank in anomaly.ranks:
             flagged[rank] = True
             p_value[rank] = min(p_value[rank], anomaly.p_value)
+    delays = large_delays(found.job)
     suspected = {rank for anomaly in found.undecided for rank in anomaly.ranks}
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(
@@ -143,6 +91,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
             p_value=float(p_value[i]) if np.isfinite(p_value[i]) else None,
             flagged=bool(flagged[i]),
             excess_us={name: float(found.persistence.mean_ns[row, i]) / 1e3 for row, name in enumerate(CLASSES)},
+            large_delays=int(delays[i]),
         )
         for i in order
     )
