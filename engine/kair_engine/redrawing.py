@@ -27,8 +27,6 @@ class Draw:
 
     steps: Ints
     like: Ints
-    random: np.random.Generator
-    """For what is drawn besides."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,10 @@ class Parts:
     def drawn(self, draw: Draw, steps: int) -> Floats:
         """The quantity in the first `steps` steps of a drawn recording."""
         return np.asarray(self.lasting[..., draw.like] + self.changing[draw.steps[:steps]])
+
+    def of(self, row: int) -> "Parts":
+        """One of several quantities that were taken apart together."""
+        return Parts(self.lasting[row], self.changing[:, row])
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,7 @@ def draws(
 ) -> list[Draw]:
     """`count` recordings of `longest` steps; a shorter one is the beginning of a longer one."""
     return [
-        Draw(random.integers(recorded, size=longest), _likeness(family, known, random), np.random.default_rng(seed))
-        for seed in random.integers(2**31, size=count)
+        Draw(random.integers(recorded, size=longest), _likeness(family, known, random)) for _ in range(count)
     ]
 
 

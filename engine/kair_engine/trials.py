@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-_FIRST_LEAP = 16
+_FIRST_LEAP = 4
 """Of candidates: the search leaps ahead by this many, then by twice as many, until enough recordings show the fault."""
 
 
@@ -30,7 +30,7 @@ def smallest_found(
     return candidates[high] if high < len(candidates) else None
 
 
-def sizes(least: float, most: float, apart: float = 1.02) -> list[float]:
-    """Candidates from `least` to `most`, each 2 % above the last."""
+def sizes(least: float, most: float, apart: float = 1.03) -> list[float]:
+    """Candidates from `least` to `most`, each 3 % above the last."""
     count = math.ceil(math.log(most / least) / math.log(apart)) + 1
     return [least * apart**at for at in range(count)]
