@@ -51,24 +51,27 @@ def rank_faults(table: ExcessTable) -> tuple[RankFault, ...]:
 
 
 def with_slow_rank(table: ExcessTable, fault: RankFault, rank: int, size: float) -> ExcessTable:
-    """The recording with that fault on one rank in every step."""
+    """The recording with that fault on one rank in every step, and everybody waiting for it."""
     shares, every = _shares(table, rank), np.ones(len(table.by_step_ns))
-    excess = table.by_step_ns.copy()
-    excess[:, fault.row] += np.outer(every, shares * size * fault.added_ns[rank])
+    excess, more_ns = table.by_step_ns.copy(), size * float(fault.added_ns[rank])
+    excess[:, fault.row] += np.outer(every, shares * more_ns)
     of_operator = dict(table.of_operator)
     for name, added in fault.operators.items():
         one = of_operator[name]
         slower = one.excess_ns + np.outer(every, shares * size * added[rank])
         of_operator[name] = OperatorTable(one.fetches, slower, one.typical_ns)
-    return replace(table, by_step_ns=excess, of_operator=of_operator)
+    return replace(
+        table, by_step_ns=excess, step_times_ns=table.step_times_ns + more_ns, of_operator=of_operator
+    )
 
 
 def with_stalls(table: ExcessTable, rank: int, steps: Ints) -> ExcessTable:
-    """The recording with one rank's host standing still in those steps."""
-    excess = table.by_step_ns.copy()
-    length = STALL_LENGTH * table.step_times_ns[steps]
+    """The recording with one rank's host standing still in those steps, and everybody waiting for it."""
+    excess, times = table.by_step_ns.copy(), table.step_times_ns.copy()
+    length = STALL_LENGTH * times[steps]
     excess[steps, HOST] += np.outer(length, _shares(table, rank))
-    return replace(table, by_step_ns=excess)
+    times[steps] += length
+    return replace(table, by_step_ns=excess, step_times_ns=times)
 
 
 def finds(table: ExcessTable, fault: RankFault, rank: int) -> bool:

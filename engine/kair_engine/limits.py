@@ -73,7 +73,7 @@ def reason_of(
     if now.smallest_us_per_step is None:
         return f"found at no size: the {what} differ too much already, or are too few"
     if not spread_ns:
-        return f"more steps do not help; more {what} would"
+        return f"more steps do not help, more {what} would: how much {peers + 1} healthy ones differ is little known"
     return (
         f"more steps do not help: the {what} differ for good, by {duration(spread_ns / 1e3)} a step "
         f"({spread_ns / step_ns:.2%}, standard deviation)"

@@ -158,20 +158,26 @@ class _Study:
     def _slow_link(self, links: HealthyLinks) -> DetectableFault:
         drawn = self._draws(links.family, links.known)
         victims = self._victims(links.comparable)
-        own_ns = float(np.median(links.own_ns[links.comparable]))
+        own = links.own_ns
+        # Sizes are in units of what is reported at the least: of a short link many times its own time.
+        least = np.maximum(SLOWER_BY * own, self._floor_ns)
 
         def found(steps: int) -> Callable[[int, float], bool]:
-            return lambda draw, size: finds_slow_link(links, drawn[draw], steps, int(victims[draw]), size)
+            def of_draw(draw: int, size: float) -> bool:
+                victim = int(victims[draw])
+                return finds_slow_link(links, drawn[draw], steps, victim, size * float(least[victim] / own[victim]))
 
-        least = max(SLOWER_BY, self._floor_ns / own_ns)
+            return of_draw
+
+        own_ns, unit_ns = (float(np.median(times[links.comparable])) for times in (own, least))
         return self._answer(
             "slow_link",
-            self._smallest(found, sizes(0.5 * least, 100.0 * least)),
-            unit_ns=own_ns,
+            self._smallest(found, sizes(0.9, 100.0)),
+            unit_ns=unit_ns,
             own_ns=own_ns,
             spread_ns=lasting_spread(links.ratios, links.family, links.known) * own_ns,
             peers=int(np.median(np.bincount(links.family)[links.family[links.comparable]])) - 1,
-            least_ns=least * own_ns,
+            least_ns=unit_ns,
         )
 
     def _smallest(
