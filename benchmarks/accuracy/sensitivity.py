@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from compute_faults import SlowGpu, SlowKernel
 from fault_model import Fault
-from host_faults import SlowInput, Stalls
+from host_faults import HostBound, SlowInput, Stalls
 from layouts import STANDARD, JobLayout
 from network_faults import SlowLink
 from programs import program_of
@@ -30,13 +30,16 @@ from simulator import JobSpec, simulate
 from table import write_table
 from timeline import nominal_step_ns
 
+from kair_engine.excess import CLASSES, job_excess
 from kair_engine.injection import STALL_LENGTH
+from kair_engine.links import SLOWER_BY
 from kair_engine.results import DetectableFault, SensitivityResult
 from kair_engine.sensitivity import sensitivity
 from kair_engine.triage import triage
 
 HELD_OUT = 1000
 FACTORS = (0.8, 1.0, 1.25)
+_SEVERITY = 0.05
 Hits = dict[tuple[str, float], bool]
 
 
@@ -93,20 +96,33 @@ def _made(fault: DetectableFault, factor: float, layout: JobLayout, rank: int, s
     """The simulator's fault of that size times `factor`; none where no size is found."""
     if fault.smallest_us_per_step is None:
         return
-    share = factor * fault.smallest_us_per_step * 1e3 / nominal_step_ns(program_of(layout))
+    program, cost_ns = program_of(layout), factor * fault.smallest_us_per_step * 1e3
     own = 1 + factor * ((fault.smallest_own_slowdown or 1.0) - 1)
     if fault.fault == "slow_device":
         yield SlowGpu(rank, own)
     elif fault.fault == "slow_operator" and fault.operator:
         yield SlowKernel(rank, fault.operator, own)
     elif fault.fault == "slow_input":
-        yield SlowInput(rank, share)
+        yield SlowInput(rank, cost_ns / nominal_step_ns(program))
     elif fault.fault == "slow_host":
-        yield Stalls(rank, steps, share)
+        yield HostBound(rank, cost_ns / _own_idle_ns(layout, rank))
     elif fault.fault == "stall" and fault.stalled_steps:
-        yield Stalls(rank, min(max(round(factor * fault.stalled_steps), 1), steps), STALL_LENGTH)
+        # In the first stage: later ones' pauses can hide in what they wait for the first microbatch.
+        count = min(max(round(factor * fault.stalled_steps), 1), steps)
+        yield Stalls(rank % layout.ranks_per_stage, count, STALL_LENGTH)
     elif fault.fault == "slow_link":
-        yield SlowLink(rank, own)
+        operations = program.stages[layout.place(rank)[0]]
+        transfers_ns = sum(one.nominal_ns for one in operations if one.dimension == "dp")
+        yield SlowLink(rank, 1 + max(cost_ns / transfers_ns, factor * SLOWER_BY))
+
+
+@lru_cache(maxsize=512)
+def _own_idle_ns(layout: JobLayout, rank: int) -> float:
+    """How long a host of severity 1 keeps its device idle: in a pipeline, more than the step loses by it."""
+    (recording,) = simulate([JobSpec(layout, 5, 0, (HostBound(rank, _SEVERITY),))])
+    with TemporaryDirectory(prefix="kair-sensitivity-") as folder:
+        excess = job_excess(write_table(recording, Path(folder))).by_step_ns
+    return float(np.median(excess[:, CLASSES.index("host"), rank])) / _SEVERITY
 
 
 def _rows(layout: str, steps: int, jobs: list[tuple[SensitivityResult, Hits]]) -> list[dict[str, str | int | Bounded]]:

@@ -60,9 +60,7 @@ def with_slow_rank(table: ExcessTable, fault: RankFault, rank: int, size: float)
         one = of_operator[name]
         slower = one.excess_ns + np.outer(every, shares * size * added[rank])
         of_operator[name] = OperatorTable(one.fetches, slower, one.typical_ns)
-    return replace(
-        table, by_step_ns=excess, step_times_ns=table.step_times_ns + more_ns, of_operator=of_operator
-    )
+    return replace(table, by_step_ns=excess, step_times_ns=table.step_times_ns + more_ns, of_operator=of_operator)
 
 
 def with_stalls(table: ExcessTable, rank: int, steps: Ints) -> ExcessTable:

@@ -41,9 +41,8 @@ class HealthyLinks:
 
 def healthy_links(job: JobExcess, slow: Iterable[SlowLink], random: np.random.Generator) -> HealthyLinks | None:
     """The job's links without what the slow ones take longer; None where none can be compared."""
-    times: dict[Link, list[OwnTime | None]] = {
-        link: [step.links.get(link) for step in job.steps] for link in dict.fromkeys(l for s in job.steps for l in s.links)
-    }
+    names = dict.fromkeys(link for step in job.steps for link in step.links)
+    times = {link: [step.links.get(link) for step in job.steps] for link in names}
     if not times:
         return None
     example = tuple(next(one for one in of_step if one is not None) for of_step in times.values())
@@ -70,9 +69,10 @@ def finds_slow_link(links: HealthyLinks, draw: Draw, steps: int, victim: int, si
     siblings = np.flatnonzero(links.family == links.family[victim])
     ratios = links.ratios.drawn(draw, steps).mean(axis=0)
     ratios[victim] *= 1 + size
+    expected = links.expected_ns
     recording = {
         links.links[at]: replace(
-            links.example[at], own_ns=float(ratios[at] * links.expected_ns[at]), expected_ns=float(links.expected_ns[at])
+            links.example[at], own_ns=float(ratios[at] * expected[at]), expected_ns=float(expected[at])
         )
         for at in siblings
     }

@@ -73,25 +73,21 @@ def source_of(table: ExcessTable, known: Bools, random: np.random.Generator) -> 
     return Source(
         table,
         Parts(np.stack([one.lasting for one in parts]), np.stack([one.changing for one in parts], axis=1)),
-        {
-            name: take_apart(one.excess_ns, table.role, known, random)
-            for name, one in table.of_operator.items()
-        },
+        {name: take_apart(one.excess_ns, table.role, known, random) for name, one in table.of_operator.items()},
     )
 
 
-def draws(
-    count: int, recorded: int, longest: int, family: Ints, known: Bools, random: np.random.Generator
-) -> list[Draw]:
-    """`count` recordings of `longest` steps; a shorter one is the beginning of a longer one."""
-    return [
-        Draw(random.integers(recorded, size=longest), _likeness(family, known, random)) for _ in range(count)
-    ]
+def draw_steps(recorded: int, longest: int, family: Ints, known: Bools, *, random: np.random.Generator) -> Draw:
+    """A recording of `longest` steps; a shorter one is its beginning."""
+    like = np.arange(len(family))
+    for place in np.flatnonzero(~known):
+        peers = np.flatnonzero((family == family[place]) & known)
+        if len(peers):
+            like[place] = random.choice(peers)
+    return Draw(random.integers(recorded, size=longest), like)
 
 
-def take_apart(
-    values: Floats, family: Ints, known: Bools, random: np.random.Generator, trim: float = TRIM
-) -> Parts:
+def take_apart(values: Floats, family: Ints, known: Bools, random: np.random.Generator, trim: float = TRIM) -> Parts:
     """`values` (steps × ranks) as what lasts and what changes; ranks of one `family` are compared with each other.
 
     The variance between the ranks' means is what lasts plus the noise of a mean, which a bootstrap shows: the ranks'
@@ -114,15 +110,6 @@ def take_apart(
 def lasting_spread(parts: Parts, family: Ints, known: Bools) -> float:
     """The standard deviation of what lasts, within the families."""
     return math.sqrt(_within(parts.lasting[None], family, known))
-
-
-def _likeness(family: Ints, known: Bools, random: np.random.Generator) -> Ints:
-    like = np.arange(len(family))
-    for place in np.flatnonzero(~known):
-        peers = np.flatnonzero((family == family[place]) & known)
-        if len(peers):
-            like[place] = random.choice(peers)
-    return like
 
 
 def _within(values: Floats, family: Ints, known: Bools) -> float:
