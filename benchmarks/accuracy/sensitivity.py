@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from compute_faults import SlowGpu, SlowKernel
 from fault_model import Fault
-from host_faults import HostBound, SlowInput, Stalls
+from host_faults import SlowInput, Stalls
 from layouts import STANDARD, JobLayout
 from network_faults import SlowLink
 from programs import program_of
@@ -30,7 +30,6 @@ from simulator import JobSpec, simulate
 from table import write_table
 from timeline import nominal_step_ns
 
-from kair_engine.excess import CLASSES, job_excess
 from kair_engine.injection import STALL_LENGTH
 from kair_engine.links import SLOWER_BY
 from kair_engine.results import DetectableFault, SensitivityResult
@@ -39,7 +38,6 @@ from kair_engine.triage import triage
 
 HELD_OUT = 1000
 FACTORS = (0.8, 1.0, 1.25)
-_SEVERITY = 0.05
 Hits = dict[tuple[str, float], bool]
 
 
@@ -97,6 +95,8 @@ def _made(fault: DetectableFault, factor: float, layout: JobLayout, rank: int, s
     if fault.smallest_us_per_step is None:
         return
     program, cost_ns = program_of(layout), factor * fault.smallest_us_per_step * 1e3
+    # Later stages' pauses can hide in what they wait for the first microbatch.
+    in_first_stage = rank % layout.ranks_per_stage
     own = 1 + factor * ((fault.smallest_own_slowdown or 1.0) - 1)
     if fault.fault == "slow_device":
         yield SlowGpu(rank, own)
@@ -105,24 +105,14 @@ def _made(fault: DetectableFault, factor: float, layout: JobLayout, rank: int, s
     elif fault.fault == "slow_input":
         yield SlowInput(rank, cost_ns / nominal_step_ns(program))
     elif fault.fault == "slow_host":
-        yield HostBound(rank, cost_ns / _own_idle_ns(layout, rank))
+        yield Stalls(in_first_stage, steps, cost_ns / nominal_step_ns(program))
     elif fault.fault == "stall" and fault.stalled_steps:
-        # In the first stage: later ones' pauses can hide in what they wait for the first microbatch.
         count = min(max(round(factor * fault.stalled_steps), 1), steps)
-        yield Stalls(rank % layout.ranks_per_stage, count, STALL_LENGTH)
+        yield Stalls(in_first_stage, count, STALL_LENGTH)
     elif fault.fault == "slow_link":
         operations = program.stages[layout.place(rank)[0]]
         transfers_ns = sum(one.nominal_ns for one in operations if one.dimension == "dp")
         yield SlowLink(rank, 1 + max(cost_ns / transfers_ns, factor * SLOWER_BY))
-
-
-@lru_cache(maxsize=512)
-def _own_idle_ns(layout: JobLayout, rank: int) -> float:
-    """How long a host of severity 1 keeps its device idle: in a pipeline, more than the step loses by it."""
-    (recording,) = simulate([JobSpec(layout, 5, 0, (HostBound(rank, _SEVERITY),))])
-    with TemporaryDirectory(prefix="kair-sensitivity-") as folder:
-        excess = job_excess(write_table(recording, Path(folder))).by_step_ns
-    return float(np.median(excess[:, CLASSES.index("host"), rank])) / _SEVERITY
 
 
 def _rows(layout: str, steps: int, jobs: list[tuple[SensitivityResult, Hits]]) -> list[dict[str, str | int | Bounded]]:
