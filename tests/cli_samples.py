@@ -193,7 +193,7 @@ HOSTILE_RESULTS: dict[str, Any] = {
     "info": info(HOSTILE),
     "sensitivity": sensitivity(HOSTILE),
 }
-ARGUMENTS = {"pinpoint": ("--rank", "1")}
+ARGUMENTS = {"pinpoint": ("--rank", "1"), "sensitivity": ("--draws", "20")}
 
 
 @dataclass(frozen=True)

@@ -33,15 +33,15 @@ def sensitivity(trace: Trace, *, draws: int = 100, probability: float = 0.95, se
     step, for fewer than FEWEST_DRAWS draws, and for a probability that is none.
     """
     require_steps(trace)
-    if draws < FEWEST_DRAWS:
-        raise UsageError(f"{draws} draws are too few to tell a probability from: use {FEWEST_DRAWS} or more")
-    if not 0 < probability < 1:
-        raise UsageError(f"a probability lies between 0 and 1, unlike {probability:g}")
     return sensitivity_of(job_excess(trace), draws=draws, probability=probability, seed=seed)
 
 
 def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int) -> SensitivityResult:
     """The same of a job's excesses."""
+    if draws < FEWEST_DRAWS:
+        raise UsageError(f"{draws} draws are too few to tell a probability from: use {FEWEST_DRAWS} or more")
+    if not 0 < probability < 1:
+        raise UsageError(f"a probability lies between 0 and 1, unlike {probability:g}")
     found, too_little = conclude(job), too_few(len(job.ranks), len(job.steps))
     accused = sorted({place for anomaly in found.anomalies for place in anomaly.ranks})
     if too_little is None:
