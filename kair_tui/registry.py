@@ -70,6 +70,12 @@ COMMANDS: Final = (
         ("kair blame traces/", "kair blame job123 --step 40 -o tree", "kair blame job123 --rank 3 --json"),
     ),
     Entry(
+        "sensitivity",
+        LOOKS,
+        "The smallest slowdown that this recording can show, per cause, and what more steps would bring.",
+        ("kair sensitivity traces/", "kair sensitivity job123 --step 40-60 --json"),
+    ),
+    Entry(
         "frequency",
         LOOKS,
         "How often an operator or stage ran per window of time, on every rank.",

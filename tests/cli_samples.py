@@ -17,11 +17,13 @@ from kair_engine.results import (
     BlameResult,
     ClockInfo,
     DegradedWindow,
+    DetectableFault,
     Finding,
     FrequencyResult,
     GroupScore,
     InfoResult,
     LocalizeResult,
+    LongerRecording,
     Outlier,
     PathNode,
     PinpointResult,
@@ -31,6 +33,7 @@ from kair_engine.results import (
     RankScore,
     RoleInPath,
     RootCause,
+    SensitivityResult,
     StepsResult,
     StepSummary,
     StepTime,
@@ -159,6 +162,18 @@ def triage(name: str = KERNEL) -> TriageResult:
     )
 
 
+def sensitivity(name: str = KERNEL) -> SensitivityResult:
+    longer = (LongerRecording(6, 3000.0, 0.03, None), LongerRecording(15, 2000.0, 0.02, None))
+    stalls = (LongerRecording(6, 12_500.0, 0.125, 3), LongerRecording(15, None, None, None))
+    nothing = "no process group has 3 siblings"
+    slower = DetectableFault(
+        "slow_operator", "compute", name, 4000.0, 0.04, 20_000.0, 1.2, 310.0, None, longer, "steps", "record 15 steps"
+    )
+    stall = DetectableFault("stall", None, None, 16_600.0, 0.166, None, None, None, 2, stalls, "ranks", "too different")
+    link = DetectableFault("slow_link", "communication", None, None, None, None, None, None, None, (), None, nothing)
+    return SensitivityResult((slower, stall, link), 0.95, 0.01, 100_000.0, (1,), (name,), 100, 0, (40, 41, 42), ())
+
+
 RESULTS: dict[str, Any] = {
     "triage": triage(),
     "localize": localize(),
@@ -167,6 +182,7 @@ RESULTS: dict[str, Any] = {
     "frequency": frequency(),
     "steps": steps(),
     "info": info(),
+    "sensitivity": sensitivity(),
 }
 HOSTILE_RESULTS: dict[str, Any] = {
     "triage": triage(HOSTILE),
@@ -175,8 +191,9 @@ HOSTILE_RESULTS: dict[str, Any] = {
     "blame": blame(HOSTILE),
     "frequency": frequency(HOSTILE),
     "info": info(HOSTILE),
+    "sensitivity": sensitivity(HOSTILE),
 }
-ARGUMENTS = {"pinpoint": ("--rank", "1")}
+ARGUMENTS = {"pinpoint": ("--rank", "1"), "sensitivity": ("--draws", "20")}
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from kair_tui.registry import Entry
         (("pinpoint",), "missing --rank"),
         (("pinpoint", "--rank", "three"), "--rank 'three': not a whole number"),
         (("pinpoint", "--rank", "-1"), "--rank -1: must be 0 or more"),
+        (("sensitivity", "--seed", "-1"), "--seed -1: must be 0 or more"),
         (("schema", "recipe"), "no schema 'recipe'"),
         (("use",), "missing JOB"),
     ],

@@ -16,6 +16,7 @@ EXISTING = {
     "localize",
     "pinpoint",
     "blame",
+    "sensitivity",
     "frequency",
     "steps",
     "info",

@@ -64,7 +64,9 @@ def test_help_imports_no_command() -> None:
     assert "kair_engine.results" not in imported
 
 
-@pytest.mark.parametrize("command", ["triage", "localize", "pinpoint", "blame", "frequency", "jobs", "schema"])
+@pytest.mark.parametrize(
+    "command", ["triage", "localize", "pinpoint", "blame", "sensitivity", "frequency", "jobs", "schema"]
+)
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert loaded_by(command, "--help") & LATE == set()
 

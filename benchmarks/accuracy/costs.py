@@ -79,15 +79,24 @@ def forward_slots(operations: tuple[Operation, ...]) -> list[int]:
     return [i for i, operation in enumerate(operations) if operation.kind == "compute" and operation.stage == "forward"]
 
 
-def noisy_costs(program: Program, steps: int, noise: Noise, random: np.random.Generator) -> JobCosts:
-    """The costs of a job without faults. What is drawn depends on the program and the steps alone."""
+def noisy_costs(
+    program: Program,
+    steps: int,
+    noise: Noise,
+    random: np.random.Generator,
+    devices: np.random.Generator | None = None,
+) -> JobCosts:
+    """The costs of a job without faults. What is drawn depends on the program and the steps alone.
+
+    `devices` draws the GPUs' persistent speeds.
+    """
     layout = program.layout
     parts = [_stage_costs(operations, layout, steps, noise, random) for operations in program.stages]
     device, before, launch, leave = (tuple(part[index] for part in parts) for index in range(4))
     shape = (steps, layout.ranks)
     fetch = FETCH_NS * _lognormal(random.standard_normal(shape), noise.fetch)
     begin = STARTS_APART_NS * random.random(layout.ranks)
-    speed = 1 + noise.spread * random.standard_normal(layout.ranks)
+    speed = 1 + noise.spread * (devices or random).standard_normal(layout.ranks)
     costs = JobCosts(program, device, before, launch, leave, fetch, begin)
     for stage, operations in enumerate(program.stages):
         of_stage = speed[layout.stage_ranks(stage)]

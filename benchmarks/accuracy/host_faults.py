@@ -62,6 +62,24 @@ class Stall:
 
 
 @dataclass(frozen=True)
+class Stalls:
+    """In so many steps, whichever, one rank's host stands still before its first launch, for a share of the step."""
+
+    rank: int
+    count: int
+    share: float
+
+    def apply(self, costs: JobCosts, scene: Scene) -> Effect:
+        stage, _ = costs.layout.place(self.rank)
+        slot = forward_slots(costs.program.stages[stage])[0]
+        hit = np.sort(scene.random.choice(costs.steps, self.count, replace=False)).tolist()
+        pauses = tuple(Pause(step, self.rank, slot, self.share * scene.step_ns) for step in hit)
+        _pause(costs, pauses)
+        by_step = [(self.rank,) if step in hit else () for step in range(costs.steps)]
+        return Effect((accuse_by_step("stall", "host", costs.layout, by_step),), pauses)
+
+
+@dataclass(frozen=True)
 class GarbageCollection:
     """Python collects garbage before a random forward launch of random ranks."""
 

@@ -21,6 +21,8 @@ class JobSpec:
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     noise: Noise = field(default_factory=Noise)
+    devices: int | None = None
+    """Seed of the GPUs' persistent speeds, where one job is to be recorded several times; else they follow the seed."""
 
     def healthy(self) -> "JobSpec":
         """The same job without its faults: what they cost is the difference in time."""
@@ -37,7 +39,8 @@ def simulate(specs: Sequence[JobSpec]) -> list[Recording]:
     program = program_of(specs[0].layout)
     costs, effects = [], []
     for spec in specs:
-        of_job = noisy_costs(program, spec.steps, spec.noise, np.random.default_rng((spec.seed, 0)))
+        devices = None if spec.devices is None else np.random.default_rng((spec.devices, 0, 0))
+        of_job = noisy_costs(program, spec.steps, spec.noise, np.random.default_rng((spec.seed, 0)), devices)
         effects.append([fault.apply(of_job, _scene(spec, program, index)) for index, fault in enumerate(spec.faults)])
         costs.append(of_job)
     timeline = run(program, costs)

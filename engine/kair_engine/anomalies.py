@@ -4,7 +4,7 @@ One triage tries many things. Each family of tests has its share of the false-al
 family-wise: already multiplied by all that was tried.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -13,6 +13,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.excess import CLASSES, COMPARED_WITH_WORK, JobExcess
+from kair_engine.excess_table import Excesses
 from kair_engine.outlying import FEWEST_DF, Peers, SlowSet, deviations, pooled_spread, single, slow_sets
 from kair_engine.stats import TRIM, beta_binomial_tail, binomial_tail, trimmed_mean
 
@@ -20,6 +21,8 @@ FALSE_ALARM_RATE = 0.01
 """Over everything that one triage tries."""
 SHARES: Mapping[str, float] = MappingProxyType({"persistent": 0.5, "operator": 0.15, "intermittent": 0.2, "link": 0.15})
 """Of the false-alarm rate, per family of tests."""
+CLASS_SHARES: Mapping[str, float] = MappingProxyType({"compute": 0.7, "input": 0.1, "host": 0.1, "communication": 0.1})
+"""Of the share of what is persistent: slow devices are what differs by little; the other faults stand out far."""
 SMALLEST_SHARE = 0.01
 """Of the step: what is flagged must cost at least this much."""
 STALL_SHARE = 0.10
@@ -79,13 +82,12 @@ def persistence(job: JobExcess) -> Persistence:
     mean = trimmed_mean(np.nan_to_num(job.by_step_ns, nan=0.0), TRIM, axis=0)
     t, p = np.zeros_like(mean), np.full_like(mean, np.nan)
     found: list[Anomaly] = []
-    roles = [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
-    tests = len(CLASSES) * len(roles) / SHARES["persistent"]
+    roles = _roles(job)
     for row in range(len(CLASSES)):
+        tests = _class_tests(row, roles)
         for members in roles:
-            peers = _peers(job, mean, row, members, roles)
-            sets = slow_sets(peers, p_below=FALSE_ALARM_RATE / tests, excess_above_ns=SMALLEST_SHARE * job.step_time_ns)
-            steady = [_anomaly(one, members, row, tests) for one in sets if _in_most_steps(job, row, members, one)]
+            peers = _peers(job, mean[row], row, members, roles)
+            steady = _steady_sets(job, peers, row, members, tests)
             t[row, members] = deviations(peers, ~np.isin(members, [rank for one in steady for rank in one.ranks]))[0]
             if peers.known_df >= FEWEST_DF:
                 p[row, members] = np.minimum(1.0, tests * single(peers))
@@ -95,28 +97,39 @@ def persistence(job: JobExcess) -> Persistence:
     return Persistence(mean, t, p, tuple(found))
 
 
-def slow_operators(job: JobExcess) -> list[Anomaly]:
+def slow_in_class(job: Excesses, row: int, role: int) -> list[Anomaly]:
+    """The anomalies that `persistence` finds in one class of one role (its code)."""
+    roles = _roles(job)
+    members = next(of_role for of_role in roles if job.role[of_role[0]] == role)
+    mean = trimmed_mean(np.nan_to_num(job.by_step_ns[:, row], nan=0.0), TRIM, axis=0)
+    return _steady_sets(job, _peers(job, mean, row, members, roles), row, members, _class_tests(row, roles))
+
+
+def slow_operators(job: Excesses) -> list[Anomaly]:
     """Ranks that are slow in one operator in every step, which may be little of all they compute."""
-    roles = [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
+    return [anomaly for name in job.operators for anomaly in slow_in_operator(job, name)]
+
+
+def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
+    """The anomalies that `slow_operators` finds in one of them."""
+    roles = _roles(job)
     tests = max(len(job.operators), 1) * len(roles) / SHARES["operator"]
     found = []
-    for name, fetches in job.operators.items():
-        per_step, typical = job.operator_ns(name)
-        mean = trimmed_mean(per_step, TRIM, axis=0)
-        enough = SMALLEST_SHARE * job.step_time_ns
-        for members in roles:
-            if mean[members].max() <= enough:
-                continue
-            prior = np.hypot(PRIOR_OF_WORK * float(np.median(typical[members])), _FLOOR_SHARE * job.step_time_ns)
-            peers = Peers(mean[members], float(prior), _noise_of_mean(per_step[:, members]))
-            if peers.known_df < FEWEST_DF:
-                continue
-            p_values = np.minimum(1.0, tests * single(peers))
-            for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
-                if not _steady(per_step[:, members[place]], float(peers.values[place]), enough):
-                    continue
-                rank, row = int(members[place]), CLASSES.index("input" if fetches else "compute")
-                excess = float(peers.values[place])
+    per_step, typical = job.operator_ns(name)
+    mean = trimmed_mean(per_step, TRIM, axis=0)
+    enough = SMALLEST_SHARE * job.step_time_ns
+    for members in roles:
+        if mean[members].max() <= enough:
+            continue
+        prior = np.hypot(PRIOR_OF_WORK * float(np.median(typical[members])), _FLOOR_SHARE * job.step_time_ns)
+        peers = Peers(mean[members], float(prior), _noise_of_mean(per_step[:, members]))
+        if peers.known_df < FEWEST_DF:
+            continue
+        p_values = np.minimum(1.0, tests * single(peers))
+        for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
+            excess = float(peers.values[place])
+            if _steady(per_step[:, members[place]], excess, enough):
+                rank, row = int(members[place]), CLASSES.index("input" if job.operators[name] else "compute")
                 found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
     return found
 
@@ -127,14 +140,17 @@ def intermittent(job: JobExcess) -> list[Anomaly]:
     An event is a step in which a rank's own work, all classes together, takes 10 % of the step longer than
     its role's. In fewer than FEWEST_STEPS the stretches between collectives are the sample: events are host pauses.
     """
-    if len(job.steps) < FEWEST_STEPS:
-        return _pauses(job)
+    return _pauses(job) if len(job.steps) < FEWEST_STEPS else stalling(job)
+
+
+def stalling(job: Excesses) -> list[Anomaly]:
+    """The ranks that `intermittent` finds in the events of enough steps."""
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     events = stalls(job)
     for rank, k, m, p in _more_often_than_peers(events, job):
         hit = per_step[events[:, rank], :, rank].sum(axis=0)
-        lost = float(hit.sum() / len(job.steps))
+        lost = float(hit.sum() / len(per_step))
         if lost > SMALLEST_SHARE * job.step_time_ns:
             found.append(Anomaly("intermittent", (rank,), int(np.argmax(hit)), p, lost, (k, m)))
     return found
@@ -155,11 +171,10 @@ def unproven(job: JobExcess, accused: Collection[int]) -> Anomaly | None:
     return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
 
 
-def stalls(job: JobExcess) -> Bools:
+def stalls(job: Excesses) -> Bools:
     """(steps × ranks): True where a rank's excess, all classes together, is an event."""
-    step_time = np.array([step.step_time_ns for step in job.steps])
     total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
-    return np.asarray(total > STALL_SHARE * step_time[:, None])
+    return np.asarray(total > STALL_SHARE * job.step_times_ns[:, None])
 
 
 def large_delays(job: JobExcess) -> Ints:
@@ -169,15 +184,31 @@ def large_delays(job: JobExcess) -> Ints:
     return np.asarray(stalls(job).sum(axis=0))
 
 
-def _peers(job: JobExcess, mean: Floats, row: int, members: Ints, roles: list[Ints]) -> Peers:
-    """What the ranks of a role are compared in, with the spread that healthy ones are expected to have."""
+def _roles(job: Excesses) -> list[Ints]:
+    return [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
+
+
+def _class_tests(row: int, roles: Sequence[Ints]) -> float:
+    return len(roles) / (SHARES["persistent"] * CLASS_SHARES[CLASSES[row]])
+
+
+def _steady_sets(job: Excesses, peers: Peers, row: int, members: Ints, tests: float) -> list[Anomaly]:
+    sets = slow_sets(peers, p_below=FALSE_ALARM_RATE / tests, excess_above_ns=SMALLEST_SHARE * job.step_time_ns)
+    return [_anomaly(one, members, row, tests) for one in sets if _in_most_steps(job, row, members, one)]
+
+
+def _peers(job: Excesses, mean: Floats, row: int, members: Ints, roles: list[Ints]) -> Peers:
+    """What the ranks of a role are compared in, with the spread that healthy ones are expected to have.
+
+    `mean` has every rank's in this class.
+    """
     of_step = _FLOOR_SHARE if COMPARED_WITH_WORK[row] else PRIOR_OF_STEP
     of_work = PRIOR_OF_WORK if COMPARED_WITH_WORK[row] else 0.0
     prior = np.hypot(of_step * job.step_time_ns, of_work * float(np.median(job.work_ns[row, members])))
-    others = [mean[row, other] for other in roles if other is not members] if len(members) < _SMALL_ROLE else []
+    others = [mean[other] for other in roles if other is not members] if len(members) < _SMALL_ROLE else []
     unit = None if job.unit is None else job.unit[members]
     noise = _noise_of_mean(np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0))
-    return Peers(mean[row, members], float(prior), noise, pooled_spread(others), unit)
+    return Peers(mean[members], float(prior), noise, pooled_spread(others), unit)
 
 
 def _noise_of_mean(per_step: Floats) -> float:
@@ -186,7 +217,7 @@ def _noise_of_mean(per_step: Floats) -> float:
     return float(np.sqrt(per_step.var(axis=0, ddof=1).mean() / steps)) if steps > 1 else 0.0
 
 
-def _in_most_steps(job: JobExcess, row: int, members: Ints, found: SlowSet) -> bool:
+def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bool:
     """Slow by more than the smallest share in the median step, and in nearly all by a good part of the excess.
 
     Each rank of a group is, or nearly all are: of two that pause in different steps, one is slow in most.
@@ -220,7 +251,7 @@ def _pauses(job: JobExcess) -> list[Anomaly]:
     ]
 
 
-def _more_often_than_peers(events: Bools, job: JobExcess) -> list[tuple[int, int, int, float]]:
+def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int, int, float]]:
     """(rank, k, m, p): k of the job's m events, more than the peers' rate of them explains, the worst first.
 
     The rate is known from all others' steps, and from a prior that counts as PRIOR_STEPS of them: so four events on
@@ -228,15 +259,15 @@ def _more_often_than_peers(events: Bools, job: JobExcess) -> list[tuple[int, int
     """
     found = []
     counts = events.sum(axis=0)
-    tests = len(job.ranks) / SHARES["intermittent"]
-    left = list(range(len(job.ranks)))
+    tests = len(counts) / SHARES["intermittent"]
+    left = list(range(len(counts)))
     while len(left) > 1:
         rank = max(left, key=lambda one: int(counts[one]))
         left.remove(rank)
         k, shared = int(counts[rank]), _at_once(events[:, left], None if job.unit is None else job.unit[left])
-        others, looked_at = float(counts[left].sum()) / shared, len(left) * len(job.steps) / shared
+        others, looked_at = float(counts[left].sum()) / shared, len(left) * len(events) / shared
         a, b = PRIOR_RATE * PRIOR_STEPS + others, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - others
-        p = min(1.0, tests * beta_binomial_tail(k, len(job.steps), a, b))
+        p = min(1.0, tests * beta_binomial_tail(k, len(events), a, b))
         if k < 2 or p >= FALSE_ALARM_RATE:
             break
         found.append((rank, k, int(counts.sum()), p))

@@ -124,9 +124,14 @@ class JobExcess:
         return np.stack([step.by_class_ns for step in self.steps])
 
     @cached_property
+    def step_times_ns(self) -> Floats:
+        """Of every step."""
+        return np.array([step.step_time_ns for step in self.steps])
+
+    @cached_property
     def step_time_ns(self) -> float:
         """The median over steps."""
-        return float(np.median([step.step_time_ns for step in self.steps]))
+        return float(np.median(self.step_times_ns))
 
 
 def job_excess(trace: Trace) -> JobExcess:

@@ -1,0 +1,92 @@
+"""The excesses of a job as plain arrays: what stage 1's tests of ranks look at, recorded or drawn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+
+
+class Excesses(Protocol):
+    """A job's excesses over its steps; `JobExcess` is one."""
+
+    @property
+    def role(self) -> Ints:
+        """Per rank, a code."""
+
+    @property
+    def unit(self) -> Ints | None:
+        """Per rank a number, equal for those that share one batch and stage; None: unknown."""
+
+    @property
+    def by_step_ns(self) -> Floats:
+        """(steps × classes × ranks), NaN where a rank has no such step."""
+
+    @property
+    def step_times_ns(self) -> Floats:
+        """Of every step."""
+
+    @property
+    def step_time_ns(self) -> float:
+        """The median over steps."""
+
+    @property
+    def work_ns(self) -> Floats:
+        """(classes × ranks): the median over steps of what each rank spent on its own work."""
+
+    @property
+    def operators(self) -> Mapping[str, bool]:
+        """Those that are tested by themselves, and whether they fetch input."""
+
+    def operator_ns(self, name: str) -> tuple[Floats, Floats]:
+        """(excess per step and rank, what is typical per rank) of one operator."""
+
+
+@dataclass(frozen=True)
+class OperatorTable:
+    """One operator's excess (steps × ranks), and what is typical per rank."""
+
+    fetches: bool
+    excess_ns: Floats
+    typical_ns: Floats
+
+
+@dataclass(frozen=True)
+class ExcessTable:
+    """Excesses written down, where JobExcess puts them together from its steps."""
+
+    role: Ints
+    unit: Ints | None
+    by_step_ns: Floats
+    step_times_ns: Floats
+    work_ns: Floats
+    of_operator: Mapping[str, OperatorTable]
+
+    @property
+    def step_time_ns(self) -> float:
+        """The median over steps."""
+        return float(np.median(self.step_times_ns))
+
+    @property
+    def operators(self) -> Mapping[str, bool]:
+        """Whether each operator fetches input."""
+        return {name: one.fetches for name, one in self.of_operator.items()}
+
+    def operator_ns(self, name: str) -> tuple[Floats, Floats]:
+        """(excess per step and rank, what is typical per rank)."""
+        one = self.of_operator[name]
+        return one.excess_ns, one.typical_ns
+
+
+def table_of(job: Excesses) -> ExcessTable:
+    """The job's excesses, 0 where a rank has no such step."""
+    return ExcessTable(
+        job.role,
+        job.unit,
+        np.nan_to_num(job.by_step_ns, nan=0.0),
+        job.step_times_ns,
+        job.work_ns,
+        {name: OperatorTable(fetches, *job.operator_ns(name)) for name, fetches in job.operators.items()},
+    )

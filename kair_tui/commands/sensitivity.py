@@ -1,0 +1,28 @@
+"""`kair sensitivity`: what this recording can show."""
+
+from typing import Annotated
+
+import typer
+
+from kair_engine.model import Trace
+from kair_engine.results import SensitivityResult
+
+RENDERER = "kair_tui.render.sensitivity"
+
+
+def run(
+    trace: Trace,
+    *,
+    draws: Annotated[
+        int, typer.Option("--draws", metavar="N", help="Recordings that are drawn, 20 or more.", show_default=True)
+    ] = 100,
+    probability: Annotated[
+        float,
+        typer.Option("--probability", metavar="P", help="With which a fault is to be found.", show_default=True),
+    ] = 0.95,
+    seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.", min=0, show_default=True)] = 0,
+) -> SensitivityResult:
+    """Asks the engine."""
+    from kair_engine.sensitivity import sensitivity
+
+    return sensitivity(trace, draws=draws, probability=probability, seed=seed)
