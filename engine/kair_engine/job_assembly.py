@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kair_engine.derived_groups import derive
 from kair_engine.errors import InputError
 from kair_engine.model import FragmentInfo, Job, Layout, Notice, StepTimes, Trace
 from kair_engine.notices import listed, notice
@@ -61,8 +62,10 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         cut_off=usable.cut_off,
     )
     of_input = (*warnings, *of_world, *doubled)
-    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings)
-    trace = Trace(replace(job, warnings=found), tuple(fragment.path for fragment in kept), usable.steps)
+    trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
+    derived, underived = derive(trace, infos)
+    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings, *underived)
+    trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
 
 

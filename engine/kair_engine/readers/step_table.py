@@ -66,6 +66,8 @@ class StepAssembler:
             host_collectives=bool(np.isin(self._name_class, _HOST_TIMED).any()),
         )
         self._names = [*tables.names.items_, STEP_SCOPE]
+        self.groups_missing = False
+        """Whether communication timed on the host, in the tables made so far, does not say its process group."""
 
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
@@ -120,6 +122,7 @@ class StepAssembler:
             self._tables,
             detail=records["detail"].astype(np.int64),
             category=category,
+            name=columns.name,
             name_class=name_class,
             thread=thread,
             start=start,
@@ -146,13 +149,15 @@ class StepAssembler:
             group = (details.group if details else None) or self._default_group
             if group:
                 columns.group[row] = groups.setdefault(group, len(groups))
+            elif not device[row]:
+                self.groups_missing = True
             if details is None:
                 continue
             if details.kind != "collective":
                 columns.kind[row] = KINDS.index(details.kind)
             columns.sequence[row] = -1 if details.sequence is None else details.sequence
             columns.size[row] = -1 if details.size is None else details.size
-            columns.peer[row] = -1 if details.peer is None else global_peer(details.peer, details.group, self._rank)
+            columns.peer[row] = -1 if details.peer is None else global_peer(details.peer, group, self._rank)
         return list(groups)
 
     def _main_lane(self) -> int:
