@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import Floats, Ints
 from kair_engine.group_families import Family, as_columns
 
 FEWEST: Final = 8
@@ -18,8 +18,9 @@ FEWEST: Final = 8
 MARGIN: Final = 3.0
 """How many times as far apart as the members of its groups those of another must leave, for a family to be chosen."""
 _OVERLAPPING: Final = 0.9
+_OF_EACH_PAIR: Final = 0.7
+"""Shares of collectives that members must be in at one time. (Events are closed up to milliseconds late or early.)"""
 _TOLERANCE_NS: Final = 50_000.0
-_SMALLEST_NS: Final = 20_000.0
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class Visits:
 
     ranks: tuple[int, ...]
     clock: Ints
-    """Per rank a number, equal for those on one host; NONE where the host is not known."""
+    """Per rank a number, equal for those that share a clock."""
     start_ns: Floats
     end_ns: Floats
+    blur_ns: float = 20_000.0
+    """What is closer than this counts as at once."""
 
 
 def choose(visits: Visits, candidates: Sequence[Family], rivals: Sequence[Family]) -> Family | None:
@@ -55,7 +58,7 @@ def _beats(visits: Visits, family: Family, rival: Family) -> bool:
     if theirs - mine:
         between = as_columns(theirs - mine)
         apart, together = _leave_apart(visits, between), _leave_apart(visits, as_columns(mine))
-        return apart >= MARGIN * max(together, _SMALLEST_NS) and not _wait_for_one_another(visits, family, between)
+        return apart >= MARGIN * max(together, visits.blur_ns) and not _wait_for_one_another(visits, family, between)
     return _wait_for_one_another(visits, rival, as_columns(mine - theirs))
 
 
@@ -71,8 +74,10 @@ def _is_possible(visits: Visits, family: Family) -> bool:
     early = visits.end_ns[:, first] - visits.start_ns[:, second] - offset
     late = visits.end_ns[:, second] - visits.start_ns[:, first] + offset
     slack = np.minimum(early, late)
-    slack = slack[~np.isnan(slack)]
-    return bool(len(slack)) and float(np.mean(slack > -_TOLERANCE_NS)) >= _OVERLAPPING
+    taken = ~np.isnan(slack)
+    overlapping = np.count_nonzero(slack > -_TOLERANCE_NS, axis=0) / np.maximum(np.count_nonzero(taken, axis=0), 1)
+    overlapping = overlapping[taken.any(axis=0)]
+    return len(overlapping) > 0 and bool(overlapping.mean() >= _OVERLAPPING and overlapping.min() >= _OF_EACH_PAIR)
 
 
 def _wait_for_one_another(visits: Visits, family: Family, pairs: Ints) -> bool:
@@ -81,8 +86,9 @@ def _wait_for_one_another(visits: Visits, family: Family, pairs: Ints) -> bool:
     members = [part == group for group in range(int(part.max()) + 1)]
     came = np.stack([np.fmax.reduce(visits.start_ns[:, group], axis=1) for group in members], axis=1)
     left = np.stack([np.fmin.reduce(visits.end_ns[:, group], axis=1) for group in members], axis=1)
+    # A group on several clocks has one that no other shares.
     clocks = [np.unique(visits.clock[group]) for group in members]
-    clock = np.array([one[0] if len(one) == 1 else NONE for one in clocks])
+    clock = np.array([one[0] if len(one) == 1 else -1 - at for at, one in enumerate(clocks)])
     connected = as_columns({(min(a, b), max(a, b)) for a, b in part[pairs].T.tolist() if a != b})
     return MARGIN * _spread(left, clock, connected) <= _spread(came, clock, connected)
 
@@ -101,7 +107,7 @@ def _apart(difference: Floats, clock: Ints) -> Floats:
     Steady is a straight line through the medians of the recording's two halves. `clock` is (2 × pairs).
     """
     result = difference.copy()
-    foreign = (clock[0] != clock[1]) | (clock[0] == NONE)
+    foreign = clock[0] != clock[1]
     if not foreign.any() or len(difference) < 2:
         return result
     half = len(difference) // 2
