@@ -5,27 +5,23 @@ times tell (unnamed_collectives.py). Sends and receives name a place in their gr
 receive.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
 
 from kair_engine.arrays import NONE
 from kair_engine.group_families import Family, families
-from kair_engine.model import DerivedGroups, FragmentInfo, Notice, ProcessGroup, Trace
+from kair_engine.model import DerivedGroups, Notice, ProcessGroup, Trace
 from kair_engine.notices import notice
 from kair_engine.unnamed_collectives import groups_of_lanes
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _AGREEING: Final = 0.9
 """Share of (step, sender, receiver) in which the sends and the receives must be the same."""
 
 
-def derive(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[Notice]]:
-    """The groups of what names none; None where there is nothing of that kind."""
-    groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
-    if not groups_of:
-        return None, []
+def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tuple[DerivedGroups, list[Notice]]:
+    """The groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays unknown."""
     rows = _rows(trace, tuple(groups_of))
     known = families(groups_of)
     of_lane, undecided = groups_of_lanes(rows, known, trace.job.hosts)
@@ -33,20 +29,18 @@ def derive(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups |
     found = []
     if undecided:
         text = (
-            "all_reduce and other collectives name no process group, and their times fit several of the job's; they are"
+            f"{undecided} collectives do not say in which of the job's process groups they ran, and their times do not"
         )
-        found.append(notice("unknown_process_group", f"{undecided} {text} matched across ranks by their order alone"))
+        found.append(notice("unknown_process_group", f"{text} either; they are matched by their order alone"))
     if unsettled:
-        text = "name no process group, and their peers fit none or several; whom they connect is not known"
-        found.append(notice("unknown_peers", f"{unsettled} sends and receives {text}"))
+        text = f"{unsettled} sends and receives do not say in which of the job's process groups they count their peer"
+        found.append(notice("unknown_peers", f"{text}, and not just one fits; they count as without a peer"))
     of_transfers = {rank: transfers.of_rank.get(rank) if transfers else None for rank in groups_of}
     return DerivedGroups(of_lane, of_transfers), found
 
 
-def _rows(trace: Trace, ranks: tuple[int, ...]) -> "pl.DataFrame":
+def _rows(trace: Trace, ranks: tuple[int, ...]) -> pl.DataFrame:
     """Communication on threads that names no group, in order of (rank, step, start)."""
-    import polars as pl  # costs 110 ms of start-up, for few jobs
-
     text = {name: pl.col(name).cast(pl.String) for name in ("kind", "lane", "name")}
     return (
         trace.scan()
@@ -62,10 +56,8 @@ def _rows(trace: Trace, ranks: tuple[int, ...]) -> "pl.DataFrame":
     )
 
 
-def _groups_of_transfers(rows: "pl.DataFrame", known: Sequence[Family]) -> tuple[Family | None, int]:
+def _groups_of_transfers(rows: pl.DataFrame, known: Sequence[Family]) -> tuple[Family | None, int]:
     """The family in whose groups the sends and receives count their peers, and how many of them have none."""
-    import polars as pl
-
     rows = rows.filter(pl.col("kind") != "collective")
     if not len(rows):
         return None, 0
@@ -73,7 +65,7 @@ def _groups_of_transfers(rows: "pl.DataFrame", known: Sequence[Family]) -> tuple
     return (fitting[0], 0) if len(fitting) == 1 else (None, len(rows))
 
 
-def _agree(rows: "pl.DataFrame", family: Family) -> bool:
+def _agree(rows: pl.DataFrame, family: Family) -> bool:
     """Whether every send has its receive, counted in the family's groups: the same sizes in the same order."""
     recorded = set(rows["rank"].to_list())
     sent: dict[tuple[int, int, int], list[int]] = {}

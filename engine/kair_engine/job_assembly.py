@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kair_engine.derived_groups import derive
 from kair_engine.errors import InputError
-from kair_engine.model import FragmentInfo, Job, Layout, Notice, StepTimes, Trace
+from kair_engine.model import DerivedGroups, FragmentInfo, Job, Layout, Notice, StepTimes, Trace
 from kair_engine.notices import listed, notice
 from kair_engine.usable_steps import usable_steps
 
@@ -63,10 +62,19 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     )
     of_input = (*warnings, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
-    derived, underived = derive(trace, infos)
-    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings, *underived)
+    derived, unknown = _derived_groups(trace, infos)
+    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings, *unknown)
     trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
+
+
+def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[Notice]]:
+    groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
+    if not groups_of:
+        return None, []
+    from kair_engine.derived_groups import derive  # loads numpy and polars, for few jobs
+
+    return derive(trace, groups_of)
 
 
 def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[Notice]]:

@@ -5,18 +5,16 @@ same call of every step. Collectives thus fall into sets, and of each set the ra
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import polars as pl
 
 from kair_engine.arrays import Ints
 from kair_engine.collectives import ordinal
 from kair_engine.group_families import Family
 from kair_engine.leaving_together import Visits, choose
 from kair_engine.visiting_clocks import aligned
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # Of the others a root or a leaf may leave early.
 _LEFT_TOGETHER: Final = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
@@ -28,14 +26,12 @@ _Key = tuple[int, int, int]
 
 
 def groups_of_lanes(
-    rows: "pl.DataFrame", known: Sequence[Family], hosts: Mapping[int, str]
+    rows: pl.DataFrame, known: Sequence[Family], hosts: Mapping[int, str]
 ) -> tuple[dict[int, dict[str, str]], int]:
     """rank → lane → group, for the lanes of the collectives in `rows`; and how many of them have no known group.
 
     `rows` are in order of (rank, step, start).
     """
-    import polars as pl
-
     rows = rows.filter(pl.col("kind") == "collective")
     if not len(rows):
         return {}, 0
@@ -54,7 +50,7 @@ def groups_of_lanes(
     return of_lane, unknown
 
 
-def _keys(rows: "pl.DataFrame") -> list[_Key]:
+def _keys(rows: pl.DataFrame) -> list[_Key]:
     name = np.unique(rows["name"].to_numpy(), return_inverse=True)[1].reshape(-1).astype(np.int64)
     rank, step, size = (rows[column].to_numpy().astype(np.int64) for column in ("rank", "step", "bytes"))
     turn = ordinal(np.stack((rank, step, name, size)))
@@ -80,7 +76,7 @@ def _sets(lanes: Sequence[tuple[int, str]], keys: Sequence[_Key]) -> list[Ints]:
 
 
 def _families_of(
-    rows: "pl.DataFrame", sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], hosts: Mapping[int, str]
+    rows: pl.DataFrame, sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], hosts: Mapping[int, str]
 ) -> list[Family | None]:
     """The family of each set, where the times show it.
 
@@ -103,7 +99,7 @@ def _family_of(visits: Visits, known: Sequence[Family], recorded: frozenset[int]
     return choose(visits, [family for family in rivals if family.divides(visits.ranks, recorded)], rivals)
 
 
-def _visits(rows: "pl.DataFrame", of_set: Ints, keys: Sequence[_Key], hosts: Mapping[int, str]) -> Visits:
+def _visits(rows: pl.DataFrame, of_set: Ints, keys: Sequence[_Key], hosts: Mapping[int, str]) -> Visits:
     """The rows `of_set` as a table of calls, in order, and ranks."""
     rank, step, duration = (rows[name].to_numpy()[of_set] for name in ("rank", "step", "duration_ns"))
     since = rows["start_ns"].to_numpy() - rows["start_ns"].min()

@@ -55,15 +55,20 @@ def only_group(distributed: Mapping[str, Any]) -> str | None:
 
 
 def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGroup, ...]:
-    """The groups of two ranks and more that list their ranks, `rank` among them, and can run on the host (gloo)."""
+    """The groups of two ranks and more that list their ranks, `rank` among them, and can run on the host (gloo).
+
+    Empty where the list leaves something open.
+    """
     found = []
     for group in _listed(distributed):
-        if "gloo" not in str(group.get("backend_config", "gloo")):
+        if group.get("pg_size") == 1 or "gloo" not in str(group.get("backend_config", "gloo")):
             continue
         name, ranks = group.get("pg_name"), group.get("ranks")
-        if not isinstance(name, str | int) or not isinstance(ranks, list) or len(ranks) < 2 or rank not in ranks:
-            continue
-        if all(type(member) is int and 0 <= member < MAX_RANKS for member in ranks):
+        listed = isinstance(ranks, list) and all(type(one) is int and 0 <= one < MAX_RANKS for one in ranks)
+        if not isinstance(name, str | int) or not isinstance(ranks, list) or not listed:
+            # Who is in a group that is not listed cannot be told from when its members leave.
+            return ()
+        if len(ranks) > 1 and rank in ranks:
             text = group_text(str(name), str(ranks)) or ""
             found.append(ProcessGroup(text, str(group.get("pg_desc") or ""), tuple(ranks)))
     return tuple(found)

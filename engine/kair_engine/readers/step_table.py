@@ -49,11 +49,16 @@ class StepAssembler:
         rank: int,
         base_ns: int,
         default_group: str | None,
+        groups_listed: bool,
         lost_device: bool,
     ) -> None:
-        """`lost_device`: the recording ran on a device although no operation of it may be left."""
+        """`groups_listed`: which groups a peer on the host can be counted in is known, if not which of them it is.
+
+        `lost_device`: the recording ran on a device although no operation of it may be left.
+        """
         self._tables, self._windows = tables, windows
         self._rank, self._base, self._default_group = rank, base_ns, default_group
+        self._groups_listed = groups_listed
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
         lanes = tables.lane_names()
@@ -157,7 +162,8 @@ class StepAssembler:
                 columns.kind[row] = KINDS.index(details.kind)
             columns.sequence[row] = -1 if details.sequence is None else details.sequence
             columns.size[row] = -1 if details.size is None else details.size
-            columns.peer[row] = -1 if details.peer is None else global_peer(details.peer, group, self._rank)
+            if details.peer is not None and (group or device[row] or self._groups_listed):
+                columns.peer[row] = global_peer(details.peer, group, self._rank)
         return list(groups)
 
     def _main_lane(self) -> int:
