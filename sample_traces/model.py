@@ -6,7 +6,7 @@ import time
 
 import torch
 from emulated_device import DEVICE_S, LAYER_S, DeviceOperator, sleep_until
-from faults import SLOW_LAYER, SLOW_OPERATOR, FaultPlan
+from faults import SLOW_OPERATOR, FaultPlan, slow_layer
 from job import Job
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -31,8 +31,7 @@ def device_seconds(plan: FaultPlan, job: Job, rank: int) -> dict[str, list[float
     on_device_s = job.stretch * job.passes * job.layers * LAYER_S
     slowdown = job.stretch * (1 + plan.share_lost("slow_host", rank) * step_s / on_device_s)
     seconds = {name: [once * slowdown] * job.layers for name, once in DEVICE_S.items()}
-    slow_layer = min(SLOW_LAYER, job.layers - 1)
-    seconds[SLOW_OPERATOR][slow_layer] += plan.share_lost("slow_operator", rank) * step_s / job.passes
+    seconds[SLOW_OPERATOR][slow_layer(job)] += plan.share_lost("slow_operator", rank) * step_s / job.passes
     return seconds
 
 

@@ -32,7 +32,7 @@ def record(job: Job, plan: FaultPlan, out: Path, command: str) -> None:
         run_ranks(job, plan, folder)
         for trace in Path(folder).glob("*.pt.trace.json"):
             publish(trace, out)
-    truth = plan.truth(healthy_step_s(job), job.passes) | job.truth()
+    truth = plan.truth(healthy_step_s(job), job) | job.truth()
     truth |= {"torch": torch.__version__, "command": command}
     (out / "truth.json").write_text(as_text(truth), encoding="utf-8")
 
