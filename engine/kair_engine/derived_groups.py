@@ -5,7 +5,7 @@ times tell (unnamed_collectives.py). Sends and receives name a place in their gr
 receive.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -24,8 +24,8 @@ def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tup
     """The groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays unknown."""
     rows = _rows(trace, tuple(groups_of))
     known = families(groups_of)
-    of_lane, undecided = groups_of_lanes(rows, known, trace.job.hosts)
-    transfers, unsettled = _groups_of_transfers(rows, known)
+    of_lane, undecided = groups_of_lanes(rows, known, trace.job)
+    transfers, unsettled = _groups_of_transfers(rows, known, trace.job.ranks)
     found = []
     if undecided:
         text = (
@@ -56,18 +56,19 @@ def _rows(trace: Trace, ranks: tuple[int, ...]) -> pl.DataFrame:
     )
 
 
-def _groups_of_transfers(rows: pl.DataFrame, known: Sequence[Family]) -> tuple[Family | None, int]:
+def _groups_of_transfers(
+    rows: pl.DataFrame, known: Sequence[Family], recorded: Collection[int]
+) -> tuple[Family | None, int]:
     """The family in whose groups the sends and receives count their peers, and how many of them have none."""
     rows = rows.filter(pl.col("kind") != "collective")
     if not len(rows):
         return None, 0
-    fitting = [family for family in known if _agree(rows, family)]
+    fitting = [family for family in known if _agree(rows, family, recorded)]
     return (fitting[0], 0) if len(fitting) == 1 else (None, len(rows))
 
 
-def _agree(rows: pl.DataFrame, family: Family) -> bool:
+def _agree(rows: pl.DataFrame, family: Family, recorded: Collection[int]) -> bool:
     """Whether every send has its receive, counted in the family's groups: the same sizes in the same order."""
-    recorded = set(rows["rank"].to_list())
     sent: dict[tuple[int, int, int], list[int]] = {}
     received: dict[tuple[int, int, int], list[int]] = {}
     for rank, step, kind, size, peer in rows.select("rank", "step", "kind", "bytes", "peer").iter_rows():

@@ -4,7 +4,7 @@ Each of gloo's process groups has worker threads of its own, so what runs on one
 same call of every step. Collectives thus fall into sets, and of each set the ranks that leave together show the groups.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from kair_engine.arrays import Ints
 from kair_engine.collectives import ordinal
 from kair_engine.group_families import Family
 from kair_engine.leaving_together import Visits, choose
+from kair_engine.model import Job
 from kair_engine.visiting_clocks import aligned
 
 # Of the others a root or a leaf may leave early.
@@ -25,9 +26,7 @@ _Key = tuple[int, int, int]
 """A call of a step: name, bytes, and which of those with both."""
 
 
-def groups_of_lanes(
-    rows: pl.DataFrame, known: Sequence[Family], hosts: Mapping[int, str]
-) -> tuple[dict[int, dict[str, str]], int]:
+def groups_of_lanes(rows: pl.DataFrame, known: Sequence[Family], job: Job) -> tuple[dict[int, dict[str, str]], int]:
     """rank → lane → group, for the lanes of the collectives in `rows`; and how many of them have no known group.
 
     `rows` are in order of (rank, step, start).
@@ -40,7 +39,7 @@ def groups_of_lanes(
     sets = _sets(list(zip(rank, lane, strict=True)), keys)
     of_lane: dict[int, dict[str, str]] = {}
     unknown = 0
-    for of_set, family in zip(sets, _families_of(rows, sets, keys, known, hosts), strict=True):
+    for of_set, family in zip(sets, _families_of(rows, sets, keys, known, job), strict=True):
         members = of_set.tolist()
         if family is None:
             unknown += len(members) if len({rank[row] for row in members}) > 1 else 0
@@ -76,25 +75,24 @@ def _sets(lanes: Sequence[tuple[int, str]], keys: Sequence[_Key]) -> list[Ints]:
 
 
 def _families_of(
-    rows: pl.DataFrame, sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], hosts: Mapping[int, str]
+    rows: pl.DataFrame, sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], job: Job
 ) -> list[Family | None]:
     """The family of each set, where the times show it.
 
     What they show at once puts hosts on one clock; on that, more can be told.
     """
     telling = rows["name"].str.contains(_LEFT_TOGETHER).to_numpy()
-    recorded = frozenset(rows["rank"].to_list())
-    visits = [_visits(rows, of_set[telling[of_set]], keys, hosts) for of_set in sets]
-    found = [_family_of(one, known, recorded) for one in visits]
+    visits = [_visits(rows, of_set[telling[of_set]], keys, job.hosts) for of_set in sets]
+    found = [_family_of(one, known, job.ranks) for one in visits]
     decided = [(one, family) for one, family in zip(visits, found, strict=True) if family is not None]
     if not decided or None not in found:
         return found
     return [
-        family or _family_of(one, known, recorded) for one, family in zip(aligned(visits, decided), found, strict=True)
+        family or _family_of(one, known, job.ranks) for one, family in zip(aligned(visits, decided), found, strict=True)
     ]
 
 
-def _family_of(visits: Visits, known: Sequence[Family], recorded: frozenset[int]) -> Family | None:
+def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int]) -> Family | None:
     rivals = [family for family in known if family.pairs(visits.ranks)]
     return choose(visits, [family for family in rivals if family.divides(visits.ranks, recorded)], rivals)
 
