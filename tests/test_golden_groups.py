@@ -12,6 +12,7 @@ from kair_engine.collectives import match
 from kair_engine.loading import load_step
 from kair_engine.model import Trace
 from kair_engine.opening import open_trace
+from kair_engine.triage import triage
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 HOSTS = {(0, 1, 2, 3), (4, 5, 6, 7)}
@@ -32,7 +33,8 @@ def groups_of(trace: Trace) -> set[tuple[int, ...]]:
     for step in trace.steps:
         collectives = match(load_step(trace, step))
         assert collectives.rejected == 0
-        found |= {tuple(sorted(collectives.members(at).tolist())) for at in range(len(collectives))}
+        ranks = collectives.ops.ranks
+        found |= {tuple(sorted(ranks[collectives.members(at)].tolist())) for at in range(len(collectives))}
     return found
 
 
@@ -84,3 +86,12 @@ def test_also_where_a_hosts_clock_is_ahead_and_drifts(sample: str, tmp_path: Pat
 def test_groups_in_which_nothing_ran_get_nothing(sample: str, tmp_path: Path) -> None:
     folder = edited(sample, tmp_path / sample, with_idle_dimensions)
     assert groups_of(open_trace(folder, cache=tmp_path / "cache")) == {(0, 1, 2, 3)}
+
+
+def test_whoever_receives_from_a_rank_without_a_trace_is_not_accused_of_waiting_for_it(tmp_path: Path) -> None:
+    for path in (SAMPLES / "pipeline_slow_operator").glob("*.gz"):
+        if json.loads(gzip.decompress(path.read_bytes()))["distributedInfo"]["rank"] != 2:
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    trace = open_trace(tmp_path, cache=tmp_path / "cache")
+    assert groups_of(trace) == {(0, 1), (3, 4, 5), (0, 3), (1, 4)}
+    assert [finding.ranks for finding in triage(trace).findings] == [(1,)]
