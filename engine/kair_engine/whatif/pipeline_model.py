@@ -1,0 +1,287 @@
+"""What waits for what in a pipeline-parallel step [W §3.2]: edges and communications, by sorts and joins.
+
+Every worker-step keeps its own recorded order; nothing is taken from one rank or step for another.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.collectives import dense, ordinal
+from kair_engine.whatif.pipeline_rows import (
+    BACKWARD,
+    CLIP,
+    EMBEDDING,
+    FORWARD,
+    GARBAGE,
+    GATHER,
+    LAYERNORM,
+    OPTIMIZER,
+    SCATTER,
+    SEPARATE,
+    TRANSFERS,
+    TYPES,
+    PipelineRows,
+)
+from kair_engine.whatif.replay import Graph
+
+CLOCK_NS = 50_000.0
+"""Clocks agree within this: a transfer that begins later than the last computation of its kind belongs to none."""
+_NEXT_STAGE = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
+
+
+class _Edges:
+    def __init__(self) -> None:
+        self.before: list[Ints] = []
+        self.after: list[Ints] = []
+
+    def add(self, before: Ints, after: Ints) -> None:
+        self.before.append(before)
+        self.after.append(after)
+
+    def chain(self, rows: Ints, *keys: Ints) -> None:
+        """Each of `rows` waits for the one before it, where their keys agree."""
+        same = np.ones(max(len(rows) - 1, 0), dtype=bool)
+        for key in keys:
+            same &= key[rows[1:]] == key[rows[:-1]]
+        self.add(rows[:-1][same], rows[1:][same])
+
+
+@dataclass(frozen=True)
+class PipelineModel:
+    """The graph of all chosen steps."""
+
+    graph: Graph
+    unpaired: int
+    """Sends and receives whose other end is missing: they wait for nobody."""
+
+
+def pipeline_model(rows: PipelineRows) -> PipelineModel:
+    """Edges and communications of every worker-step."""
+    edges, computes = _Edges(), _by_start(rows, rows.of_type(FORWARD, BACKWARD))
+    edges.chain(computes, rows.worker_step)
+    transfers = _by_start(rows, rows.of_type(*TRANSFERS), rows.type)
+    edges.chain(transfers, rows.worker_step, rows.type)
+    matched = _matched_compute(rows, transfers)
+    _transfer_edges(rows, edges, transfers, matched)
+    _first_backward_edges(rows, edges, computes, transfers)
+    synchronised = rows.dp_size > 1 or bool(len(rows.of_type(GATHER, SCATTER)))
+    overlapped = bool(len(rows.of_type(SEPARATE)))
+    if synchronised:
+        edges.chain(_by_start(rows, rows.of_type(GATHER, SCATTER)), rows.worker_step)
+        _gather_edges(rows, edges)
+    if synchronised and overlapped:
+        _scatter_edges(rows, edges)
+    _closing_edges(rows, edges, overlapped=overlapped)
+    group, unpaired = _communications(rows, transfers, matched)
+    graph = Graph(len(rows), np.concatenate(edges.before), np.concatenate(edges.after), group)
+    return PipelineModel(graph, unpaired)
+
+
+def _by_start(rows: PipelineRows, chosen: Ints, *keys: Ints) -> Ints:
+    order = np.lexsort(
+        (rows.type[chosen], rows.turn[chosen], rows.start_ns[chosen], *(key[chosen] for key in keys[::-1]))
+        + (rows.worker_step[chosen],)
+    )
+    return chosen[order]
+
+
+def _matched_compute(rows: PipelineRows, transfers: Ints) -> Ints:
+    """Per transfer the computation that it feeds or carries on; NONE of those without.
+
+    The n-th transfer belongs to the n-th computation of its direction, once those are left out that begin after the
+    last one (receives) or end before the first one (sends): the profiler records more than was launched. Where one
+    receive is missing it is the first.
+    """
+    result = np.full(len(transfers), NONE)
+    for number, direction in ((0, FORWARD), (2, BACKWARD)):
+        computes = rows.of_type(direction)
+        places = _places(rows, computes)
+        count = np.bincount(rows.worker_step[computes], minlength=places.shape[0])
+        last_start = np.full(len(count), -np.inf)
+        np.maximum.at(last_start, rows.worker_step[computes], rows.start_ns[computes])
+        first_end = np.full(len(count), np.inf)
+        np.minimum.at(first_end, rows.worker_step[computes], rows.end_ns[computes])
+        for name in TRANSFERS[number : number + 2]:
+            at = np.flatnonzero(rows.type[transfers] == TYPES.index(name))
+            own = transfers[at]
+            of = rows.worker_step[own]
+            receives = name.endswith("recv")
+            if receives:
+                launched = rows.start_ns[own] <= last_start[of] + CLOCK_NS
+            else:
+                launched = rows.end_ns[own] >= first_end[of] - CLOCK_NS
+            at, of = at[launched], of[launched]
+            launched_count = np.bincount(of, minlength=len(count))
+            turn = ordinal(of[None])
+            if receives:
+                turn = turn + (launched_count + 1 == count)[of]
+            known = turn < count[of]
+            result[at[known]] = places[of[known], turn[known]]
+    return result
+
+
+def _places(rows: PipelineRows, computes: Ints) -> Ints:
+    """(worker-steps × turns): the computation of that turn, NONE where there is none."""
+    worker_steps = int(rows.worker_step.max(initial=-1)) + 1
+    order = computes[np.lexsort((rows.turn[computes], rows.worker_step[computes]))]
+    turn = ordinal(rows.worker_step[order][None])
+    result = np.full((worker_steps, int(turn.max(initial=-1)) + 1), NONE)
+    result[rows.worker_step[order], turn] = order
+    return result
+
+
+def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched: Ints) -> None:
+    """A receive feeds its computation, and begins after the one before that; a send carries on what was computed."""
+    known = matched != NONE
+    own, compute = transfers[known], matched[known]
+    sends = np.isin(rows.type[own], [TYPES.index(name) for name in TRANSFERS if name.endswith("send")])
+    edges.add(compute[sends], own[sends])
+    edges.add(own[~sends], compute[~sends])
+    previous = _previous_of_type(rows)[compute]
+    receives = ~sends & (previous != NONE)
+    edges.add(previous[receives], own[receives])
+
+
+def _previous_of_type(rows: PipelineRows) -> Ints:
+    """Per row the one of the same type before it in the worker-step."""
+    result = np.full(len(rows), NONE)
+    same = (rows.worker_step[1:] == rows.worker_step[:-1]) & (rows.type[1:] == rows.type[:-1])
+    result[1:][same] = np.flatnonzero(same)
+    return result
+
+
+def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, transfers: Ints) -> None:
+    """The first backward transfers begin once the last forward computation but one before the backward has ended."""
+    at = np.flatnonzero(rows.type[computes] == TYPES.index(BACKWARD))
+    first = at[ordinal(rows.worker_step[computes[at]][None]) == 0]
+    first = first[first >= 2]
+    earlier = first - 2
+    inside = rows.worker_step[computes[earlier]] == rows.worker_step[computes[first]]
+    of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
+    of[rows.worker_step[computes[first[inside]]]] = computes[earlier[inside]]
+    backward = transfers[
+        np.isin(rows.type[transfers], [TYPES.index(name) for name in ("backward-send", "backward-recv")])
+        & (rows.turn[transfers] == 0)
+    ]
+    forward = of[rows.worker_step[backward]]
+    edges.add(forward[forward != NONE], backward[forward != NONE])
+
+
+def _gather_edges(rows: PipelineRows, edges: _Edges) -> None:
+    """The last gather of a chunk's parameters comes before the chunk's first forward computation."""
+    gathers = rows.of_type(GATHER)
+    last = _one_per(rows, gathers, _chunk_of(rows, gathers), last=True)
+    forwards = rows.of_type(FORWARD)
+    first = _one_per(rows, forwards, _chunk_of(rows, forwards), last=False)
+    edges.add(*_joined(rows, last, first))
+
+
+def _scatter_edges(rows: PipelineRows, edges: _Edges) -> None:
+    """The last backward computation of a chunk comes before the first scatter of its gradients."""
+    backwards = rows.of_type(BACKWARD)
+    by_end = backwards[np.lexsort((rows.end_ns[backwards], rows.worker_step[backwards]))]
+    last = _one_per(rows, by_end, _chunk_of(rows, by_end), last=True)
+    scatters = rows.of_type(SCATTER)
+    edges.add(*_joined(rows, last, _one_per(rows, scatters, _chunk_of(rows, scatters), last=False)))
+
+
+def _chunk_of(rows: PipelineRows, chosen: Ints) -> Ints:
+    """The chunk within the stage."""
+    chunk = rows.chunk[chosen]
+    computes = np.isin(rows.type[chosen], [TYPES.index(FORWARD), TYPES.index(BACKWARD)])
+    return np.where(computes & (chunk != NONE), chunk // rows.pp_size, np.maximum(chunk, 0))
+
+
+def _one_per(rows: PipelineRows, chosen: Ints, chunk: Ints, *, last: bool) -> Ints:
+    """Of `chosen`, ordered within worker-steps, the first or last of each chunk."""
+    key = dense(np.stack((rows.worker_step[chosen], chunk)))
+    if last:
+        chosen, key = chosen[::-1], key[::-1]
+    return chosen[np.unique(key, return_index=True)[1]]
+
+
+def _joined(rows: PipelineRows, before: Ints, after: Ints) -> tuple[Ints, Ints]:
+    """The rows of both that have worker-step and chunk in common; each occurs once on either side."""
+    both = np.concatenate((before, after))
+    key = dense(np.stack((rows.worker_step[both], _chunk_of(rows, both))))
+    _, left, right = np.intersect1d(key[: len(before)], key[len(before) :], assume_unique=True, return_indices=True)
+    return before[left], after[right]
+
+
+def _closing_edges(rows: PipelineRows, edges: _Edges, *, overlapped: bool) -> None:
+    """What follows the last computation, one after another; gradients are reduced meanwhile, or in between."""
+    computes = rows.of_type(FORWARD, BACKWARD)
+    by_end = computes[np.lexsort((rows.end_ns[computes], rows.worker_step[computes]))]
+    last = (
+        by_end[np.append(rows.worker_step[by_end][1:] != rows.worker_step[by_end][:-1], True)]
+        if len(by_end)
+        else by_end
+    )
+    between = (SEPARATE,) if overlapped else (SCATTER,)
+    names = (GARBAGE, LAYERNORM, EMBEDDING, *between, CLIP, OPTIMIZER)
+    place = {TYPES.index(name): at + 1 for at, name in enumerate(names)}
+    closing = np.concatenate((last, rows.of_type(*names)))
+    position = np.array([place.get(kind, 0) for kind in range(len(TYPES))])[rows.type[closing]]
+    order = closing[np.lexsort((rows.turn[closing] * (position > 0), position, rows.worker_step[closing]))]
+    edges.chain(order, rows.worker_step)
+    if overlapped:
+        scatters = rows.of_type(SCATTER)
+        final = (
+            scatters[np.append(rows.worker_step[scatters][1:] != rows.worker_step[scatters][:-1], True)]
+            if len(scatters)
+            else scatters
+        )
+        opening = order[np.isin(rows.type[order], [TYPES.index(name) for name in names if name != GARBAGE])]
+        opening = opening[ordinal(rows.worker_step[opening][None]) == 0]
+        of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
+        of[rows.worker_step[opening]] = opening
+        target = of[rows.worker_step[final]]
+        edges.add(final[target != NONE], target[target != NONE])
+
+
+def _communications(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple[Ints, int]:
+    """Per row the number of its communication, and how many transfers have no other end."""
+    keys = np.full((4, len(rows)), NONE)
+    across = rows.of_type(GATHER, SCATTER, SEPARATE)
+    keys[:, across] = np.stack((rows.step, rows.stage, rows.type, rows.turn))[:, across]
+    clip = rows.of_type(CLIP)
+    keys[:, clip] = np.stack((rows.step, np.zeros(len(rows), np.int64), rows.type, rows.turn))[:, clip]
+    embedding = rows.of_type(EMBEDDING)
+    pipeline = rows.step * rows.dp_size + rows.dp
+    keys[:, embedding] = np.stack((pipeline, np.zeros(len(rows), np.int64), rows.type, rows.turn))[:, embedding]
+    edge, paired = _transfer_pairs(rows, transfers, matched)
+    keys[:, transfers] = edge
+    group = np.full(len(rows), NONE)
+    member = keys[2] != NONE
+    group[member] = dense(keys[:, member])
+    return group, int(np.count_nonzero(~paired))
+
+
+def _transfer_pairs(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple[Ints, Bools]:
+    """(4 × transfers): a key that a send and its receive share; and which ones have their other end."""
+    towards = np.zeros(len(TYPES), dtype=np.int64)
+    for name, step in _NEXT_STAGE.items():
+        towards[TYPES.index(name)] = step
+    kind = rows.type[transfers]
+    step = towards[kind]
+    chunks = int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1
+    chunk = np.where(matched != NONE, rows.chunk[matched], NONE)
+    # Past the first or last chunk of the model there is nobody.
+    real = (matched != NONE) & (chunk + step >= 0) & (chunk + step < max(chunks, rows.pp_size))
+    stage = rows.stage[transfers]
+    other = (stage + step) % rows.pp_size
+    sends = np.isin(kind, [TYPES.index("forward-send"), TYPES.index("backward-send")])
+    forward = np.isin(kind, [TYPES.index("forward-send"), TYPES.index("forward-recv")])
+    pipeline = rows.step[transfers] * rows.dp_size + rows.dp[transfers]
+    turn = np.full(len(transfers), NONE)
+    turn[real] = ordinal(np.stack((rows.worker_step[transfers][real], kind[real])))
+    # One key for both ends: from the sending stage, forward or backward, the n-th.
+    edge = np.where(sends, stage, other) * 2 + forward
+    direction = np.where(forward, TYPES.index("forward-send"), TYPES.index("backward-send"))
+    keys = np.stack((pipeline, edge, direction, turn))
+    alone = ~real
+    keys[:, alone] = np.stack((-2 - np.arange(len(transfers)), edge, direction, turn))[:, alone]
+    both = np.bincount(code := dense(keys))[code] == 2
+    return keys, np.asarray(both | alone)
