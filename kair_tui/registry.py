@@ -70,6 +70,16 @@ COMMANDS: Final = (
         ("kair blame traces/", "kair blame job123 --step 40 -o tree", "kair blame job123 --rank 3 --json"),
     ),
     Entry(
+        "whatif",
+        ANALYSES,
+        "How fast the job would be without stragglers, and what each rank, stage and operation type costs.",
+        (
+            "kair whatif traces/",
+            "kair whatif job123 --fix rank=16 --fix stage=3",
+            "kair whatif job123 --step 40 --json",
+        ),
+    ),
+    Entry(
         "sensitivity",
         LOOKS,
         "The smallest slowdown that this recording can show, per cause, and what more steps would bring.",

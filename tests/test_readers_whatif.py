@@ -79,6 +79,7 @@ def test_kinds_stages_and_lanes(tmp_path: Path) -> None:
         "grads-reduce-scatter": ("collective", "backward", "stream dp"),
         "optimizer-clip-main-grad": ("collective", "optimizer", "stream dp"),
         "optimizer": ("compute", "optimizer", "stream compute"),
+        "gc": ("gc", "forward", "stream compute"),
     }
     assert info.operations == 28
 

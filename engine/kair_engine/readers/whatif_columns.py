@@ -87,8 +87,6 @@ def valid_operations(table: pa.Table) -> tuple[list[str], WhatifOperations, int]
     for name, limit in (("dp_rank", MAX_RANKS), ("stage", MAX_RANKS), ("rank", MAX_RANKS), ("step", 1 << 31)):
         valid &= (columns[name] >= 0) & (columns[name] < limit)
     bad = int((~valid).sum())
-    # A garbage collection of no duration records that none ran.
-    valid &= ~((duration == 0) & np.isin(operator, [at for at, name in enumerate(names) if name == "gc"]))
     start, duration = np.where(valid, start, 0), np.where(valid, duration, 0)
     operations = WhatifOperations(
         **columns,

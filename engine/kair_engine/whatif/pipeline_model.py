@@ -81,8 +81,11 @@ def pipeline_model(rows: PipelineRows) -> PipelineModel:
 
 def _by_start(rows: PipelineRows, chosen: Ints, *keys: Ints) -> Ints:
     order = np.lexsort(
-        (rows.type[chosen], rows.turn[chosen], rows.start_ns[chosen], *(key[chosen] for key in keys[::-1]))
-        + (rows.worker_step[chosen],)
+        (
+            *(rows.type[chosen], rows.turn[chosen], rows.start_ns[chosen]),
+            *(key[chosen] for key in keys[::-1]),
+            rows.worker_step[chosen],
+        )
     )
     return chosen[order]
 
@@ -227,18 +230,19 @@ def _closing_edges(rows: PipelineRows, edges: _Edges, *, overlapped: bool) -> No
     order = closing[np.lexsort((rows.turn[closing] * (position > 0), position, rows.worker_step[closing]))]
     edges.chain(order, rows.worker_step)
     if overlapped:
-        scatters = rows.of_type(SCATTER)
-        final = (
-            scatters[np.append(rows.worker_step[scatters][1:] != rows.worker_step[scatters][:-1], True)]
-            if len(scatters)
-            else scatters
-        )
-        opening = order[np.isin(rows.type[order], [TYPES.index(name) for name in names if name != GARBAGE])]
+        final = _last_of_worker_steps(rows, rows.of_type(SCATTER))
+        begins = [TYPES.index(name) for name in names if name != GARBAGE]
+        opening = order[np.isin(rows.type[order], begins)]
         opening = opening[ordinal(rows.worker_step[opening][None]) == 0]
         of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
         of[rows.worker_step[opening]] = opening
         target = of[rows.worker_step[final]]
         edges.add(final[target != NONE], target[target != NONE])
+
+
+def _last_of_worker_steps(rows: PipelineRows, ordered: Ints) -> Ints:
+    ends: Bools = np.diff(rows.worker_step[ordered], append=NONE) != 0
+    return ordered[ends]
 
 
 def _communications(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple[Ints, int]:
@@ -262,16 +266,16 @@ def _communications(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple
 def _transfer_pairs(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple[Ints, Bools]:
     """(4 × transfers): a key that a send and its receive share; and which ones have their other end."""
     towards = np.zeros(len(TYPES), dtype=np.int64)
-    for name, step in _NEXT_STAGE.items():
-        towards[TYPES.index(name)] = step
+    for name, stages in _NEXT_STAGE.items():
+        towards[TYPES.index(name)] = stages
     kind = rows.type[transfers]
-    step = towards[kind]
+    ahead = towards[kind]
     chunks = int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1
     chunk = np.where(matched != NONE, rows.chunk[matched], NONE)
     # Past the first or last chunk of the model there is nobody.
-    real = (matched != NONE) & (chunk + step >= 0) & (chunk + step < max(chunks, rows.pp_size))
+    real = (matched != NONE) & (chunk + ahead >= 0) & (chunk + ahead < max(chunks, rows.pp_size))
     stage = rows.stage[transfers]
-    other = (stage + step) % rows.pp_size
+    other = (stage + ahead) % rows.pp_size
     sends = np.isin(kind, [TYPES.index("forward-send"), TYPES.index("backward-send")])
     forward = np.isin(kind, [TYPES.index("forward-send"), TYPES.index("forward-recv")])
     pipeline = rows.step[transfers] * rows.dp_size + rows.dp[transfers]

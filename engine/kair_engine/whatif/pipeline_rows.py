@@ -11,6 +11,7 @@ from kair_engine.loading import codes
 from kair_engine.model import Trace
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
+FORWARD_BACKWARD = (FORWARD, BACKWARD)
 TRANSFERS = ("forward-send", "forward-recv", "backward-send", "backward-recv")
 GATHER, SCATTER, SEPARATE = "params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce"
 LAYERNORM, EMBEDDING = "layernorm-grads-all-reduce", "embedding-grads-all-reduce"
@@ -21,6 +22,8 @@ TYPES = (
 )
 COMMUNICATION = frozenset((*TRANSFERS, GATHER, SCATTER, SEPARATE, LAYERNORM, EMBEDDING, CLIP))
 """Types whose ideal is the median; of all others it is the mean [W]."""
+
+_COLUMNS = ("step", "rank", "name", "start_ns", "duration_ns", "occurrence", "chunk", "microbatch")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class PipelineRows:
     """The n-th of its type in the worker-step."""
     chunk: Ints
     """Of the whole model (virtual stages counted in order); of gathers and scatters within the stage."""
+    microbatch: Ints
+    """NONE where the recording does not tell it."""
     start_ns: Floats
     end_ns: Floats
     worker_step: Ints
@@ -71,7 +76,17 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     frame = (
         trace.scan()
         .filter(pl.col("kind").cast(pl.String) != "scope", pl.col("step").is_in(list(trace.steps)))
-        .select("step", "rank", "name", codes("name").alias("code"), "start_ns", "duration_ns", "occurrence", "chunk")
+        .select(
+            "step",
+            "rank",
+            "name",
+            codes("name").alias("code"),
+            "start_ns",
+            "duration_ns",
+            "occurrence",
+            "chunk",
+            "microbatch",
+        )
         .collect()
     )
     names = dict(frame.select("code", pl.col("name").cast(pl.String)).unique().iter_rows())
@@ -85,7 +100,8 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     stage_of, dp_of = (_lookup(of, rank) for of in (layout.pipeline_stage, layout.dp_rank))
     start = frame["start_ns"].to_numpy()[known]
     duration = frame["duration_ns"].to_numpy()[known]
-    turn, chunk = frame["occurrence"].to_numpy()[known], frame["chunk"].fill_null(NONE).to_numpy()[known]
+    turn = frame["occurrence"].to_numpy()[known]
+    chunk, microbatch = (frame[name].fill_null(NONE).to_numpy()[known] for name in ("chunk", "microbatch"))
     steps, step_code = np.unique(step, return_inverse=True)
     origin = np.full(len(steps), np.iinfo(np.int64).max)
     np.minimum.at(origin, step_code, start)
@@ -101,6 +117,7 @@ def read_pipeline(trace: Trace) -> PipelineRows:
         type=kind[known][order],
         turn=turn[order].astype(np.int64),
         chunk=chunk[order].astype(np.int64),
+        microbatch=microbatch[order].astype(np.int64),
         start_ns=begin[order],
         end_ns=(begin + duration)[order],
         worker_step=worker_step[order],

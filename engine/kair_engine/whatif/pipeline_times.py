@@ -28,7 +28,7 @@ class PipelineTimes:
     ideal_ns: Floats
 
     def steps_if(self, recorded: Sequence[Bools]) -> Floats:
-        """(scenarios × steps): each step's time where the rows of a scenario's mask are as recorded, the others ideal."""
+        """(scenarios × steps): every step's time where a scenario's rows are as recorded and all others ideal."""
         at_once = max(1, _AT_ONCE // max(len(self.rows), 1))
         parts = [self._steps(recorded[begin : begin + at_once]) for begin in range(0, len(recorded), at_once)]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.rows.steps)))
@@ -79,7 +79,7 @@ def recorded_steps(rows: PipelineRows) -> Floats:
 
 
 def launch_delays(rows: PipelineRows, graph: Graph) -> Floats:
-    """How long after all that it depends on each operation began; less than -10 ms (clocks, or a wrong edge) is none."""
+    """How long each operation began after all that it depends on had ended."""
     ready = np.full(len(rows), -np.inf)
     np.maximum.at(ready, graph.after, rows.end_ns[graph.before])
     delay = rows.start_ns - np.where(np.isinf(ready), 0.0, ready)

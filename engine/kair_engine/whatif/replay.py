@@ -74,7 +74,8 @@ def plan(graph: Graph) -> Plan:
         sizes = first_member[complete + 1] - first_member[complete]
         members = by_group[_ranges(first_member[complete], sizes)]
         alone = ready[of == NONE]
-        waves.append(_wave(ready, alone, members, sizes, before_of, first_before))
+        starts, before = _predecessors(ready, before_of, first_before)
+        waves.append(_Wave(starts, before, alone, members, np.cumsum(sizes) - sizes, sizes))
         ended = np.concatenate((alone, members))
         freed = after_of[_ranges(first_after[ended], first_after[ended + 1] - first_after[ended])]
         freed, count = np.unique(freed, return_counts=True)
@@ -86,8 +87,8 @@ def plan(graph: Graph) -> Plan:
 def replay(order: Plan, durations: Floats, *, delays: Floats | None = None, begin: Floats | None = None) -> Floats:
     """When every node ends, in the unit of `durations` (nodes × scenarios: transfer times where nodes communicate).
 
-    `delays` (nodes) come between the last predecessor's end and a node's start; nodes without predecessors start at
-    `begin` (nodes; 0 where it is None). Nodes that are stuck end at NaN.
+    `delays` (nodes × scenarios, or × 1) come between the last predecessor's end and a node's start; nodes without
+    predecessors start at `begin` (nodes; 0 where it is None). Nodes that are stuck end at NaN.
     """
     end = np.full_like(durations, np.nan)
     start = np.empty_like(durations)
@@ -102,7 +103,7 @@ def replay(order: Plan, durations: Floats, *, delays: Floats | None = None, begi
             else:
                 np.maximum(part, end[before], out=part)
         if delays is not None:
-            at += delays[wave.starts, None]
+            at += delays[wave.starts]
         start[wave.starts] = at
         end[wave.alone] = start[wave.alone] + durations[wave.alone]
         if len(wave.members):
@@ -111,15 +112,13 @@ def replay(order: Plan, durations: Floats, *, delays: Floats | None = None, begi
     return end
 
 
-def _wave(starts: Ints, alone: Ints, members: Ints, sizes: Ints, before_of: Ints, first_before: Ints) -> _Wave:
+def _predecessors(starts: Ints, before_of: Ints, first_before: Ints) -> tuple[Ints, tuple[Ints, ...]]:
+    """The nodes, those with most predecessors first; and the k-th predecessor of all that have so many."""
     count = first_before[starts + 1] - first_before[starts]
     order = np.argsort(-count, kind="stable")
     starts, count = starts[order], count[order]
-    most = int(count.max(initial=0))
-    before = tuple(
-        before_of[first_before[having] + k] for k in range(most) if len(having := starts[: np.count_nonzero(count > k)])
-    )
-    return _Wave(starts, before, alone, members, np.cumsum(sizes) - sizes, sizes)
+    having = [starts[: np.count_nonzero(count > k)] for k in range(int(count.max(initial=0)))]
+    return starts, tuple(before_of[first_before[nodes] + k] for k, nodes in enumerate(having))
 
 
 def _offsets(values: Ints, count: int) -> Ints:

@@ -1,0 +1,109 @@
+"""What fixes save: the recorded job replayed with the excess of some operations taken away, or with a factor."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats
+from kair_engine.errors import UsageError
+from kair_engine.model import Job
+from kair_engine.roles import host_of
+from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.pipeline_rows import COMMUNICATION, GARBAGE, TYPES, PipelineRows
+from kair_engine.whatif.pipeline_times import PipelineTimes, step_times
+from kair_engine.whatif.replay import replay
+from kair_engine.whatif.result import FixPrice
+
+HOURS_PER_DAY = 24.0
+
+
+def prices(
+    job: Job,
+    times: PipelineTimes,
+    rank_of: Mapping[tuple[int, int], int],
+    fixes: Sequence[Fix],
+    *,
+    replayed_ns: float,
+    gpu_cost: float | None,
+) -> tuple[FixPrice, ...]:
+    """Each fix by itself, and where there are several all together. Raises UsageError where one fits nothing."""
+    changed = [(fix, fixed_durations(job, times, rank_of, fix, times.own_ns)) for fix in fixes]
+    if len(fixes) > 1:
+        durations = times.own_ns
+        for fix in fixes:
+            durations = fixed_durations(job, times, rank_of, fix, durations)
+        changed.append((Fix("all together"), durations))
+    result = []
+    for fix, durations in changed:
+        after = float(step_times(times.rows, replay(times.order, durations[:, None])).mean())
+        result.append(price(fix.text, replayed_ns, after, devices=job.world_size, gpu_cost=gpu_cost))
+    return tuple(result)
+
+
+def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cost: float | None) -> FixPrice:
+    """From step times to what one pays for: a job that runs all day saves that share of its devices' hours."""
+    share = 1 - after_ns / before_ns if before_ns else 0.0
+    hours = share * devices * HOURS_PER_DAY
+    return FixPrice(
+        fix=text,
+        step_time_us=after_ns / 1e3,
+        saved_us=(before_ns - after_ns) / 1e3,
+        saved_share=share,
+        throughput_gain=before_ns / after_ns - 1 if after_ns else 0.0,
+        gpu_hours_per_day=hours,
+        cost_per_day=None if gpu_cost is None else hours * gpu_cost,
+    )
+
+
+def fixed_durations(
+    job: Job, times: PipelineTimes, rank_of: Mapping[tuple[int, int], int], fix: Fix, durations: Floats
+) -> Floats:
+    """The durations with what fits the fix brought down to its peers' ideal, or scaled."""
+    rows = times.rows
+    mask = _fitting(job, rows, rank_of, fix)
+    if not mask.any():
+        raise UsageError(f"nothing in the chosen steps fits --{'fix' if fix.scale is None else 'scale'} {fix.text}")
+    if fix.scale is not None:
+        return np.where(mask, durations * fix.scale, durations)
+    ideal = times.ideal_ns if fix.stages is not None else peers_ideal(times)
+    return np.where(mask, np.minimum(durations, ideal), durations)
+
+
+def peers_ideal(times: PipelineTimes) -> Floats:
+    """The ideal among one type's operations in one stage: the mean, of communications the median; no garbage pause."""
+    rows = times.rows
+    kind = rows.type * rows.pp_size + rows.stage
+    result = np.zeros(len(rows))
+    for code in np.unique(kind):
+        chosen = kind == code
+        name = TYPES[int(code) // rows.pp_size]
+        if name != GARBAGE:
+            own = times.own_ns[chosen]
+            result[chosen] = np.median(own) if name in COMMUNICATION else own.mean()
+    return result
+
+
+def _fitting(job: Job, rows: PipelineRows, rank_of: Mapping[tuple[int, int], int], fix: Fix) -> Bools:
+    mask = np.ones(len(rows), dtype=bool)
+    if fix.ranks is not None or fix.hosts is not None:
+        ranks = np.full((rows.dp_size, rows.pp_size), -1)
+        for at, rank in rank_of.items():
+            ranks[at] = rank
+        chosen = {
+            rank
+            for rank in rank_of.values()
+            if (fix.ranks is None or rank in fix.ranks) and (fix.hosts is None or host_of(job, rank) in fix.hosts)
+        }
+        mask &= np.isin(ranks[rows.dp, rows.stage], list(chosen))
+    if fix.stages is not None:
+        mask &= np.isin(rows.stage, fix.stages)
+    types = [
+        code for code, name in enumerate(TYPES) if fix.named(name) and (fix.kinds is None or _kind(name) in fix.kinds)
+    ]
+    return np.asarray(mask & np.isin(rows.type, types))
+
+
+def _kind(name: str) -> str:
+    if name == GARBAGE:
+        return "gc"
+    return "communication" if name in COMMUNICATION else "compute"

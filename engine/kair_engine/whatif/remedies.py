@@ -1,0 +1,97 @@
+"""What would help where no rank is at fault: even pipeline stages, microbatches sorted across ranks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.collectives import dense
+from kair_engine.whatif.pipeline_rows import FORWARD_BACKWARD, PipelineRows
+from kair_engine.whatif.pipeline_times import PipelineTimes, step_times
+from kair_engine.whatif.replay import replay
+from kair_engine.whatif.result import Remedy
+
+WORTH = 0.01
+"""Of the step: what a remedy must save to be named."""
+
+
+def remedies(times: PipelineTimes, replayed: Floats) -> Iterator[Remedy]:
+    """Those that save more than a hundredth of the step, replayed; the largest saving first."""
+    now = float(replayed.mean())
+    found = [remedy for remedy in (_even_stages(times, now), _sorted_microbatches(times, now)) if remedy is not None]
+    yield from sorted((one for one in found if one.saved_us * 1e3 > WORTH * now), key=lambda one: -one.saved_us)
+
+
+def _even_stages(times: PipelineTimes, now_ns: float) -> Remedy | None:
+    """All stages compute as long as their mean: as if layers could be moved in any fraction."""
+    rows = times.rows
+    if rows.pp_size < 2:
+        return None
+    computes = rows.of_type(*FORWARD_BACKWARD)
+    per_stage = np.bincount(rows.stage[computes], weights=times.own_ns[computes], minlength=rows.pp_size)
+    if not per_stage.all():
+        return None
+    durations = times.own_ns.copy()
+    durations[computes] *= (per_stage.mean() / per_stage)[rows.stage[computes]]
+    share = per_stage.mean() / per_stage - 1
+    moves = ", ".join(f"stage {stage} {change:+.0%}" for stage, change in enumerate(share) if abs(change) >= 0.01)
+    text = f"even out what the stages compute, by moving layers: {moves} of its compute"
+    return _remedy(times, "even_stages", text, durations, now_ns)
+
+
+def _sorted_microbatches(times: PipelineTimes, now_ns: float) -> Remedy | None:
+    """The same microbatches of each step, dealt to the ranks so that all compute about as long (greedy partition)."""
+    rows = times.rows
+    dealt = dealt_microbatches(times)
+    if dealt is None:
+        return None
+    computes, source = dealt
+    durations = times.own_ns.copy()
+    durations[computes] = times.own_ns[source]
+    text = f"deal the microbatches of a step to the {rows.dp_size} data-parallel ranks by their length, longest first"
+    return _remedy(times, "sorted_microbatches", text, durations, now_ns)
+
+
+def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
+    """(rows, rows whose durations they take): longest first, each to the rank with least so far that has room.
+
+    None where there is one rank, or ranks do not compute the same microbatches.
+    """
+    rows = times.rows
+    computes = rows.of_type(*FORWARD_BACKWARD)
+    if rows.dp_size < 2 or not len(computes):
+        return None
+    number = np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
+    batch = dense(np.stack((rows.step[computes], rows.dp[computes], number)))
+    load = np.bincount(batch, weights=times.own_ns[computes])
+    first = np.unique(batch, return_index=True)[1]
+    step, dp = rows.step[computes][first], rows.dp[computes][first]
+    counts = np.bincount(step * rows.dp_size + dp, minlength=len(rows.steps) * rows.dp_size)
+    if np.any(counts.reshape(-1, rows.dp_size) != counts.reshape(-1, rows.dp_size)[:, :1]):
+        return None
+    source_batch = np.arange(len(load))
+    for one in np.unique(step):
+        batches = np.flatnonzero(step == one)
+        slots = [batches[dp[batches] == rank].tolist() for rank in range(rows.dp_size)]
+        total = np.zeros(rows.dp_size)
+        for longest in batches[np.argsort(-load[batches], kind="stable")].tolist():
+            rank = int(np.argmin(np.where([bool(of) for of in slots], total, np.inf)))
+            source_batch[slots[rank].pop(0)] = longest
+            total[rank] += load[longest]
+    return _rows_of_batches(rows, computes, batch, source_batch)
+
+
+def _rows_of_batches(rows: PipelineRows, computes: Ints, batch: Ints, source_batch: Ints) -> tuple[Ints, Ints] | None:
+    """For each computation the one of the microbatch that takes its place."""
+    which = dense(np.stack((rows.type[computes], rows.stage[computes], rows.chunk[computes])))
+    kinds = int(which.max()) + 1
+    at = np.full((len(source_batch), kinds), NONE)
+    at[batch, which] = computes
+    source = at[source_batch[batch], which]
+    complete: Bools = source != NONE
+    return (computes, source) if complete.all() else None
+
+
+def _remedy(times: PipelineTimes, remedy: str, text: str, durations: Floats, now_ns: float) -> Remedy:
+    after = float(step_times(times.rows, replay(times.order, durations[:, None])).mean())
+    return Remedy(remedy, text, after / 1e3, (now_ns - after) / 1e3)  # type: ignore[arg-type]  # one of two words

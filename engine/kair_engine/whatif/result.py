@@ -1,0 +1,104 @@
+"""What a what-if analysis answers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.model import Notice
+
+SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse"]
+
+
+@dataclass(frozen=True)
+class StepPrice:
+    """One step under the main scenarios; attributions are S of that step alone."""
+
+    step: int
+    measured_us: float
+    replayed_us: float
+    """Without launch delays."""
+    ideal_us: float
+    slowdown: float
+    by_operator_type: dict[str, float]
+    by_dp_rank: dict[int, float]
+    by_stage: dict[int, float]
+    by_rank: dict[int, float]
+
+
+@dataclass(frozen=True)
+class FixPrice:
+    """The job with something fixed, or scaled."""
+
+    fix: str
+    step_time_us: float
+    saved_us: float
+    """Per step; negative where it would be slower."""
+    saved_share: float
+    """Of the replayed step."""
+    throughput_gain: float
+    """Steps per time, over those of the job as it is, less 1."""
+    gpu_hours_per_day: float
+    """Of all devices of the job, what it saves."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; None where that was not given."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What would help, and the step time it leads to."""
+
+    remedy: Literal["even_stages", "sorted_microbatches"]
+    text: str
+    step_time_us: float
+    saved_us: float
+
+
+@dataclass(frozen=True)
+class WhatifResult:
+    """The job without its stragglers, and what each part of it costs [W].
+
+    S of a part is the step time where only that part is as recorded and everything else ideal, over the ideal: 1.0
+    costs nothing. All are ratios of mean step times.
+    """
+
+    slowdown: float
+    waste: float
+    """1 - 1/S."""
+    step_time_us: float
+    """Replayed, without launch delays: what S compares."""
+    measured_step_time_us: float
+    ideal_step_time_us: float
+    by_operator_type: dict[str, float]
+    by_dp_rank: dict[int, float]
+    by_stage: dict[int, float]
+    by_rank: dict[int, float]
+    """Exact, by a replay of each worker; empty where that takes too long."""
+    by_rank_approximate: dict[int, float]
+    """The published one: the lower of S of the rank's data-parallel rank and of its stage."""
+    heatmap: tuple[tuple[float, ...], ...]
+    """(stages × dp ranks): every worker's S, exact where that was worked out."""
+    m_w: float | None
+    """Share of the slowdown that goes away with the slowest 3 % of workers."""
+    slowest_ranks: tuple[int, ...]
+    """Those workers."""
+    m_s: float | None
+    """Share that goes away with the last pipeline stage's; may exceed 1."""
+    forward_backward_correlation: float | None
+    """Pearson's, within a rank over microbatches; the median of ranks."""
+    forward_variation: float | None
+    """Coefficient of variation of the forward time, median of ranks."""
+    simulation_error: float
+    """Of the mean step: replayed with launch delays, against measured."""
+    launch_slowdown: float
+    """Measured over replayed: what launch delays cost."""
+    launch_by_operator_type: dict[str, float] | None
+    """Only where launch delays cost 3 % or more; the first operation of a stage counts as `first-op`."""
+    launch_by_dp_rank: dict[int, float] | None
+    launch_by_stage: dict[int, float] | None
+    pattern: SlowdownPattern
+    """Of the workers' S."""
+    verdict: str
+    fixes: tuple[FixPrice, ...]
+    remedies: tuple[Remedy, ...]
+    per_step: tuple[StepPrice, ...]
+    steps: tuple[int, ...]
+    warnings: tuple[Notice, ...]

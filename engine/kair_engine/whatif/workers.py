@@ -1,0 +1,126 @@
+"""What one data-parallel rank, or one worker, costs: all the others ideal, for all of them at once.
+
+Ranks that are ideal and run the same program are alike. So beside each rank, recorded in part, a copy of it that is
+wholly ideal stands for all the others: two lanes instead of as many as there are ranks.
+"""
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.collectives import dense
+from kair_engine.whatif.pipeline_rows import OPTIMIZER, PipelineRows
+from kair_engine.whatif.pipeline_times import PipelineTimes
+from kair_engine.whatif.replay import Graph, plan, replay
+
+_LARGEST = 300_000_000
+"""Operations × scenarios that are replayed one by one where ranks do not run alike."""
+
+
+def alike(rows: PipelineRows, graph: Graph) -> bool:
+    """Whether within each step all data-parallel ranks run the same operations with the same dependencies."""
+    cell = rows.step * rows.dp_size + rows.dp
+    sizes = np.bincount(cell, minlength=len(rows.steps) * rows.dp_size).reshape(len(rows.steps), rows.dp_size)
+    if np.any(sizes != sizes[:, :1]) or np.any(np.diff(cell) < 0):
+        return False
+    first = np.concatenate(([0], np.cumsum(sizes.ravel())))[:-1]
+    place = np.arange(len(rows)) - first[cell]
+    own = np.stack((rows.stage, rows.type, rows.turn))
+    edges = np.stack((place[graph.before], place[graph.after]))
+    crossing = cell[graph.before] != cell[graph.after]
+    if crossing.any():
+        return False
+    return _same(rows, cell, place, own) and _same_edges(rows, cell[graph.after], edges)
+
+
+def by_dp_rank(times: PipelineTimes) -> Floats:
+    """(dp ranks × steps): the step's time where only that rank is as recorded."""
+    rows = times.rows
+    if rows.dp_size > 1 and alike(rows, times.model.graph):
+        return np.asarray(_beside_ideal(times, [np.ones(len(rows), dtype=bool)])[0])
+    return times.steps_if([rows.dp == rank for rank in range(rows.dp_size)])
+
+
+def by_worker(times: PipelineTimes) -> Floats | None:
+    """(dp ranks × stages × steps): the time where only that worker is as recorded; None where it takes too long."""
+    rows = times.rows
+    stages = [rows.stage == stage for stage in range(rows.pp_size)]
+    if rows.dp_size > 1 and alike(rows, times.model.graph):
+        return _beside_ideal(times, stages).transpose(1, 0, 2)
+    if rows.dp_size * rows.pp_size * len(rows) > _LARGEST:
+        return None
+    masks = [(rows.dp == dp) & stage for dp in range(rows.dp_size) for stage in stages]
+    return times.steps_if(masks).reshape(rows.dp_size, rows.pp_size, -1)
+
+
+def _beside_ideal(times: PipelineTimes, recorded: list[Bools]) -> Floats:
+    """(scenarios × dp ranks × steps): every rank with the masked rows as recorded, beside ideal others."""
+    rows, graph = times.rows, times.model.graph
+    count = len(rows)
+    both = Graph(
+        2 * count,
+        np.concatenate((graph.before, graph.before + count)),
+        np.concatenate((graph.after, graph.after + count)),
+        _groups_of_two(rows, graph),
+    )
+    order = plan(both)
+    ideal = np.concatenate((times.ideal_ns, times.ideal_ns))
+    result = []
+    for mask in recorded:
+        durations = ideal.copy()
+        durations[:count][mask] = times.own_ns[mask]
+        result.append(_last_of_each(rows, replay(order, durations[:, None])[:, 0]))
+    return np.stack(result)
+
+
+def _groups_of_two(rows: PipelineRows, graph: Graph) -> Ints:
+    """Communications within a pipeline for either lane; those across ranks between the two lanes of each rank."""
+    group = np.full(2 * len(rows), NONE)
+    member = np.flatnonzero(graph.group != NONE)
+    of = graph.group[member]
+    low, high = (function(of, rows.dp[member]) for function in (_lowest, _highest))
+    lanes = np.repeat([0, 1], len(member))
+    across = np.tile(low[of] != high[of], 2)
+    key = np.stack((np.tile(of, 2), np.tile(rows.dp[member], 2), np.where(across, 0, lanes)))
+    group[np.concatenate((member, member + len(rows)))] = dense(key)
+    return group
+
+
+def _lowest(of: Ints, values: Ints) -> Ints:
+    result = np.full(int(of.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(result, of, values)
+    return result
+
+
+def _highest(of: Ints, values: Ints) -> Ints:
+    result = np.full(int(of.max(initial=0)) + 1, NONE)
+    np.maximum.at(result, of, values)
+    return result
+
+
+def _last_of_each(rows: PipelineRows, end: Floats) -> Floats:
+    """(dp ranks × steps): when the last optimizer of either lane has ended."""
+    last = rows.of_type(OPTIMIZER)
+    last = last if len(last) else np.arange(len(rows))
+    result = np.full((rows.dp_size, len(rows.steps)), -np.inf)
+    for lane in (0, len(rows)):
+        np.maximum.at(result, (rows.dp[last], rows.step[last]), end[last + lane])
+    return result
+
+
+def _same(rows: PipelineRows, cell: Ints, place: Ints, values: Ints) -> bool:
+    """Whether the rows at one place are the same on all ranks of a step."""
+    reference = np.full((values.shape[0], len(rows.steps), int(place.max(initial=0)) + 1), NONE)
+    step = cell // rows.dp_size
+    reference[:, step, place] = values
+    return bool(np.all(reference[:, step, place] == values))
+
+
+def _same_edges(rows: PipelineRows, cell: Ints, edges: Ints) -> bool:
+    """Whether all ranks of a step have the same edges, places for rows."""
+    order = np.lexsort((edges[1], edges[0], cell))
+    sizes = np.bincount(cell, minlength=len(rows.steps) * rows.dp_size).reshape(len(rows.steps), rows.dp_size)
+    if np.any(sizes != sizes[:, :1]):
+        return False
+    first = np.concatenate(([0], np.cumsum(sizes.ravel())))[:-1]
+    ordered = cell[order]
+    return _same(rows, ordered, np.arange(len(ordered)) - first[ordered], edges[:, order])

@@ -1,0 +1,34 @@
+"""`kair whatif`: how fast the job would be without its stragglers, and what each part costs."""
+
+from typing import Annotated
+
+import typer
+
+from kair_engine.model import Trace
+from kair_engine.whatif.result import WhatifResult
+
+RENDERER = "kair_tui.render.whatif"
+
+
+def run(
+    trace: Trace,
+    *,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option("--fix", help="Price this: rank=16, host=…, stage=…, op='ncclDev*', kind=input; repeatable."),
+    ] = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option("--scale", help="Price other durations: op='flash*':0.5 is twice as fast; repeatable."),
+    ] = None,
+    gpu_cost: Annotated[
+        float | None,
+        typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: fixes priced in money."),
+    ] = None,
+) -> WhatifResult:
+    """Asks the engine."""
+    from kair_engine.whatif.analysis import whatif
+    from kair_engine.whatif.fixes import parse_fix, parse_scale
+
+    fixes = [*map(parse_fix, fix or ()), *map(parse_scale, scale or ())]
+    return whatif(trace, fixes, gpu_cost=gpu_cost)

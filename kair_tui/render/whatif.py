@@ -1,0 +1,161 @@
+"""The what-if analysis for people: what the job would save, and who costs what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
+from kair_tui.render.heat import heat_row
+from kair_tui.render.units import duration, percent, plural, signed_duration, spans
+from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Branch, Page
+
+_SHOWN = 10
+_MARGIN = 24
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of the job with its S."""
+
+    part: str
+    slowdown: float
+
+
+def _headline(result: WhatifResult) -> str:
+    return result.verdict
+
+
+def _slowdown(value: float) -> str:
+    return f"{value:.4f}"
+
+
+COLUMNS = (
+    Column[StepPrice]("step", "step", lambda row: str(row.step), weight=9),
+    Column[StepPrice]("measured_us", "measured", lambda row: duration(row.measured_us), weight=6),
+    Column[StepPrice]("replayed_us", "replayed", lambda row: duration(row.replayed_us), weight=7),
+    Column[StepPrice]("ideal_us", "ideal", lambda row: duration(row.ideal_us), weight=7),
+    Column[StepPrice]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=8),
+)
+
+_FIXES = (
+    Column[FixPrice]("fix", "fix", lambda row: row.fix, align="left", weight=9),
+    Column[FixPrice]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[FixPrice]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+    Column[FixPrice]("throughput_gain", "throughput", lambda row: f"{row.throughput_gain:+.2%}", weight=7),
+    Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: f"{row.gpu_hours_per_day:,.1f}", weight=6),
+    Column[FixPrice]("cost_per_day", "cost/day", lambda row: _money(row.cost_per_day), weight=6),
+)
+
+_REMEDIES = (
+    Column[Remedy]("text", "remedy", lambda row: row.text, align="left", weight=9),
+    Column[Remedy]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[Remedy]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+)
+
+
+def _money(cost: float | None) -> str:
+    return "–" if cost is None else f"{cost:,.2f}"
+
+
+def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
+    if not of:
+        return
+    rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in of.items()]
+    columns = (
+        Column[_Part]("part", title, lambda row: row.part, align="left", weight=9),
+        Column[_Part]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=9),
+        Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0)), weight=8),
+    )
+    page.table(columns, rows, limit=_SHOWN)
+    page.line()
+
+
+def _body(result: WhatifResult, page: Page) -> None:
+    page.fact("step", _times(result))
+    page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({percent(result.waste)} of the time is waste)")
+    page.fact("M_W", _share(result.m_w, f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)}) were ideal"))
+    page.fact("M_S", _share(result.m_s, "the last stage were ideal"))
+    if result.forward_backward_correlation is not None and result.forward_variation is not None:
+        page.fact(
+            "microbatches",
+            f"forward and backward correlate by {result.forward_backward_correlation:.3f} within a rank; "
+            f"the forward varies by {percent(result.forward_variation)}",
+        )
+    page.fact("replay", f"{percent(result.simulation_error)} off the recording")
+    page.line()
+    _parts("operation type", result.by_operator_type, page)
+    _parts("stage", result.by_stage, page, "stage ")
+    _parts("rank", result.by_rank or result.by_rank_approximate, page, "rank ")
+    _heatmap(result, page)
+    if result.fixes:
+        page.table(_FIXES, result.fixes)
+        page.line()
+    if result.remedies:
+        page.table(_REMEDIES, result.remedies)
+        page.line()
+    page.table(COLUMNS, result.per_step, limit=_SHOWN)
+
+
+def _times(result: WhatifResult) -> str:
+    return (
+        f"{duration(result.step_time_us)} without launch delays ({duration(result.measured_step_time_us)} measured), "
+        f"ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.steps), 'step')}"
+    )
+
+
+def _share(value: float | None, condition: str) -> str:
+    return "not known" if value is None else f"{percent(value)} of the slowdown would go if {condition}"
+
+
+def _heatmap(result: WhatifResult, page: Page) -> None:
+    """A row per stage, a glyph per data-parallel rank: what the worker costs, the darkest most."""
+    costs = [[max(value - 1, 0.0) for value in row] for row in result.heatmap]
+    peak = max((max(row, default=0.0) for row in costs), default=0.0)
+    if len(costs) * max(len(row) for row in costs) < 2 or peak <= 0:
+        return
+    width = min(100, max(page.look.width - _MARGIN, 10))
+    for stage, row in enumerate(costs):
+        drawn = heat_row([round(cost * 1e6) for cost in row], peak * 1e6, width, ascii_only=page.look.ascii_only)
+        page.line(f"stage {stage:<4} |{drawn}| {percent(max(row))} at most")
+    page.line(f"data-parallel ranks run to the right; darker costs more, the darkest {percent(peak)}", DIM)
+    page.line()
+
+
+def _tree(result: WhatifResult, page: Page) -> None:
+    def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
+        root.add(safe(_times(result)))
+        groups: tuple[tuple[str, Mapping[Any, float], str], ...] = (
+            ("by operation type", result.by_operator_type, ""),
+            ("by stage", result.by_stage, "stage "),
+            ("by data-parallel rank", result.by_dp_rank, "dp "),
+            ("by rank", result.by_rank or result.by_rank_approximate, "rank "),
+        )
+        for title, of, label in groups:
+            branch = root.add(safe(title))
+            for key, slowdown in list(of.items())[:_SHOWN]:
+                branch.add(safe(f"{label}{key}: S {_slowdown(slowdown)}"))
+            if len(of) > _SHOWN:
+                branch.add(safe(f"… and {len(of) - _SHOWN:,} more"))
+        for fix in result.fixes:
+            root.add(
+                safe(f"fix {fix.fix}: {signed_duration(fix.saved_us)} a step, {fix.throughput_gain:+.2%} throughput")
+            )
+        for remedy in result.remedies:
+            root.add(safe(f"{remedy.text}: {signed_duration(remedy.saved_us)} a step"))
+
+    page.tree(Styled(result.verdict, ALARM if result.pattern != "none" else ""), grow)
+
+
+VIEW = View[WhatifResult, StepPrice](
+    main="per_step",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("per_step", "step"), ("fixes", "fix"), ("remedies", "remedy")),
+    tree=_tree,
+)
