@@ -81,7 +81,7 @@ def test_kinds_stages_and_lanes(tmp_path: Path) -> None:
         "optimizer": ("compute", "optimizer", "stream compute"),
         "gc": ("gc", "forward", "stream compute"),
     }
-    assert info.operations == 28
+    assert info.operations == 32
 
 
 def test_both_ends_of_a_transfer_share_group_and_number_and_name_each_other(tmp_path: Path) -> None:

@@ -120,16 +120,22 @@ class _TableBuilder:
         """Group names, and for every row its group, its number in it, and the peer of a send or receive."""
         groups: dict[str, int] = {}
         group, sequence, peer = (np.full(len(rows.rank), -1) for _ in range(3))
-        for at in np.flatnonzero(self._kind[rows.operator] != KINDS.index("compute")).tolist():
-            name = self.names[rows.operator[at]]
-            dp, stage = int(rows.dp_rank[at]), int(rows.stage[at])
-            text, other = self._group(name, dp, stage)
-            if text is None:
-                continue
-            group[at] = groups.setdefault(text, len(groups))
-            if other is not None:
-                peer[at] = self._rank_at.get((dp, other), -1)
-                sequence[at] = rows.seq_id[at]
+        communicating = np.flatnonzero(self._kind[rows.operator] != KINDS.index("compute"))
+        place = rows.dp_rank[communicating] * (int(rows.stage.max(initial=0)) + 1) + rows.stage[communicating]
+        _, first, alike = np.unique(
+            place * len(self.names) + rows.operator[communicating], return_index=True, return_inverse=True
+        )
+        # A group and a peer for each operation type of each worker; then for all of its operations.
+        of_alike = np.full((2, len(first)), -1)
+        for at, row in enumerate(communicating[first].tolist()):
+            dp = int(rows.dp_rank[row])
+            text, other = self._group(self.names[rows.operator[row]], dp, int(rows.stage[row]))
+            if text is not None:
+                of_alike[0, at] = groups.setdefault(text, len(groups))
+                of_alike[1, at] = -1 if other is None else self._rank_at.get((dp, other), -1)
+        group[communicating], peer[communicating] = of_alike[:, alike.reshape(-1)]
+        transfers = np.isin(self._kind[rows.operator], [KINDS.index("send"), KINDS.index("recv")])
+        sequence[transfers] = rows.seq_id[transfers]
         collective = np.flatnonzero(self._kind[rows.operator] == KINDS.index("collective"))
         # Numbered by operator and then by seq_id, alike on every member: a group's number is one call.
         order = rows.operator[collective] * (1 << 32) + rows.seq_id[collective]

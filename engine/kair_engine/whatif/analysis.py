@@ -101,7 +101,7 @@ def _ranks(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
     layout = trace.job.layout
     if layout is None:
         return {}
-    recorded = {(int(dp), int(stage)) for dp, stage in np.unique(np.stack((rows.dp, rows.stage)), axis=1).T}
+    recorded = {divmod(place, rows.pp_size) for place in np.unique(rows.dp * rows.pp_size + rows.stage).tolist()}
     places = {(layout.dp_rank.get(rank, 0), layout.pipeline_stage.get(rank, 0)): rank for rank in trace.job.ranks}
     return {place: rank for place, rank in places.items() if place in recorded}
 

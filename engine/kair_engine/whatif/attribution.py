@@ -10,7 +10,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes
-from kair_engine.whatif.workers import by_dp_rank, by_worker
+from kair_engine.whatif.workers import by_part
 
 SLOWEST_SHARE = 0.03
 """Of the workers, rounded up: those whose fixing M_W measures [W]."""
@@ -53,7 +53,8 @@ def attribute(times: PipelineTimes) -> Attribution:
     stages = [rows.stage == stage for stage in range(rows.pp_size)]
     steps = times.steps_if([everything, ~everything, *types.values(), *stages])
     of_types = dict(zip(types, steps[2 : 2 + len(types)], strict=True))
-    return Attribution(steps[0], steps[1], of_types, by_dp_rank(times), steps[2 + len(types) :], by_worker(times))
+    parts = by_part(times)
+    return Attribution(steps[0], steps[1], of_types, parts.dp_ranks, steps[2 + len(types) :], parts.workers)
 
 
 def type_masks(rows: PipelineRows) -> dict[str, Bools]:

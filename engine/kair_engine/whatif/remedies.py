@@ -1,6 +1,7 @@
 """What would help where no rank is at fault: even pipeline stages, microbatches sorted across ranks."""
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -72,12 +73,13 @@ def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
     source_batch = np.arange(len(load))
     for one in np.unique(step):
         batches = np.flatnonzero(step == one)
-        slots = [batches[dp[batches] == rank].tolist() for rank in range(rows.dp_size)]
-        total = np.zeros(rows.dp_size)
+        slots = [batches[dp[batches] == rank][::-1].tolist() for rank in range(rows.dp_size)]
+        least = [(0.0, rank) for rank in range(rows.dp_size)]
         for longest in batches[np.argsort(-load[batches], kind="stable")].tolist():
-            rank = int(np.argmin(np.where([bool(of) for of in slots], total, np.inf)))
-            source_batch[slots[rank].pop(0)] = longest
-            total[rank] += load[longest]
+            total, rank = heappop(least)
+            source_batch[slots[rank].pop()] = longest
+            if slots[rank]:
+                heappush(least, (total + float(load[longest]), rank))
     return _rows_of_batches(rows, computes, batch, source_batch)
 
 

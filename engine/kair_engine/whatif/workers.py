@@ -4,6 +4,8 @@ Ranks that are ideal and run the same program are alike. So beside each rank, re
 wholly ideal stands for all the others: two lanes instead of as many as there are ranks.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
@@ -32,24 +34,29 @@ def alike(rows: PipelineRows, graph: Graph) -> bool:
     return _same(rows, cell, place, own) and _same_edges(rows, cell[graph.after], edges)
 
 
-def by_dp_rank(times: PipelineTimes) -> Floats:
-    """(dp ranks × steps): the step's time where only that rank is as recorded."""
-    rows = times.rows
-    if rows.dp_size > 1 and alike(rows, times.model.graph):
-        return np.asarray(_beside_ideal(times, [np.ones(len(rows), dtype=bool)])[0])
-    return times.steps_if([rows.dp == rank for rank in range(rows.dp_size)])
+@dataclass(frozen=True)
+class Parts:
+    """Step times, ns, where only one part is as recorded."""
+
+    dp_ranks: Floats
+    """(dp ranks × steps)."""
+    workers: Floats | None
+    """(dp ranks × stages × steps); None where that takes too long."""
 
 
-def by_worker(times: PipelineTimes) -> Floats | None:
-    """(dp ranks × stages × steps): the time where only that worker is as recorded; None where it takes too long."""
+def by_part(times: PipelineTimes) -> Parts:
+    """Every data-parallel rank, and every worker, as recorded among ideal others."""
     rows = times.rows
     stages = [rows.stage == stage for stage in range(rows.pp_size)]
     if rows.dp_size > 1 and alike(rows, times.model.graph):
-        return _beside_ideal(times, stages).transpose(1, 0, 2)
-    if rows.dp_size * rows.pp_size * len(rows) > _LARGEST:
-        return None
-    masks = [(rows.dp == dp) & stage for dp in range(rows.dp_size) for stage in stages]
-    return times.steps_if(masks).reshape(rows.dp_size, rows.pp_size, -1)
+        found = _beside_ideal(times, [np.ones(len(rows), dtype=bool), *stages])
+        return Parts(found[0], found[1:].transpose(1, 0, 2))
+    dp_ranks = [rows.dp == dp for dp in range(rows.dp_size)]
+    workers = None
+    if rows.dp_size * rows.pp_size * len(rows) <= _LARGEST:
+        masks = [dp & stage for dp in dp_ranks for stage in stages]
+        workers = times.steps_if(masks).reshape(rows.dp_size, rows.pp_size, -1)
+    return Parts(times.steps_if(dp_ranks), workers)
 
 
 def _beside_ideal(times: PipelineTimes, recorded: list[Bools]) -> Floats:
