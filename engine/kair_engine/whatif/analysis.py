@@ -33,10 +33,12 @@ ERROR_GATE = 0.05
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
     """S, waste, attributions, M_W and M_S, and the price of each fix.
 
-    Raises UsageError where no step can be analysed, or a fix fits nothing.
+    Raises UsageError where no step can be analysed, a fix fits nothing, or a GPU's cost is none.
     """
     if not trace.steps:
         raise UsageError("no complete step to analyse")
+    if gpu_cost is not None and not 0 <= gpu_cost < float("inf"):
+        raise UsageError(f"a GPU hour costs nothing or more, unlike {gpu_cost:g}")
     rows = read_pipeline(trace)
     if not len(rows):
         raise UsageError("the recording has none of the operation types of a training step")
