@@ -1,10 +1,9 @@
 """What-if analyses of small pipeline jobs whose times are worked out one operation at a time."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pipeline_builder import Row, costs, pipeline_job, recorded_step, written
+from pipeline_builder import Cost, Row, costs, pipeline_job, recorded_step, written
 
 from kair_engine.errors import UsageError
 from kair_engine.opening import open_trace
@@ -13,11 +12,11 @@ from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
 from kair_engine.whatif.result import WhatifResult
 
 
-def asked(folder: Path, rows: list[Row], *fixes: Fix, **more: Any) -> WhatifResult:
-    return whatif(open_trace(written(folder, rows), cache=folder / "cache"), fixes, **more)
+def asked(folder: Path, rows: list[Row], *fixes: Fix, gpu_cost: float | None = None) -> WhatifResult:
+    return whatif(open_trace(written(folder, rows), cache=folder / "cache"), fixes, gpu_cost=gpu_cost)
 
 
-def slow(factor: float, **where: int) -> Any:
+def slow(factor: float, **where: int) -> Cost:
     """Costs where the operations of a worker, step or microbatch take `factor` times as long."""
 
     def cost(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:
