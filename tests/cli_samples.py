@@ -39,6 +39,7 @@ from kair_engine.results import (
     StepTime,
     TriageResult,
 )
+from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
@@ -174,6 +175,42 @@ def sensitivity(name: str = KERNEL) -> SensitivityResult:
     return SensitivityResult((slower, stall, link), 0.95, 0.01, 100_000.0, (1,), (name,), 100, 0, (40, 41, 42), ())
 
 
+def whatif(name: str = "forward-compute") -> WhatifResult:
+    step = StepPrice(
+        40, 105_000.0, 100_000.0, 80_000.0, 1.25, {name: 1.25}, {1: 1.2, 0: 1.0}, {0: 1.25}, {1: 1.2, 0: 1.0}
+    )
+    return WhatifResult(
+        slowdown=1.25,
+        waste=0.2,
+        step_time_us=100_000.0,
+        measured_step_time_us=105_000.0,
+        ideal_step_time_us=80_000.0,
+        by_operator_type={name: 1.25},
+        by_dp_rank={1: 1.2, 0: 1.0},
+        by_stage={0: 1.25},
+        by_rank={1: 1.2, 0: 1.0},
+        by_rank_approximate={1: 1.2, 0: 1.0},
+        heatmap=((1.0, 1.2),),
+        m_w=0.9,
+        slowest_ranks=(1,),
+        m_s=None,
+        forward_backward_correlation=0.5,
+        forward_variation=0.01,
+        simulation_error=0.001,
+        launch_slowdown=1.05,
+        launch_by_operator_type={"first-op": 1.04, name: 1.01},
+        launch_by_dp_rank={1: 1.05, 0: 1.0},
+        launch_by_stage={0: 1.05},
+        pattern="one_worker",
+        verdict=f"1.25 times slower than without stragglers: {name}",
+        fixes=(FixPrice(f"op={name}", 90_000.0, 10_000.0, 0.1, 0.111, 7.2, 14.4),),
+        remedies=(Remedy("even_stages", f"move {name}", 85_000.0, 15_000.0),),
+        per_step=(step,),
+        steps=(40,),
+        warnings=(),
+    )
+
+
 RESULTS: dict[str, Any] = {
     "triage": triage(),
     "localize": localize(),
@@ -183,6 +220,7 @@ RESULTS: dict[str, Any] = {
     "steps": steps(),
     "info": info(),
     "sensitivity": sensitivity(),
+    "whatif": whatif(),
 }
 HOSTILE_RESULTS: dict[str, Any] = {
     "triage": triage(HOSTILE),
@@ -192,6 +230,7 @@ HOSTILE_RESULTS: dict[str, Any] = {
     "frequency": frequency(HOSTILE),
     "info": info(HOSTILE),
     "sensitivity": sensitivity(HOSTILE),
+    "whatif": whatif(HOSTILE),
 }
 ARGUMENTS = {"pinpoint": ("--rank", "1"), "sensitivity": ("--draws", "20")}
 

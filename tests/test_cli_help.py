@@ -16,6 +16,7 @@ EXISTING = {
     "localize",
     "pinpoint",
     "blame",
+    "whatif",
     "sensitivity",
     "frequency",
     "steps",
