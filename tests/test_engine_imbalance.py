@@ -111,23 +111,41 @@ def slower_turns(steps: int) -> Percents:
     return np.stack([np.roll(LENGTHS, step // 4) for step in range(steps)])
 
 
+def partly(steps: int) -> Percents:
+    """Backward passes whose correlation with the forward ones of `taking_turns` is 0.8."""
+    return 1 + 0.8 * (taking_turns(steps) - 1) + 0.6 * (slower_turns(steps) - 1)
+
+
+def slow_once_each(steps: int) -> JobExcess:
+    """Passes that vary a little, each by itself; each rank takes half as long again in one step."""
+    forward, backward = (1 + (lengths(steps) - 1) / 10 for lengths in (taking_turns, slower_turns))
+    for rank in range(4):
+        forward[3 * rank, rank] *= 1.5
+        backward[3 * rank, rank] *= 1.5
+    return batches(forward, backward=backward)
+
+
 @pytest.mark.parametrize(
     "made",
     [
         batches(np.ones((8, 4))),
         batches(now_and_then(8)),
+        slow_once_each(16),
         batches(taking_turns(3)),
         batches(1 + (taking_turns(8) - 1) / 100),
         batches(taking_turns(16), backward=slower_turns(16)),
+        batches(taking_turns(16), backward=partly(16)),
         batches(taking_turns(8), backward=np.ones((8, 4))),
         batches(taking_turns(8), speed=0.2),
     ],
     ids=[
         "even",
         "one GPU slow now and then",
+        "every GPU slow once",
         "three steps",
         "varies by less than a percent",
         "backward varies by itself",
+        "backward varies partly by itself",
         "backward does not vary",
         "costs less than 3 % of the step",
     ],

@@ -58,10 +58,18 @@ def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
         ((slow(4), slow(5)), TWO_HOSTS),
         ((slow(4), slow(5), slow(6), slow(7, row=HOST)), TWO_HOSTS),
         ((slow(4), slow(5), slow(6), delayed(7)), TWO_HOSTS),
+        ((slow(4), slow(5), slow(6), slow(7, operator="mlp")), TWO_HOSTS),
         ((slow(4), slow(5), slow(6), slow(7)), dict.fromkeys(range(8), "the only one")),
         ((slow(4), slow(5), slow(6), slow(7)), {}),
     ],
-    ids=["two of four", "each of its own class", "one only now and then", "the whole job's host", "unknown hosts"],
+    ids=[
+        "two of four",
+        "each of its own class",
+        "one only now and then",
+        "one in one operator",
+        "the whole job's host",
+        "unknown hosts",
+    ],
 )
 def test_ranks_that_are_not_a_whole_host_stay_apart(anomalies: tuple[Anomaly, ...], hosts: dict[int, str]) -> None:
     assert together(found(*anomalies), hosts) == [anomaly.ranks for anomaly in anomalies]
