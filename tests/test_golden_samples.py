@@ -8,7 +8,8 @@ import pytest
 
 from kair_engine.model import Trace
 from kair_engine.opening import open_trace
-from kair_engine.results import TriageResult
+from kair_engine.results import SensitivityResult, TriageResult
+from kair_engine.sensitivity import sensitivity
 from kair_engine.stages.blame import blame
 from kair_engine.stages.localize import localize
 from kair_engine.stages.pinpoint import pinpoint
@@ -60,3 +61,30 @@ def test_every_stage_points_at_the_guilty_rank(sample: Sample) -> None:
         first = pinpoint(trace, rank=truth["rank"]).outliers[0]
         assert first.operator == truth["operator"]
         assert truth["occurrence"] in {None, first.occurrence}
+
+
+def smallest(trace: Trace) -> dict[str, float | None]:
+    result: SensitivityResult = sensitivity(trace, draws=40)
+    return {fault.fault: fault.smallest_share_of_step for fault in result.faults}
+
+
+def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -> None:
+    truth, trace, _ = sample
+    if truth["rank"] is None:
+        return
+    kinds = {"compute": "slow_operator", "input": "slow_input", "host": "slow_host"}
+    kind = "stall" if truth["pattern"] == "intermittent" else kinds[truth["cause"]]
+    result = sensitivity(trace, draws=40)
+    (fault,) = (fault for fault in result.faults if fault.fault == kind)
+    assert result.corrected_ranks == (truth["rank"],)
+    assert fault.smallest_us_per_step is not None
+    severity = truth["severity"] * len(truth["affected_steps"]) / len(truth["steps"])
+    assert fault.smallest_us_per_step < severity * HEALTHY_STEP_US
+
+
+def test_what_the_healthy_recording_can_show(tmp_path: Path) -> None:
+    found = smallest(open_trace(SAMPLES / "healthy", cache=tmp_path))
+    expected = {"slow_device": 0.055, "slow_operator": 0.026, "slow_input": 0.018, "slow_host": 0.06, "stall": 0.125}
+    for fault, share in expected.items():
+        assert found[fault] == pytest.approx(share, rel=0.4), fault
+    assert found["slow_link"] is None
