@@ -1,13 +1,15 @@
-"""What is wrong with a recording: which rank, in which steps, how much, and the truth written beside it."""
+"""What is wrong with a recording: which ranks, in which steps, how much, and the truth written beside it."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
+from job import Job
+
 SLOW_OPERATOR = "kair_sample::mlp"
-# Zero-based: which of a step's calls of SLOW_OPERATOR is slow, and so the layer that makes it.
-SLOW_OCCURRENCE = 1
+# Zero-based: the layer whose call of SLOW_OPERATOR is slow, where there are that many.
+SLOW_LAYER = 1
 FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -15,7 +17,7 @@ FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 class Fault:
     """A kind of fault: what an analysis should call it, and its severity unless the command line has one.
 
-    Severity is the time that the guilty rank loses in an affected step, as a share of a healthy step's
+    Severity is the time that a guilty rank loses in an affected step, as a share of a healthy step's
     emulated time.
     """
 
@@ -31,22 +33,24 @@ FAULTS = {
     "slow_input": Fault("input", FETCH, "persistent", 0.4),
     "intermittent_stall": Fault("host", None, "intermittent", 0.6),
     "busy_host": Fault("host", None, "persistent", 0.4),
+    # Every device of one host, as under a power cap.
+    "slow_host": Fault("compute", None, "group", 0.3),
 }
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """One fault on one rank of one recording; `steps` are the recorded steps, as the N of ProfilerStep#N."""
+    """One fault on some ranks of one recording; `steps` are the recorded steps, as the N of ProfilerStep#N."""
 
     fault: str
-    rank: int | None
+    ranks: tuple[int, ...]
     severity: float
     seed: int
     steps: range
 
     @property
     def affected_steps(self) -> list[int]:
-        """The recorded steps in which the guilty rank loses time: all, or for a stall a third of them."""
+        """The recorded steps in which the guilty ranks lose time: all, or for a stall a third of them."""
         if self.fault == "none":
             return []
         if self.fault != "intermittent_stall":
@@ -56,20 +60,28 @@ class FaultPlan:
 
     def share_lost(self, fault: str, rank: int) -> float:
         """The share of a healthy step that `rank` loses to `fault` in an affected step; 0.0 if innocent."""
-        return self.severity if (fault, rank) == (self.fault, self.rank) else 0.0
+        return self.severity if fault == self.fault and rank in self.ranks else 0.0
 
-    def truth(self) -> dict[str, object]:
+    def truth(self, healthy_step_s: float, job: Job) -> dict[str, object]:
         """What an analysis of the recording ought to find, ready for JSON."""
         kind = FAULTS[self.fault]
+        # In a pipeline the slow layer runs once for each microbatch.
+        once = kind.operator == SLOW_OPERATOR and job.passes == 1
         return {
             "fault": self.fault,
-            "rank": self.rank,
+            "ranks": list(self.ranks),
             "cause": kind.cause,
             "operator": kind.operator,
-            "occurrence": SLOW_OCCURRENCE if kind.operator == SLOW_OPERATOR else None,
+            "occurrence": slow_layer(job) if once else None,
             "pattern": kind.pattern,
             "steps": list(self.steps),
             "affected_steps": self.affected_steps,
             "severity": self.severity,
+            "lost_us": round(self.severity * healthy_step_s * 1e6),
             "seed": self.seed,
         }
+
+
+def slow_layer(job: Job) -> int:
+    """The layer, counted on its rank, in which the slow operator is slow."""
+    return min(SLOW_LAYER, job.layers - 1)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from kair_engine.anomalies import SHARES, Anomaly, intermittent, persistence
+from kair_engine.anomalies import CLASS_SHARES, SHARES, Anomaly, intermittent, persistence
 from kair_engine.excess import CLASSES, JobExcess
-from kair_engine.stages.localize import conclude
+from kair_engine.localization import conclude
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -51,7 +51,7 @@ def test_persistence_is_the_formula(percents: Percents) -> None:
                 own = max(own, percents[:, c].var(axis=0, ddof=1).mean() / percents.shape[0])
             variance = (4 * prior[c] ** 2 + df * own) / (4 + df)
             t = (mean[w] - center) / np.sqrt(variance * (1 + 1 / count))
-            tests = ranks * classes / 0.6 / SHARES["persistent"]
+            tests = ranks / 0.6 / SHARES["persistent"] / CLASS_SHARES[CLASSES[c]]
             assert result.mean_ns[c, w] == pytest.approx(mean[w] * STEP_NS / 100, abs=1e-3)
             assert result.t[c, w] == pytest.approx(t, rel=1e-6, abs=1e-6)
             if t > 1:
@@ -73,7 +73,7 @@ def test_a_rank_that_is_fast_is_no_straggler() -> None:
     assert found_in(job(percents)) == []
 
 
-@pytest.mark.parametrize(("percent", "expected"), [(0.9, []), (1.2, [("persistent", (3,), "host")])])
+@pytest.mark.parametrize(("percent", "expected"), [(0.9, []), (1.5, [("persistent", (3,), "host")])])
 def test_less_than_a_percent_of_the_step_is_not_worth_a_finding(percent: float, expected: list) -> None:
     percents = quiet(20, 8, percent=0.01)
     percents[:, HOST, 3] += percent

@@ -41,6 +41,11 @@ def test_an_empty_operation_at_anothers_begin_changes_nothing(tmp_path: Path) ->
     assert by_name(ops, exclusive_ns(ops)) == {"outer": 15, "empty": 0, "inner": 5, "next": 5}
 
 
+def test_how_long_a_receive_waited_for_a_sender_without_a_trace_is_not_held_against_it(tmp_path: Path) -> None:
+    ops = operations(tmp_path, "0-1 main | mm 0+10\n1 main | gloo:recv 20+500 :recv")
+    assert by_name(ops, own_ns(ops, synchronise(ops))) == {"mm": 10, "gloo:recv": 0}
+
+
 def test_a_collective_inside_an_operation_is_not_taken_from_it(tmp_path: Path) -> None:
     ops = operations(tmp_path, "0 main | hook 10+20 | allreduce@dp 12+30 | mm 15+5")
     assert by_name(ops, exclusive_ns(ops)) == {"hook": 15, "allreduce": 30, "mm": 5}

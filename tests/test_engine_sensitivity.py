@@ -15,10 +15,10 @@ from kair_engine.excess_table import table_of
 from kair_engine.injection import finds, finds_stalls, rank_faults, with_slow_rank, with_stalls
 from kair_engine.link_injection import finds_slow_link, healthy_links
 from kair_engine.links import Link, OwnTime
+from kair_engine.localization import conclude
 from kair_engine.redrawing import Draw, draw_steps, take_apart
 from kair_engine.results import DetectableFault, InjectedFault, SensitivityResult
 from kair_engine.sensitivity import sensitivity_of
-from kair_engine.stages.localize import conclude
 from kair_engine.trials import sizes, smallest_found
 from kair_engine.without_faults import without_faults
 
@@ -231,7 +231,7 @@ def test_where_ranks_differ_for_good_more_steps_do_not_help() -> None:
 def test_what_is_found_as_soon_as_it_is_reported_says_so() -> None:
     result = asked(job(quiet(20, 24, percent=0.05)))
     assert of(result, "slow_input").limited_by == "smallest_share"
-    assert share(result, "slow_input") == pytest.approx(0.01, rel=0.1)
+    assert share(result, "slow_input") == pytest.approx(0.01, rel=0.25)
     assert "1% of the step" in of(result, "slow_input").reason
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kair_engine.readers.group_layout import layout_of
+from kair_engine.readers.group_layout import layout_of, only_group, process_groups
 
 
 def group(description: str, ranks: list[int]) -> dict[str, Any]:
@@ -43,3 +43,19 @@ def test_device_mesh_names_are_understood() -> None:
 )
 def test_nothing_stated_is_no_layout(distributed: dict[str, Any]) -> None:
     assert layout_of(distributed, rank=0) is None
+
+
+def test_groups_of_one_rank_do_not_make_a_group_ambiguous() -> None:
+    assert only_group({"pg_config": [group("default_pg", [0, 1]), group("mesh_tp", [0])]}) == "1 [0, 1]"
+    assert only_group({"pg_config": [group("default_pg", [0, 1]), group("mesh_dp", [0, 1])]}) is None
+
+
+def test_groups_that_run_on_devices_alone_are_no_candidates() -> None:
+    config = [group("default_pg", [0, 1]), {**group("mesh_dp", [0, 1]), "backend_config": "cuda:nccl"}]
+    assert [one.description for one in process_groups({"pg_config": config}, rank=0)] == ["default_pg"]
+
+
+@pytest.mark.parametrize("ranks", [None, "0-7", [0, "1"], [0, -1]])
+def test_a_group_whose_ranks_are_not_listed_leaves_all_of_them_open(ranks: object) -> None:
+    config = [group("default_pg", [0, 1]), {**group("mesh_dp", []), "ranks": ranks}]
+    assert process_groups({"pg_config": config}, rank=0) == ()

@@ -17,14 +17,30 @@ import pytest
 pytest.importorskip("torch", reason="recording needs torch: pip install 'kair[record]'")
 
 RECORDER = Path(__file__).parents[1] / "sample_traces" / "record.py"
-GUILTY = 1
 STEPS = 3
 
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Case:
+    arguments: tuple[str, ...]
+    guilty: tuple[int, ...]
+    ranks: int = 2
+
+
+# Faults as long as a whole step, so that no noise of a busy machine comes near them. Rank 0 is an innocent peer.
+CASES = {
+    "slow operator": Case(("--fault", "slow_operator", "--rank", "1", "--severity", "1"), (1,)),
+    "stall": Case(("--fault", "intermittent_stall", "--rank", "1", "--severity", "1"), (1,)),
+    "slow host": Case(("--fault", "slow_host", "--host", "1", "--hosts", "2", "--severity", "4"), (2, 3), 4),
+    "pipeline": Case(("--fault", "slow_operator", "--rank", "1", "--stages", "2", "--severity", "1"), (1,), 4),
+}
+
+
+@dataclass(frozen=True)
 class Recording:
+    case: Case
     folder: Path
     truth: dict[str, Any]
     # By rank: the whole of its file.
@@ -47,23 +63,42 @@ def record(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.fixture(scope="module", params=["slow_operator", "intermittent_stall"])
+@pytest.fixture(scope="module", params=CASES)
 def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    folder = tmp_path_factory.mktemp("recording") / request.param
-    # A fault as long as a whole step, so that no noise of a busy machine comes near it.
-    size = ["--world-size", "2", "--steps", str(STEPS), "--severity", "1"]
-    done = record("--fault", request.param, "--rank", str(GUILTY), *size, "--out", str(folder))
+    folder, case = tmp_path_factory.mktemp("recording") / "it", CASES[request.param]
+    size = ["--world-size", str(case.ranks), "--layers", "2", "--steps", str(STEPS)]
+    done = record(*case.arguments, *size, "--out", str(folder))
     assert done.returncode == 0, done.stderr
     files = [json.loads(gzip.decompress(path.read_bytes())) for path in folder.glob("*.pt.trace.json.gz")]
     truth = json.loads((folder / "truth.json").read_text())
-    return Recording(folder, truth, {file["distributedInfo"]["rank"]: file for file in files})
+    return Recording(case, folder, truth, {file["distributedInfo"]["rank"]: file for file in files})
 
 
 def test_there_is_one_file_for_each_rank_and_the_truth(recording: Recording) -> None:
-    assert sorted(recording.traces) == [0, 1]
-    assert len(list(recording.folder.iterdir())) == 3
+    assert sorted(recording.traces) == list(range(recording.case.ranks))
+    assert len(list(recording.folder.iterdir())) == recording.case.ranks + 1
     for trace in recording.traces.values():
-        assert trace["distributedInfo"]["world_size"] == 2
+        assert trace["distributedInfo"]["world_size"] == recording.truth["world_size"] == recording.case.ranks
+
+
+def test_the_ranks_of_a_host_carry_its_name(recording: Recording) -> None:
+    of_host: dict[str, list[int]] = {}
+    for rank, trace in sorted(recording.traces.items()):
+        of_host.setdefault(trace["host_name"], []).append(rank)
+        assert trace["traceName"].startswith(f"{trace['host_name']}_")
+    assert of_host == recording.truth["hosts"]
+
+
+def test_the_process_groups_are_those_of_the_layout(recording: Recording) -> None:
+    layout = recording.truth["layout"]
+    assert layout["dp"] * layout["pp"] == recording.case.ranks
+    listed = {group["pg_desc"]: group["ranks"] for group in recording.traces[0]["distributedInfo"]["pg_config"]}
+    if layout["pp"] > 1:
+        assert (listed["mesh_pp"], listed["mesh_dp"]) == ([0, 2], [0, 1])
+    elif len(recording.truth["hosts"]) > 1:
+        assert (listed["mesh_on_host"], listed["mesh_across_hosts"]) == ([0, 1], [0, 2])
+    else:
+        assert list(listed) == ["default_pg"]
 
 
 def test_every_step_that_the_truth_names_is_in_every_trace(recording: Recording) -> None:
@@ -73,9 +108,10 @@ def test_every_step_that_the_truth_names_is_in_every_trace(recording: Recording)
         assert names == {f"ProfilerStep#{step}" for step in recording.truth["steps"]}
 
 
-def test_every_rank_runs_the_same_operators_and_all_reduces(recording: Recording) -> None:
+def test_the_guilty_rank_runs_the_operators_and_all_reduces_of_its_peer(recording: Recording) -> None:
     steps = recording.truth["steps"]
-    guilty, innocent = ([[e["name"] for e in step] for step in recording.in_steps(r, steps)] for r in (1, 0))
+    ranks = (recording.case.guilty[0], 0)
+    guilty, innocent = ([[e["name"] for e in step] for step in recording.in_steps(rank, steps)] for rank in ranks)
     assert guilty == innocent
     assert all(step.count("c10d::allreduce_") >= 2 for step in guilty)
 
@@ -89,11 +125,17 @@ def test_the_trace_does_not_tell_whose_machine_it_is(recording: Recording) -> No
 
 def test_the_fault_is_where_the_truth_says(recording: Recording) -> None:
     truth = recording.truth
-    assert truth["rank"] == GUILTY
+    assert tuple(truth["ranks"]) == recording.case.guilty
     assert set(truth["affected_steps"]) <= set(truth["steps"])
-    measure = longest_gap if truth["operator"] is None else longest(truth["operator"])
-    lost = [sum(map(measure, recording.in_steps(rank, truth["affected_steps"]))) for rank in (0, 1)]
-    assert lost[GUILTY] > 3 * lost[0]
+    measure = longest_gap if truth["cause"] == "host" else longest(truth["operator"] or "kair_sample::attention")
+    (innocent,) = lost(recording, measure, [0])
+    assert min(lost(recording, measure, truth["ranks"])) > 3 * innocent
+
+
+def lost(recording: Recording, measure: Callable[[list[Event]], float], ranks: list[int]) -> list[float]:
+    """For each of `ranks` the sum of a measure over the affected steps."""
+    affected = recording.truth["affected_steps"]
+    return [sum(map(measure, recording.in_steps(rank, affected))) for rank in ranks]
 
 
 def longest(operator: str) -> Callable[[list[Event]], float]:
@@ -112,10 +154,22 @@ def longest_gap(events: list[Event]) -> float:
     return gap
 
 
-@pytest.mark.parametrize("arguments", [["--rank", "2"], ["--rank", "-1"], []])
-def test_a_rank_that_is_not_in_the_job_is_wrong_usage(tmp_path: Path, arguments: list[str]) -> None:
-    done = record("--fault", "slow_input", *arguments, "--world-size", "2", "--out", str(tmp_path / "out"))
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        ("--fault slow_input --rank 2", "--rank"),
+        ("--fault slow_input --rank -1", "--rank"),
+        ("--fault slow_input", "--rank"),
+        ("--fault slow_host --hosts 2 --world-size 4 --rank 1", "--rank"),
+        ("--fault slow_host --hosts 2 --world-size 4 --host 2", "--host"),
+        ("--fault slow_host --host 0", "--hosts"),
+        ("--fault none --stages 3", "--stages"),
+        ("--fault none --hosts 2", "--hosts"),
+    ],
+)
+def test_what_cannot_be_recorded_is_wrong_usage(tmp_path: Path, arguments: str, wrong: str) -> None:
+    done = record("--world-size", "2", *arguments.split(), "--out", str(tmp_path / "out"))
     assert done.returncode == 2
-    assert done.stderr.startswith("record.py: error: --rank")
+    assert done.stderr.startswith(f"record.py: error: {wrong}")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -62,7 +62,7 @@ def _healthy() -> Iterator[Scenario]:
     def healthy(layout: str, jobs: int, *, steps: int = 20, noise: Noise | None = None, **more: int) -> Scenario:
         return Scenario("healthy", layout, jobs, "healthy", _nothing, steps, noise or Noise(), **more)
 
-    for layout, compared in (("dp8", 100), ("dp64", 100), ("3d64", 30)):
+    for layout, compared in (("dp8", 60), ("dp64", 40), ("3d64", 20)):
         for spread in SPREADS:
             usual = spread == Noise().spread
             yield healthy(
@@ -70,28 +70,29 @@ def _healthy() -> Iterator[Scenario]:
                 300,
                 noise=Noise(spread=spread),
                 compared=compared if usual else 0,
-                calibrated=200 if spread and layout != "3d64" else 100 * bool(spread),
+                calibrated=100 * bool(spread),
             )
-        yield healthy(layout, 100 if layout != "3d64" else 60, noise=Noise(spread=0.02))
+        yield healthy(layout, 100 if layout == "dp8" else 50, noise=Noise(spread=0.02))
         for operation in (0.02, 0.1):
-            yield healthy(layout, 100 if layout != "3d64" else 40, noise=Noise(operation=operation))
-    others = (("dp4", 200), ("dp16", 200), ("dp256", 60), ("dp1024", 6), ("3d256", 16), ("fsdp8", 200), ("fsdp64", 100))
+            yield healthy(layout, 100 if layout == "dp8" else 40, noise=Noise(operation=operation))
+    others = (("dp4", 200), ("dp16", 150), ("dp256", 40), ("dp1024", 6), ("3d256", 12), ("fsdp8", 150), ("fsdp64", 100))
     for layout, jobs in others:
         yield healthy(layout, jobs)
-    for layout, jobs in (("dp8", 200), ("dp64", 100)):
+    for layout, jobs in (("dp8", 150), ("dp64", 60)):
         for steps in RECORDINGS:
             yield healthy(layout, jobs if steps < 50 else jobs // 2, steps=steps)
 
 
 def _nobodys_fault() -> Iterator[Scenario]:
-    for layout, jobs in (("dp8", 100), ("dp64", 100), ("3d64", 40)):
+    for layout, jobs in (("dp8", 100), ("dp64", 70), ("3d64", 40)):
         for name, visible in (("garbage collection, invisible", False), ("garbage collection, visible", True)):
             calibrated = jobs if not visible else 0
             yield Scenario(name, layout, jobs, "nobody", _collects_garbage(visible), calibrated=calibrated)
-        yield Scenario("sequence imbalance 0.2", layout, jobs, "nobody", _uneven_sequences, compared=jobs // 4)
-    for layout, jobs in (("3d64", 60), ("3d256", 4)):
-        yield Scenario("stage imbalance ×1.3", layout, jobs, "nobody", _uneven_stage, compared=jobs // 4)
-    for layout, jobs in (("dp8", 60), ("dp64", 60), ("3d64", 20)):
+    for layout, jobs in (("dp8", 100), ("dp64", 100), ("3d64", 60), ("3d256", 12)):
+        yield Scenario("sequence imbalance 0.2", layout, jobs, "nobody", _uneven_sequences, compared=jobs // 6)
+    for layout, jobs in (("3d64", 60), ("3d256", 12)):
+        yield Scenario("stage imbalance ×1.3", layout, jobs, "nobody", _uneven_stage, compared=jobs // 6)
+    for layout, jobs in (("dp8", 60), ("dp64", 40), ("3d64", 20)):
         yield Scenario("changing culprit ×1.3", layout, jobs, "nobody", _changing)
 
 
@@ -106,7 +107,7 @@ def _guilty() -> Iterator[Scenario]:
 
 def _recordings() -> Iterator[Scenario]:
     for name in ("slow GPU ×1.1", _STALL):
-        for layout, jobs in (("dp8", 100), ("dp64", 60), ("3d64", 20)):
+        for layout, jobs in (("dp8", 80), ("dp64", 30), ("3d64", 16)):
             for steps in RECORDINGS:
                 count = jobs if steps < 50 else jobs // 2
                 # A stall that never comes is no fault: of single steps two thirds are without.
@@ -212,11 +213,11 @@ _FAULTS: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "slow GPU ×1.1 and slow input 15 %": (_gpu_and_input, _SMALL),
     "slow GPUs ×1.1 and ×1.2": (_two_gpus, _SMALL),
 }
-_JOBS = {"dp4": 100, "dp8": 100, "dp16": 60, "dp64": 100, "dp256": 16, "dp1024": 4}
-_JOBS |= {"3d64": 40, "3d256": 5, "fsdp8": 40}
+_JOBS = {"dp4": 80, "dp8": 100, "dp16": 60, "dp64": 70, "dp256": 10, "dp1024": 3}
+_JOBS |= {"3d64": 36, "3d256": 4, "fsdp8": 40}
 """Per fault; half as many again of the main ones."""
 _MAIN = ("slow GPU ×1.05", "slow GPU ×1.1", "slow kernel ×1.5", "slow input 15 %")
-_COMPARED = {"dp4": 0, "dp8": 50, "dp16": 20, "dp64": 50, "dp256": 5, "dp1024": 0, "3d64": 15, "3d256": 0, "fsdp8": 0}
+_COMPARED = {"dp4": 0, "dp8": 40, "dp16": 10, "dp64": 25, "dp256": 3, "dp1024": 0, "3d64": 12, "3d256": 0, "fsdp8": 0}
 _COMPARED_FAULTS = (
     *("slow GPU ×1.02", "slow GPU ×1.05", "slow GPU ×1.1", "slow GPU ×1.3", "slow kernel ×1.5"),
     *("host-bound 15 %", "slow input 15 %", _STALL, "slow host ×1.1", "slow pipeline edge +8 ms"),

@@ -65,7 +65,8 @@ def run_batch(batch: Batch) -> list[Trial]:
         JobSpec(STANDARD[scenario.layout], scenario.steps, seed, scenario.faults(seed), scenario.noise)
         for seed in batch.seeds
     ]
-    faulty, healthy = simulate(specs), simulate([spec.healthy() for spec in specs])
+    faulty = simulate(specs)
+    healthy = simulate([spec.healthy() for spec in specs]) if any(spec.faults for spec in specs) else faulty
     trials = []
     for spec, recording, without in zip(specs, faulty, healthy, strict=True):
         if all(map(struck, recording.truths)):

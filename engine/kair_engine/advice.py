@@ -6,10 +6,9 @@ import numpy as np
 
 from kair_engine.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.excess import CLASSES, JobExcess
-from kair_engine.imbalance import Scattered, UnevenBatches, UnevenStage
 from kair_engine.links import SlowLink
 from kair_engine.model import Notice
-from kair_engine.results import STEP_BEGIN, BlameResult, Cause, Finding, Pattern, RootCause, Verdict
+from kair_engine.results import STEP_BEGIN, BlameResult, Cause, Finding, JobPattern, Pattern, RootCause, Verdict
 
 _CLASS_WORDS = {
     "compute": "its own compute",
@@ -65,35 +64,29 @@ def link_evidence(links: Sequence[SlowLink], ranks: Sequence[int], step_time_ns:
     return tuple(sentences)
 
 
-def stage_evidence(stage: UnevenStage, step_time_ns: float) -> tuple[str, ...]:
-    """The figures that speak for uneven pipeline stages."""
-    own, mean = duration(stage.own_ns / 1e3), duration(stage.mean_ns / 1e3)
+def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tuple[str, ...]:
+    """The figures that speak for a pattern of the whole job."""
+    lost, figures = f"{pattern.lost_us / step_time_us:.1%} of the step", pattern.figures
+    if pattern.cause == "stage_imbalance":
+        slowest, own = max(figures.items(), key=lambda item: item[1])
+        mean = sum(figures.values()) / len(figures)
+        return (
+            f"{slowest} computes {duration(own)} a step, the {len(figures)} stages {duration(mean)} in the mean "
+            f"({own / mean:.2f} times that): even stages would save about {lost} [kair localize]",
+        )
+    if pattern.cause == "sequence_imbalance":
+        return (
+            "within a rank, forward and backward time vary together over the steps (correlation "
+            f"{figures['correlation']:.2f}, median of ranks; forward varies by {figures['variation']:.1%}): batches of "
+            "different length [kair localize]",
+            f"waiting for the longest batch costs about {lost} [kair localize]",
+        )
+    word = "garbage collection" if pattern.cause == "garbage_collection" else _CLASS_WORDS[pattern.cause]
+    hit = f"{len(pattern.steps)} of {_count(steps, 'step')}"
     return (
-        f"{stage.role} computes {own} a step, the stages {mean} in the mean ({stage.own_ns / stage.mean_ns:.2f} times "
-        f"that): even stages would save about {stage.lost_ns / step_time_ns:.1%} of the step "
-        "[kair localize --by role]",
-    )
-
-
-def batch_evidence(batches: UnevenBatches, step_time_ns: float) -> tuple[str, ...]:
-    """The figures that speak for batches of different length."""
-    return (
-        f"within a rank, forward and backward time vary together over the steps (correlation "
-        f"{batches.correlation:.2f}, median of ranks; forward varies by {batches.variation:.1%}): batches of different "
-        "length [kair localize]",
-        f"waiting for the longest batch costs about {batches.lost_ns / step_time_ns:.1%} of the step [kair localize]",
-    )
-
-
-def scatter_evidence(scattered: Scattered, steps: int, step_time_ns: float) -> tuple[str, ...]:
-    """The figures that speak for delays on changing ranks."""
-    word = "garbage collection" if scattered.garbage else _CLASS_WORDS[CLASSES[scattered.class_index]]
-    hit = f"{len(scattered.steps)} of {_count(steps, 'step')}"
-    return (
-        f"{_count(scattered.events, 'large delay')} on {_count(len(scattered.ranks), 'rank')} in {hit}, through "
+        f"{_count(int(figures['delays']), 'large delay')} on {_count(len(pattern.ranks), 'rank')} in {hit}, through "
         f"{word}, on no rank more often than chance has it [kair localize]",
-        f"the longest of each step costs {scattered.lost_ns / step_time_ns:.1%} of the step [kair blame --step "
-        f"{scattered.steps[0]}]",
+        f"the longest of each step costs {lost} [kair localize]",
     )
 
 
@@ -135,6 +128,7 @@ def duration(us: float) -> str:
 
 def _anomaly(job: JobExcess, anomaly: Anomaly) -> str:
     who = _ranks([int(job.ranks[place]) for place in anomaly.ranks])
+    first = int(job.ranks[anomaly.ranks[0]])
     word = _CLASS_WORDS[CLASSES[anomaly.class_index]]
     share = anomaly.excess_ns / job.step_time_ns
     cost = f"{duration(anomaly.excess_ns / 1e3)} a step ({share:.1%})"
@@ -142,9 +136,11 @@ def _anomaly(job: JobExcess, anomaly: Anomaly) -> str:
         k, m = anomaly.events
         what = "host pauses between collectives" if len(job.steps) < FEWEST_STEPS else "large delays"
         return f"{who}: {k} of the {m} {what} in {_count(len(job.steps), 'step')}, through {word} [kair localize]"
+    if anomaly.operator is not None:
+        return f"{who} spends {cost} more in {anomaly.operator} than its role's median [kair pinpoint --rank {first}]"
     if anomaly.kind == "group":
-        return f"{who} together spend {cost} more on {word} than the rest of their role [kair localize --by host]"
-    return f"{who} spends {cost} more on {word} than its role's median [kair localize]"
+        return f"{who} spend {cost} each more on {word} than the rest of their role, in the mean [kair localize]"
+    return f"{who} spends {cost} more on {word} than the rest of its role, in the mean [kair localize]"
 
 
 def _slow_link(slow: SlowLink, step_time_ns: float) -> str:

@@ -21,10 +21,14 @@ FALSE_ALARM_RATE = 0.01
 """Over everything that one triage tries."""
 SHARES: Mapping[str, float] = MappingProxyType({"persistent": 0.5, "operator": 0.15, "intermittent": 0.2, "link": 0.15})
 """Of the false-alarm rate, per family of tests."""
+CLASS_SHARES: Mapping[str, float] = MappingProxyType({"compute": 0.7, "input": 0.1, "host": 0.1, "communication": 0.1})
+"""Of the share of what is persistent: slow devices are what differs by little; the other faults stand out far."""
 SMALLEST_SHARE = 0.01
 """Of the step: what is flagged must cost at least this much."""
 STALL_SHARE = 0.10
 """Of the step: an excess this large in one step is an event."""
+LONE_SHARE = 0.05
+"""Of the recording: a single delay that costs this much leaves the verdict open."""
 PRIOR_RATE, PRIOR_STEPS = 0.02, 50
 """Events on healthy ranks: a benign delay now and then, in this share of the steps."""
 FEWEST_STEPS = 3
@@ -79,8 +83,8 @@ def persistence(job: JobExcess) -> Persistence:
     t, p = np.zeros_like(mean), np.full_like(mean, np.nan)
     found: list[Anomaly] = []
     roles = _roles(job)
-    tests = _class_tests(roles)
     for row in range(len(CLASSES)):
+        tests = _class_tests(row, roles)
         for members in roles:
             peers = _peers(job, mean[row], row, members, roles)
             steady = _steady_sets(job, peers, row, members, tests)
@@ -98,7 +102,7 @@ def slow_in_class(job: Excesses, row: int, role: int) -> list[Anomaly]:
     roles = _roles(job)
     members = next(of_role for of_role in roles if job.role[of_role[0]] == role)
     mean = trimmed_mean(np.nan_to_num(job.by_step_ns[:, row], nan=0.0), TRIM, axis=0)
-    return _steady_sets(job, _peers(job, mean, row, members, roles), row, members, _class_tests(roles))
+    return _steady_sets(job, _peers(job, mean, row, members, roles), row, members, _class_tests(row, roles))
 
 
 def slow_operators(job: Excesses) -> list[Anomaly]:
@@ -161,7 +165,8 @@ def unproven(job: JobExcess, accused: Collection[int]) -> Anomaly | None:
     rank = int(np.argmax(counts))
     hit = np.nan_to_num(job.by_step_ns, nan=0.0)[events[:, rank], :, rank].sum(axis=0)
     lost = float(hit.sum() / len(job.steps))
-    if rank in accused or counts[rank] < 2 or 2 * counts[rank] <= total or lost <= SMALLEST_SHARE * job.step_time_ns:
+    enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
+    if rank in accused or 2 * counts[rank] <= total or lost <= enough * job.step_time_ns:
         return None
     return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
 
@@ -172,12 +177,19 @@ def stalls(job: Excesses) -> Bools:
     return np.asarray(total > STALL_SHARE * job.step_times_ns[:, None])
 
 
+def large_delays(job: JobExcess) -> Ints:
+    """Per rank, what `intermittent` counts: steps that are events, of fewer than FEWEST_STEPS steps host pauses."""
+    if len(job.steps) < FEWEST_STEPS:
+        return np.asarray(np.sum([step.pauses for step in job.steps], axis=0))
+    return np.asarray(stalls(job).sum(axis=0))
+
+
 def _roles(job: Excesses) -> list[Ints]:
     return [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
 
 
-def _class_tests(roles: Sequence[Ints]) -> float:
-    return len(CLASSES) * len(roles) / SHARES["persistent"]
+def _class_tests(row: int, roles: Sequence[Ints]) -> float:
+    return len(roles) / (SHARES["persistent"] * CLASS_SHARES[CLASSES[row]])
 
 
 def _steady_sets(job: Excesses, peers: Peers, row: int, members: Ints, tests: float) -> list[Anomaly]:
@@ -230,7 +242,7 @@ def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
 
 def _pauses(job: JobExcess) -> list[Anomaly]:
     """Ranks whose host pauses more often than chance has it; slow throughout can as well be a longer batch."""
-    counts = np.sum([step.pauses for step in job.steps], axis=0)
+    counts = large_delays(job)
     lost = np.sum([step.paused_ns for step in job.steps], axis=0) / len(job.steps)
     return [
         Anomaly("intermittent", (rank,), CLASSES.index("host"), p, float(lost[rank]), (k, m))

@@ -1,18 +1,17 @@
 """From anomalies to findings: whose they are, their cause, operator, price and evidence."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.advice import evidence, suggestion
 from kair_engine.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.excess import CLASSES, JobExcess
+from kair_engine.localization import Localization
 from kair_engine.model import Trace
 from kair_engine.results import BlameResult, Cause, Finding, Pattern
 from kair_engine.roles import hosts_of
-from kair_engine.stages.localize import Localization
+from kair_engine.suspects import Suspect
 
 ONE_OPERATOR_SHARE = 0.5
 """Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
@@ -20,43 +19,6 @@ MOST_STEPS = 0.75
 """A rank that stalls in more than this share of the steps is slow persistently."""
 LIKE_THE_REST = 0.25
 """A rank whose other operators are slower too, by more than this part of the chief one, is slow as a whole."""
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """Ranks that go together, the tests that speak against them, the strongest first."""
-
-    ranks: tuple[int, ...]
-    """Positions in the job's ranks."""
-    anomalies: tuple[Anomaly, ...]
-
-    @property
-    def chief(self) -> Anomaly:
-        """The anomaly that costs most."""
-        return self.anomalies[0]
-
-
-def suspects(found: Localization) -> list[Suspect]:
-    """Puts anomalies of the same ranks together; a rank that belongs to a group is no suspect of its own.
-
-    Nor is one whose transfers are slow because its link is: the link is the finding.
-    """
-    on_links = {rank for slow in found.links for rank in slow.link.ranks}
-    anomalies = [a for a in found.anomalies if not _of_links(found.job, a, on_links)]
-    groups = [frozenset(a.ranks) for a in anomalies if a.kind == "group"]
-    of: dict[frozenset[int], list[Anomaly]] = defaultdict(list)
-    for anomaly in anomalies:
-        ranks = frozenset(anomaly.ranks)
-        of[next((group for group in groups if ranks <= group), ranks)].append(anomaly)
-    return [
-        Suspect(tuple(sorted(ranks)), tuple(sorted(members, key=lambda a: -a.excess_ns)))
-        for ranks, members in of.items()
-    ]
-
-
-def _of_links(job: JobExcess, anomaly: Anomaly, on_links: set[int]) -> bool:
-    ranks = {int(job.ranks[place]) for place in anomaly.ranks}
-    return CLASSES[anomaly.class_index] == "communication" and ranks <= on_links
 
 
 def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Suspect) -> Finding:

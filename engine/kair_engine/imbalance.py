@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.anomalies import FEWEST_STEPS, stalls
+from kair_engine.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
 from kair_engine.arrays import Floats, Ints
 from kair_engine.excess import CLASSES, PASSES, JobExcess
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, trimmed_mean
 
 STAGE_SHARE, STAGE_RATIO = 0.05, 1.1
 """A stage is uneven where it costs this share of the step, and takes this much longer than the stages' mean."""
@@ -19,8 +19,10 @@ VARIATION, BATCH_SHARE = 0.01, 0.03
 _STEPS_TO_CORRELATE = 4
 _RARE = 4.0
 """Deviations: beyond, a step is a slow moment and no long batch. (One GPU slow now and then slows both passes, too.)"""
-SCATTERED_SHARE, SCATTERED_RANKS = 0.05, 3
+SCATTERED_SHARE, SCATTERED_RANKS = 0.03, 3
 """Pauses on changing ranks: what the longest of each step costs, and on how many ranks they are seen."""
+RARE = 0.005
+"""Of all ranks' steps: large delays that chance may have made this rare are what a job of many ranks has anyway."""
 FORWARD_ONLY = 0.8
 """Of the idle time: garbage is collected by the thread that runs Python, and that is in the forward pass [W]."""
 
@@ -31,8 +33,8 @@ class UnevenStage:
 
     role: str
     ranks: tuple[int, ...]
-    own_ns: float
-    mean_ns: float
+    of_role_ns: dict[str, float]
+    """Every stage's compute."""
     lost_ns: float
 
 
@@ -50,6 +52,10 @@ class UnevenBatches:
 class Scattered:
     """Large delays on changing ranks."""
 
+    rate: float
+    """Of all ranks' steps, those with one."""
+    rare: bool
+    """Too rare to be a fault, though in a job of many ranks they cost."""
     class_index: int
     garbage: bool
     ranks: tuple[int, ...]
@@ -77,7 +83,8 @@ def uneven_stage(job: JobExcess, accused: Collection[int]) -> UnevenStage | None
     if lost <= STAGE_SHARE * job.step_time_ns or own[slowest] <= STAGE_RATIO * mean:
         return None
     ranks = tuple(int(rank) for rank in np.flatnonzero(job.role == codes[slowest]))
-    return UnevenStage(job.role_of[int(job.ranks[ranks[0]])], ranks, float(own[slowest]), mean, lost)
+    names = [job.role_of[int(job.ranks[ranks[0]])] for ranks in of_stage]
+    return UnevenStage(names[slowest], ranks, dict(zip(names, own.tolist(), strict=True)), lost)
 
 
 def uneven_batches(job: JobExcess, accused: Collection[int]) -> UnevenBatches | None:
@@ -122,6 +129,8 @@ def scattered(job: JobExcess, accused: Collection[int]) -> Scattered | None:
     by_class = (per_step * events[:, None, :]).sum(axis=(0, 2))
     row = int(np.argmax(by_class))
     return Scattered(
+        rate=float(events.mean()),
+        rare=binomial_tail(int(events.sum()), events.size, RARE) > FALSE_ALARM_RATE,
         class_index=row,
         garbage=CLASSES[row] == "host" and _garbage(job, np.argwhere(events)),
         ranks=tuple(int(rank) for rank in hit_ranks),

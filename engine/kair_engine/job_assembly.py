@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kair_engine.errors import InputError
-from kair_engine.model import FragmentInfo, Job, Layout, Notice, StepTimes, Trace
+from kair_engine.model import DerivedGroups, FragmentInfo, Job, Layout, Notice, StepTimes, Trace
 from kair_engine.notices import listed, notice
 from kair_engine.usable_steps import usable_steps
 
@@ -61,9 +61,20 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         cut_off=usable.cut_off,
     )
     of_input = (*warnings, *of_world, *doubled)
-    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings)
-    trace = Trace(replace(job, warnings=found), tuple(fragment.path for fragment in kept), usable.steps)
+    trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
+    derived, unknown = _derived_groups(trace, infos)
+    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings, *unknown)
+    trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
+
+
+def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[Notice]]:
+    groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
+    if not groups_of:
+        return None, []
+    from kair_engine.derived_groups import derive  # loads numpy and polars, for few jobs
+
+    return derive(trace, groups_of)
 
 
 def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[Notice]]:

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from kair_engine.advice import batch_evidence, link_evidence, scatter_evidence, stage_evidence, suggestion
-from kair_engine.excess import CLASSES, JobExcess
+from kair_engine.advice import link_evidence, pattern_evidence, suggestion
+from kair_engine.job_patterns import job_patterns
 from kair_engine.links import SlowLink, in_common
+from kair_engine.localization import Localization
 from kair_engine.model import Trace
 from kair_engine.results import Cause, Finding, Pattern
 from kair_engine.roles import hosts_of
-from kair_engine.stages.localize import Localization
-
-_CAUSES: dict[str, Cause] = {"compute": "compute", "input": "input", "host": "host", "communication": "communication"}
 
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
@@ -32,35 +30,16 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
 
 
 def job_wide_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
-    """What no rank is to blame for; time lost is an estimate from the ranks' own compute, not a replay."""
-    job = found.job
-    if (stage := found.stage) is not None:
+    """What no rank is to blame for."""
+    for pattern in job_patterns(found):
         yield _finding(
             trace,
-            cause="stage_imbalance",
-            ranks=_numbers(job, stage.ranks),
-            lost_ns=stage.lost_ns,
+            cause=pattern.cause,
+            ranks=pattern.ranks,
+            lost_ns=pattern.lost_us * 1e3,
             step_time_ns=step_time_ns,
-            evidence=stage_evidence(stage, step_time_ns),
-        )
-    if (batches := found.batches) is not None:
-        yield _finding(
-            trace,
-            cause="sequence_imbalance",
-            ranks=tuple(int(rank) for rank in job.ranks),
-            lost_ns=batches.lost_ns,
-            step_time_ns=step_time_ns,
-            evidence=batch_evidence(batches, step_time_ns),
-        )
-    if (scattered := found.scattered) is not None:
-        yield _finding(
-            trace,
-            cause="garbage_collection" if scattered.garbage else _CAUSES[CLASSES[scattered.class_index]],
-            ranks=_numbers(job, scattered.ranks),
-            lost_ns=scattered.lost_ns,
-            step_time_ns=step_time_ns,
-            steps=scattered.steps,
-            evidence=scatter_evidence(scattered, len(job.steps), step_time_ns),
+            steps=pattern.steps,
+            evidence=pattern_evidence(pattern, len(trace.steps), step_time_ns / 1e3),
         )
 
 
@@ -93,10 +72,6 @@ def _finding(
         evidence=evidence,
         suggestion=suggestion(cause, pattern, ranks, operator),
     )
-
-
-def _numbers(job: JobExcess, places: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(job.ranks[place]) for place in places)
 
 
 def _named(links: Sequence[SlowLink]) -> str:

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import polars as pl
 
 from kair_engine.arrays import NONE
-from kair_engine.model import Trace
-from kair_engine.operations import KIND_NAMES, SCOPE, STAGE_NAMES, STEP_SCOPE, Operations
+from kair_engine.model import DerivedGroups, Trace
+from kair_engine.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STAGE_NAMES, STEP_SCOPE, Operations
 
 ROWS_AT_A_TIME = 1_000_000
 """Steps are read together up to this many operations: a scan of its own for each small step costs 10 ms."""
@@ -94,6 +94,8 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
     # Dropped from the frame one by one: a step can be large, and null-free columns become arrays without a copy.
     columns = {name: frame.drop_in_place(name).to_numpy() for name in frame.columns if name not in _DICTIONARIES}
     del frame
+    if trace.job.derived is not None:
+        columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
     if len(steps) == 1:
         ops = _operations(columns, steps[0], trace.job.ranks, texts)
         del columns
@@ -102,6 +104,36 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
     for step in steps:
         rows = np.flatnonzero(columns["step"] == step)
         yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job.ranks, texts)
+
+
+def _with_derived_groups(
+    columns: dict[str, npt.NDArray[Any]], texts: dict[str, dict[int, str]], derived: DerivedGroups
+) -> tuple[dict[str, npt.NDArray[Any]], dict[int, str]]:
+    """The columns with the process groups and peers that the rows themselves do not state, and the groups' names."""
+    group, peer = columns["group_code"].copy(), columns["peer"].copy()
+    stated = texts["group"]
+    names = {text for lanes in derived.of_lane.values() for text in lanes.values()}
+    names |= {of_rank.name for of_rank in derived.of_transfers.values() if of_rank is not None}
+    first_free = max(stated, default=NONE) + 1
+    code_of = {text: code for code, text in enumerate(sorted(names - set(stated.values())), first_free)}
+    code_of |= {text: code for code, text in stated.items()}
+    lane_of = {text: code for code, text in texts["lane"].items()}
+    unstated = np.flatnonzero((group == NONE) & np.isin(columns["kind"], (COLLECTIVE, SEND, RECV)))
+    rank, lane = columns["rank"][unstated], columns["lane_code"][unstated]
+    collective = columns["kind"][unstated] == COLLECTIVE
+    for number, lanes in derived.of_lane.items():
+        for lane_text, text in lanes.items():
+            chosen = collective & (rank == number) & (lane == lane_of.get(lane_text, NONE))
+            group[unstated[chosen]] = code_of[text]
+    for number, of_transfers in derived.of_transfers.items():
+        rows = unstated[~collective & (rank == number)]
+        members = np.array(of_transfers.ranks if of_transfers else (), dtype=np.int64)
+        known = rows[(peer[rows] >= 0) & (peer[rows] < len(members))]
+        place, peer[rows] = peer[known], NONE
+        if of_transfers is not None:
+            peer[known] = members[place]
+            group[known] = code_of[of_transfers.name]
+    return columns | {"group_code": group, "peer": peer}, {code: text for text, code in code_of.items()}
 
 
 def _positions(numbers: npt.NDArray[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -34,6 +34,28 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """A process group that a recording lists: `name` as the table has it, the ranks in the group's own order."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DerivedGroups:
+    """Process groups of operations that name none, found from all ranks' recordings together."""
+
+    of_lane: dict[int, dict[str, str]]
+    """rank → lane → the group of the collectives on it that name none, where it is known."""
+    of_transfers: dict[int, ProcessGroup | None]
+    """rank → the group of its sends and receives that name none, None where that is unknown.
+
+    Their `peer` in the table is a place in that group. Ranks that are not listed count peers as ranks of the job.
+    """
+
+
+@dataclass(frozen=True)
 class StepTimes:
     """Begin, duration and size of every step on every rank: equally long columns, one entry per (rank, step)."""
 
@@ -68,6 +90,8 @@ class FragmentInfo:
     layout: Layout | None
     step_times: StepTimes
     warnings: tuple[Notice, ...]
+    process_groups: tuple[ProcessGroup, ...] = ()
+    """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +116,8 @@ class Job:
     warnings: tuple[Notice, ...]
     cut_off: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """step → the ranks whose record of it is cut, for the steps that are whole on the others."""
+    derived: DerivedGroups | None = None
+    """None where every operation names its process group, or no other could be meant."""
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:

@@ -42,6 +42,9 @@ class RankScore:
     flagged: bool
     excess_us: dict[str, float]
     """Class of operations → µs per step beyond the role's median (trimmed mean over steps)."""
+    large_delays: int | None = None
+    """Steps in which it took 10 % of the step longer than its role; of one or two steps the host's pauses between
+    collectives. None where the method does not count them."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,21 @@ class CommunicatorScore:
 
 
 @dataclass(frozen=True)
+class JobPattern:
+    """What slows the job though no rank is at fault."""
+
+    cause: Cause
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    lost_us: float
+    """Per step."""
+    figures: dict[str, float]
+    """What speaks for it. Stage imbalance: each stage's compute in µs per step. Sequence imbalance: `correlation` (of
+    forward and backward within a rank) and `variation` (of the forward pass). Delays on changing ranks: `delays` and
+    their `rate` (of all ranks' steps)."""
+
+
+@dataclass(frozen=True)
 class LocalizeResult:
     """Stage 1: a score for every rank, the highest first."""
 
@@ -80,6 +98,7 @@ class LocalizeResult:
     groups: tuple[GroupScore, ...]
     """Filled when asked for by host or role."""
     slow_communicators: tuple[CommunicatorScore, ...]
+    patterns: tuple[JobPattern, ...]
     matrix: tuple[tuple[float, ...], ...] | None
     """Pairwise K–S distances in rank order, only when asked for (paper method)."""
     steps: tuple[int, ...]

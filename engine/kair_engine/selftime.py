@@ -5,7 +5,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.finished import latest_ended
 from kair_engine.nesting import lane_order
-from kair_engine.operations import GC, INPUT, SCOPE, STAGE_NAMES, Operations
+from kair_engine.operations import GC, INPUT, RECV, SCOPE, SEND, STAGE_NAMES, Operations
 from kair_engine.peers import main_lane_rows
 from kair_engine.synchronisation import Synchronisation
 
@@ -32,12 +32,14 @@ def exclusive_ns(ops: Operations) -> Ints:
 def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
     """Self time of every row: exclusive duration; for a matched collective the shortest among its members.
 
-    Rows inside an input fetch count as part of the fetch and get 0, as do scopes.
+    Rows inside an input fetch count as part of the fetch and get 0, as do scopes, and sends and receives whose
+    other end is not recorded: how much of them was waiting is not known.
     """
     result = exclusive_ns(ops)
     fetch = ops.kind == INPUT
     result[fetch] = ops.duration_ns[fetch]
     result[(ops.stage == INPUT_STAGE) & ~fetch & (ops.kind != GC)] = 0
+    result[np.isin(ops.kind, (SEND, RECV))] = 0
     result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
     return result
 

@@ -8,10 +8,11 @@ from kair_engine.errors import UsageError
 from kair_engine.excess import JobExcess, job_excess
 from kair_engine.excess_table import table_of
 from kair_engine.limits import MISSING, limit_of, reason_of, too_few
+from kair_engine.localization import conclude
 from kair_engine.model import Trace
 from kair_engine.redrawing import source_of
 from kair_engine.results import Cause, DetectableFault, InjectedFault, LongerRecording, SensitivityResult
-from kair_engine.stages.localize import conclude, notices, require_steps
+from kair_engine.stages.localize import notices, require_steps
 from kair_engine.without_faults import without_faults
 
 FEWEST_DRAWS = 20

@@ -7,13 +7,15 @@ import numpy as np
 from kair_engine.advice import summary
 from kair_engine.arrays import Ints
 from kair_engine.excess import StepExcess, reduce_steps, step_excess
-from kair_engine.findings import rank_finding, step_time_ns, suspects
+from kair_engine.findings import rank_finding, step_time_ns
 from kair_engine.job_wide import job_wide_findings, link_findings
+from kair_engine.localization import Localization, conclude
 from kair_engine.model import Trace
 from kair_engine.operations import Operations
 from kair_engine.results import BlameResult, Finding, RankedRank, TriageResult, Verdict
 from kair_engine.stages.blame import Tally, blame_of, tally_step
-from kair_engine.stages.localize import Localization, conclude, notices, rank_scores, require_steps
+from kair_engine.stages.localize import notices, rank_scores, require_steps
+from kair_engine.suspects import suspects
 from kair_engine.synchronisation import Synchronisation
 
 
@@ -34,7 +36,7 @@ def triage(trace: Trace) -> TriageResult:
     found = conclude(reduce_steps(trace, look))
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    of_ranks = (rank_finding(trace, found, blamed, suspect) for suspect in suspects(found))
+    of_ranks = (rank_finding(trace, found, blamed, suspect) for suspect in suspects(trace.job, found))
     wide = (*link_findings(trace, found, step_time), *job_wide_findings(trace, found, step_time))
     findings = sorted((*of_ranks, *wide), key=lambda finding: (-finding.time_lost_us_per_step, finding.ranks))
     warnings = tuple(dict.fromkeys((*notices(found), *blamed.warnings)))
@@ -63,7 +65,7 @@ def _verdict(found: Localization, findings: Sequence[Finding]) -> Verdict:
 def _ranking(trace: Trace, found: Localization, blamed: BlameResult) -> tuple[RankedRank, ...]:
     steps = len(trace.steps)
     imposed = {rank.rank: rank.blamed_us / steps for rank in blamed.by_rank}
-    rows = [
+    return tuple(
         RankedRank(
             rank=score.rank,
             host=score.host,
@@ -74,5 +76,4 @@ def _ranking(trace: Trace, found: Localization, blamed: BlameResult) -> tuple[Ra
             wait_imposed_us=imposed.get(score.rank, 0.0),
         )
         for score in rank_scores(trace.job, found)
-    ]
-    return tuple(sorted(rows, key=lambda row: (not row.flagged, -row.score, row.rank)))
+    )

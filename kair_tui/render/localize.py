@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results import CommunicatorScore, GroupScore, LocalizeResult, RankScore
+from kair_engine.results import CommunicatorScore, GroupScore, JobPattern, LocalizeResult, RankScore
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, p_value, plural, score, signed_duration, spans
 from kair_tui.render.view import ALARM, Cell, Column, Styled, View
@@ -57,12 +57,30 @@ def _every_excess(row: RankScore) -> str:
     return ", ".join(f"{name} {signed_duration(us)}" for name, us in row.excess_us.items())
 
 
+def _counted(delays: int | None) -> str:
+    return "–" if delays is None else str(delays)
+
+
+def _figures(row: JobPattern) -> str:
+    """A pattern's figures with their units: shares and a correlation, or the stages' compute."""
+    if row.cause == "stage_imbalance":
+        return ", ".join(f"{stage} {duration(us)}" for stage, us in row.figures.items())
+    said = {
+        "correlation": "correlation {:.2f}",
+        "variation": "varies by {:.1%}",
+        "delays": "{:.0f} delays",
+        "rate": "in {:.2%} of ranks' steps",
+    }
+    return ", ".join(said[name].format(value) for name, value in row.figures.items())
+
+
 COLUMNS = (
     Column[RankScore]("rank", "rank", lambda row: str(row.rank), weight=9),
     Column[RankScore]("host", "host", lambda row: row.host or "–", align="left", weight=3),
     Column[RankScore]("role", "role", lambda row: row.role, align="left", weight=2),
     Column[RankScore]("score", "score", lambda row: score(row.score), weight=9),
     Column[RankScore]("p_value", "p", lambda row: p_value(row.p_value), weight=6),
+    Column[RankScore]("large_delays", "delays", lambda row: _counted(row.large_delays), weight=5),
     Column[RankScore]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
     Column[RankScore]("excess_us", "excess per step", _largest_excess, align="left", weight=4, full=_every_excess),
 )
@@ -75,6 +93,14 @@ _GROUPS = (
     Column[GroupScore]("flagged", "flagged", lambda row: str(row.flagged), weight=8),
 )
 
+
+_PATTERNS = (
+    Column[JobPattern]("cause", "nobody's fault", lambda row: row.cause.replace("_", " "), align="left", weight=9),
+    Column[JobPattern]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=4),
+    Column[JobPattern]("steps", "steps", lambda row: spans(row.steps), align="left", weight=3),
+    Column[JobPattern]("lost_us", "lost/step", lambda row: duration(row.lost_us), weight=8),
+    Column[JobPattern]("figures", "figures", _figures, align="left", weight=7),
+)
 
 _LINKS = (
     Column[CommunicatorScore]("group", "slow process group", lambda row: row.group, align="left", weight=9),
@@ -92,6 +118,9 @@ def _body(result: LocalizeResult, page: Page) -> None:
         page.line()
     if result.slow_communicators:
         page.table(_LINKS, result.slow_communicators, limit=RANKS_SHOWN)
+        page.line()
+    if result.patterns:
+        page.table(_PATTERNS, result.patterns, limit=RANKS_SHOWN)
         page.line()
     page.table(COLUMNS, result.scores, limit=RANKS_SHOWN)
     if result.matrix is not None:
@@ -112,5 +141,5 @@ VIEW = View[LocalizeResult, RankScore](
     columns=COLUMNS,
     headline=_headline,
     body=_body,
-    records=(("scores", "score"), ("groups", "group"), ("slow_communicators", "communicator")),
+    records=(("scores", "score"), ("groups", "group"), ("slow_communicators", "communicator"), ("patterns", "pattern")),
 )

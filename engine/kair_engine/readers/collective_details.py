@@ -33,6 +33,7 @@ class CollectiveDetails:
     sequence: int | None = None
     size: int | None = None
     peer: int | None = None
+    """The other end of a send or receive, counted within the group."""
 
     @property
     def known(self) -> bool:
@@ -52,7 +53,9 @@ def collective_details(args: EventArgs) -> CollectiveDetails:
     peer = {"send": args.destination_rank, "recv": args.source_rank}.get(kind)
     group, sequence = args.group, args.sequence
     if group is None and sequence is None:
-        group, sequence = _from_inputs(_list(bytes(args.inputs)))
+        inputs = _list(bytes(args.inputs))
+        group, sequence = _from_inputs(inputs)
+        peer = _peer_of_call(inputs) if peer is None else peer
     return CollectiveDetails(
         kind,
         group_text(group, args.group_ranks),
@@ -104,6 +107,12 @@ def _from_inputs(inputs: list[Any]) -> tuple[str | None, int | None]:
         return None, None
     pair = _GROUP_PAIR.match(str(inputs[2]))
     return (pair.group(1) if pair else None), int(inputs[1])
+
+
+def _peer_of_call(inputs: list[Any]) -> int | None:
+    """The other end in the inputs of a `c10d::send` or `c10d::recv_`: ["", "", peer, tag]."""
+    shaped = inputs[:2] == ["", ""] and len(inputs) == 4
+    return int(inputs[2]) if shaped and re.fullmatch(r"\d{1,9}", str(inputs[2])) else None
 
 
 def _size(args: EventArgs) -> int | None:

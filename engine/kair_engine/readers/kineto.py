@@ -20,9 +20,8 @@ from kair_engine.format import FragmentWriter
 from kair_engine.model import FragmentInfo, Notice, StepTimes
 from kair_engine.notices import notice
 from kair_engine.readers.blocks import BlockReader
-from kair_engine.readers.collective_details import group_text
 from kair_engine.readers.event_stream import EventStream
-from kair_engine.readers.group_layout import layout_of
+from kair_engine.readers.group_layout import layout_of, only_group, process_groups
 from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
 from kair_engine.readers.rows import RECORD, Records, RowSpill
 from kair_engine.readers.step_table import StepAssembler
@@ -128,12 +127,14 @@ def _second_pass(
     base_ns = _base_ns(header)
     # The device's operations come last in a file: one that was cut off may have lost them all.
     lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
+    groups = process_groups(distributed, rank)
     assembler = StepAssembler(
         recording.tables,
         windows,
         rank=rank,
         base_ns=base_ns,
-        default_group=_only_group(distributed),
+        default_group=only_group(distributed),
+        groups_listed=bool(groups),
         lost_device=lost_device,
     )
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
@@ -160,6 +161,7 @@ def _second_pass(
             layout=layout_of(distributed, rank),
             step_times=_step_times(windows, operations, rank, base_ns),
             warnings=recording.warnings,
+            process_groups=groups if assembler.groups_missing else (),
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info
@@ -203,15 +205,6 @@ def _base_ns(header: dict[str, Any]) -> int:
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < _MAX_BASE_NS else 0
-
-
-def _only_group(distributed: dict[str, Any]) -> str | None:
-    """The process group of every collective, where the job has no other."""
-    groups = distributed.get("pg_config")
-    if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], dict):
-        return None
-    name, ranks = groups[0].get("pg_name"), groups[0].get("ranks")
-    return group_text(str(name), str(ranks) if ranks else None) if isinstance(name, str | int) else None
 
 
 def _host(source: Path, header: dict[str, Any]) -> str | None:

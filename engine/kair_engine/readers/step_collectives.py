@@ -1,5 +1,8 @@
 """Which collectives the communication rows of one step are, and which call issued each."""
 
+from dataclasses import replace
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -8,6 +11,8 @@ from kair_engine.readers.collective_details import CollectiveDetails
 from kair_engine.readers.tables import EventTables
 
 Int64s = npt.NDArray[np.int64]
+# What gloo times, and the call that issues it.
+_TRANSFERS: Final = ((NameClass.HOST_SEND, "c10d::send"), (NameClass.HOST_RECV, "c10d::recv_"))
 
 
 class StepCollectives:
@@ -19,6 +24,7 @@ class StepCollectives:
         *,
         detail: Int64s,
         category: Int64s,
+        name: Int64s,
         name_class: Int64s,
         thread: Int64s,
         start: Int64s,
@@ -26,6 +32,7 @@ class StepCollectives:
     ) -> None:
         self._tables = tables
         self._detail, self._thread, self._start, self._end = detail, thread, start, end
+        self._name, self._name_class = name, name_class
         host_op = category == Category.CPU_OP
         calls = host_op & (name_class == NameClass.COLLECTIVE_CALL)
         records = host_op & (name_class == NameClass.COLLECTIVE_RECORD)
@@ -48,7 +55,7 @@ class StepCollectives:
 
     def of_host_rows(self, rows: Int64s) -> list[CollectiveDetails | None]:
         """The details of collectives timed on the host: the k-th row stands for the k-th recorded call."""
-        details = [self._own(row) for row in rows.tolist()]
+        details = self._with_peers(rows, [self._own(row) for row in rows.tolist()])
         recorded = self._by_start(
             np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in self._records.values())])
         )
@@ -57,6 +64,20 @@ class StepCollectives:
         order = self._by_start(np.arange(len(rows)), rows)
         for at, record in zip(order.tolist(), recorded.tolist(), strict=True):
             details[at] = self._own(record) or details[at]
+        return details
+
+    def _with_peers(self, rows: Int64s, details: list[CollectiveDetails | None]) -> list[CollectiveDetails | None]:
+        """`details` with the other ends of sends and receives, from the k-th call of each kind for the k-th row."""
+        for name_class, call in _TRANSFERS:
+            number = self._tables.names.get(call, -1)
+            calls = self._calls[self._name[self._calls] == number]
+            places = np.flatnonzero(self._name_class[rows] == name_class)
+            if len(calls) != len(places):
+                continue
+            for at, issued_by in zip(self._by_start(places, rows[places]).tolist(), calls.tolist(), strict=True):
+                row, of_call = details[at], self._own(issued_by)
+                if row is not None and row.peer is None and of_call is not None:
+                    details[at] = replace(row, peer=of_call.peer)
         return details
 
     def calls_of_host_rows(self, rows: Int64s) -> Int64s:

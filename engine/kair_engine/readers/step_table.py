@@ -49,11 +49,16 @@ class StepAssembler:
         rank: int,
         base_ns: int,
         default_group: str | None,
+        groups_listed: bool,
         lost_device: bool,
     ) -> None:
-        """`lost_device`: the recording ran on a device although no operation of it may be left."""
+        """`groups_listed`: which groups a peer on the host can be counted in is known, if not which of them it is.
+
+        `lost_device`: the recording ran on a device although no operation of it may be left.
+        """
         self._tables, self._windows = tables, windows
         self._rank, self._base, self._default_group = rank, base_ns, default_group
+        self._groups_listed = groups_listed
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
         lanes = tables.lane_names()
@@ -66,6 +71,8 @@ class StepAssembler:
             host_collectives=bool(np.isin(self._name_class, _HOST_TIMED).any()),
         )
         self._names = [*tables.names.items_, STEP_SCOPE]
+        self.groups_missing = False
+        """Whether communication timed on the host, in the tables made so far, does not say its process group."""
 
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
@@ -120,6 +127,7 @@ class StepAssembler:
             self._tables,
             detail=records["detail"].astype(np.int64),
             category=category,
+            name=columns.name,
             name_class=name_class,
             thread=thread,
             start=start,
@@ -146,13 +154,16 @@ class StepAssembler:
             group = (details.group if details else None) or self._default_group
             if group:
                 columns.group[row] = groups.setdefault(group, len(groups))
+            elif not device[row]:
+                self.groups_missing = True
             if details is None:
                 continue
             if details.kind != "collective":
                 columns.kind[row] = KINDS.index(details.kind)
             columns.sequence[row] = -1 if details.sequence is None else details.sequence
             columns.size[row] = -1 if details.size is None else details.size
-            columns.peer[row] = -1 if details.peer is None else global_peer(details.peer, details.group, self._rank)
+            if details.peer is not None and (group or device[row] or self._groups_listed):
+                columns.peer[row] = global_peer(details.peer, group, self._rank)
         return list(groups)
 
     def _main_lane(self) -> int:

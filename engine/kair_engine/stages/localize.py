@@ -1,44 +1,18 @@
 """Stage 1: which rank behaves differently from its peers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kair_engine.anomalies import (
-    FALSE_ALARM_RATE,
-    FEWEST_STEPS,
-    SHARES,
-    SMALLEST_SHARE,
-    Anomaly,
-    Persistence,
-    intermittent,
-    persistence,
-    slow_operators,
-    unproven,
-)
+from kair_engine.anomalies import FEWEST_STEPS, Anomaly, large_delays
 from kair_engine.errors import UsageError
 from kair_engine.excess import CLASSES, JobExcess, job_excess
-from kair_engine.imbalance import Scattered, UnevenBatches, UnevenStage, scattered, uneven_batches, uneven_stage
-from kair_engine.links import SlowLink, slow_links
+from kair_engine.imbalance import Scattered
+from kair_engine.job_patterns import job_patterns
+from kair_engine.localization import Localization, conclude
 from kair_engine.model import Job, Notice, Trace
 from kair_engine.results import CommunicatorScore, GroupBy, GroupScore, LocalizeResult, Method, RankScore
 from kair_engine.roles import host_of
-
-
-@dataclass(frozen=True)
-class Localization:
-    """Everything stage 1 found, for the stages after it."""
-
-    job: JobExcess
-    persistence: Persistence
-    anomalies: tuple[Anomaly, ...]
-    links: tuple[SlowLink, ...]
-    undecided: tuple[Anomaly, ...]
-    """Ranks that were slow in all of too few steps, or had most of too few delays."""
-    stage: UnevenStage | None = None
-    batches: UnevenBatches | None = None
-    scattered: Scattered | None = None
 
 
 def localize(
@@ -81,6 +55,7 @@ def localize(
             )
             for slow in found.links
         ),
+        patterns=tuple(sorted(job_patterns(found), key=lambda pattern: -pattern.lost_us)),
         matrix=None,
         steps=trace.steps,
         warnings=notices(found),
@@ -93,36 +68,8 @@ def require_steps(trace: Trace) -> None:
         raise UsageError("no complete step to analyse")
 
 
-def conclude(job: JobExcess) -> Localization:
-    """Runs the robust tests: who is slow in all steps or in some, alone or with others; slow links; uneven work."""
-    steady, stalled = persistence(job), intermittent(job)
-    if len(job.steps) < FEWEST_STEPS:
-        known = {rank for anomaly in stalled for rank in anomaly.ranks}
-        undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.ranks))
-        return Localization(job, steady, tuple(stalled), (), undecided)
-    anomalies = (*steady.anomalies, *slow_operators(job), *stalled)
-    accused = {rank for anomaly in anomalies for rank in anomaly.ranks}
-    batches = uneven_batches(job, accused)
-    return Localization(
-        job,
-        steady,
-        anomalies,
-        links=_links(job),
-        undecided=(few,) if (few := unproven(job, accused)) else (),
-        stage=uneven_stage(job, accused),
-        batches=batches,
-        scattered=None if batches else scattered(job, accused),
-    )
-
-
-def _links(job: JobExcess) -> tuple[SlowLink, ...]:
-    share = SHARES["link"]
-    found = slow_links([step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * share, SMALLEST_SHARE)
-    return tuple(replace(slow, p_value=min(1.0, slow.p_value / share)) for slow in found)
-
-
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
-    """One score per rank: its largest t over the classes, or what a test that flagged it amounts to."""
+    """One score per rank: its largest t over the classes. Flagged ranks first, then those the recording leaves open."""
     ranks = found.job.ranks
     best = found.persistence.t.max(axis=0)
     with np.errstate(all="ignore"):
@@ -132,7 +79,9 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
         for rank in anomaly.ranks:
             flagged[rank] = True
             p_value[rank] = min(p_value[rank], anomaly.p_value)
-    order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], -best[i], i))
+    delays = large_delays(found.job)
+    suspected = {rank for anomaly in found.undecided for rank in anomaly.ranks}
+    order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(
         RankScore(
             rank=int(ranks[i]),
@@ -142,6 +91,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
             p_value=float(p_value[i]) if np.isfinite(p_value[i]) else None,
             flagged=bool(flagged[i]),
             excess_us={name: float(found.persistence.mean_ns[row, i]) / 1e3 for row, name in enumerate(CLASSES)},
+            large_delays=int(delays[i]),
         )
         for i in order
     )
@@ -171,6 +121,8 @@ def notices(found: Localization) -> tuple[Notice, ...]:
     """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
     job = found.job
     result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
+    if found.scattered is not None and found.scattered.rare:
+        result.append(_rare_delays(job, found.scattered))
     roles, sizes = np.unique(job.role, return_counts=True)
     if len(job.ranks) == 1:
         result.append(Notice("one_rank", "one rank only: there is no peer to compare it with"))
@@ -199,8 +151,9 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
     rank, steps = int(job.ranks[anomaly.ranks[0]]), len(job.steps)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
+        delays = "the only large delay" if m == 1 else f"{k} of the {m} large delays"
         text = (
-            f"rank {rank} had {k} of the {m} large delays in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
+            f"rank {rank} had {delays} in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
             f"to be beyond chance: record {max(2 * steps, 20)} steps more"
         )
         return Notice("few_steps", text)
@@ -210,6 +163,15 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
         f"told from a slow moment: record at least {FEWEST_STEPS} steps, better 10"
     )
     return Notice("few_steps", text)
+
+
+def _rare_delays(job: JobExcess, scattered: Scattered) -> Notice:
+    return Notice(
+        "rare_delays",
+        f"{scattered.events} large delays on {len(scattered.ranks)} changing ranks, in {scattered.rate:.2%} of all "
+        f"ranks' steps, cost {scattered.lost_ns / job.step_time_ns:.1%} of the time: so rare on each rank that only "
+        "the number of ranks makes them matter",
+    )
 
 
 def _size(job: JobExcess, rank: int) -> int:

@@ -44,6 +44,7 @@ def localize_paper(trace: Trace, *, whole_run: bool, normalized: bool, by: Group
         scores=ranked,
         groups=grouped(ranked, by),
         slow_communicators=(),
+        patterns=(),
         matrix=None if distances is None else tuple(map(tuple, distances.tolist())),
         steps=trace.steps,
         warnings=(Notice("score_only", "the paper gives no threshold: the score is a ranking, not a verdict"),),

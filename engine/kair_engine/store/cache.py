@@ -18,7 +18,7 @@ from kair_engine.notices import notice
 from kair_engine.readers.whatif_meta import metadata_files
 
 # Part of every key: raised whenever readers give another table for the same file.
-READER_VERSION: Final = 5
+READER_VERSION: Final = 6
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 
