@@ -76,7 +76,7 @@ def localize(name: str = "compute") -> LocalizeResult:
         RankScore(0, "node0", "all", -0.5, 1.0, False, {name: -10.0, "host": 3.0}),
     )
     groups = (GroupScore("node1", (1,), 8.25, 8.25, 1), GroupScore("node0", (0,), -0.5, -0.5, 0))
-    return LocalizeResult("robust", scores, groups, (), ((0.0, 0.25), (0.25, 0.0)), (40, 41, 42), ())
+    return LocalizeResult("robust", scores, groups, (), (), ((0.0, 0.25), (0.25, 0.0)), (40, 41, 42), ())
 
 
 def pinpoint(name: str = KERNEL) -> PinpointResult:

@@ -65,7 +65,7 @@ def test_sensitivity_of_a_single_step_is_one_clear_line() -> None:
 
 def test_sensitivity_says_what_more_steps_would_bring() -> None:
     outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--draws", "20")
-    assert outcome.out.startswith("in 12 steps a slow device is found with 95% probability from +")
+    assert outcome.out.startswith("in 12 steps a slow device is found with 95 % probability from +")
     assert "24 steps  60 steps  120 steps" in outcome.out
     assert "record " in outcome.out
     assert "seed 0" in outcome.out
