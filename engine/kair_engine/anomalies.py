@@ -264,11 +264,14 @@ def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int,
     while len(left) > 1:
         rank = max(left, key=lambda one: int(counts[one]))
         left.remove(rank)
-        k, shared = int(counts[rank]), _at_once(events[:, left], None if job.unit is None else job.unit[left])
+        k = int(counts[rank])
+        if k < 2:
+            break
+        shared = _at_once(events[:, left], None if job.unit is None else job.unit[left])
         others, looked_at = float(counts[left].sum()) / shared, len(left) * len(events) / shared
         a, b = PRIOR_RATE * PRIOR_STEPS + others, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - others
         p = min(1.0, tests * beta_binomial_tail(k, len(events), a, b))
-        if k < 2 or p >= FALSE_ALARM_RATE:
+        if p >= FALSE_ALARM_RATE:
             break
         found.append((rank, k, int(counts.sum()), p))
     return found
