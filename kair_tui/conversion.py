@@ -38,6 +38,8 @@ def converter(annotation: Any, name: str) -> Callable[[Any], Any]:  # noqa: ANN4
         return partial(_choice, name, get_args(kind))
     if kind is int:
         return partial(_number, name, minimum=_minimum(annotation))
+    if kind is float:
+        return partial(_decimal, name)
     return Path if kind is Path else lambda value: value
 
 
@@ -73,6 +75,13 @@ def _number(name: str, value: str | int, *, minimum: int | None) -> int:
     if minimum is not None and number < minimum:
         raise UsageError(f"{name} {number}: must be {minimum} or more")
     return number
+
+
+def _decimal(name: str, value: str | float) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"{name} {value!r}: not a number") from None
 
 
 def _minimum(annotation: Any) -> int | None:  # noqa: ANN401

@@ -22,6 +22,7 @@ from kair_engine.results import (
     FrequencyResult,
     GroupScore,
     InfoResult,
+    JobPattern,
     LocalizeResult,
     LongerRecording,
     Outlier,
@@ -77,7 +78,9 @@ def localize(name: str = "compute") -> LocalizeResult:
         RankScore(0, "node0", "all", -0.5, 1.0, False, {name: -10.0, "host": 3.0}),
     )
     groups = (GroupScore("node1", (1,), 8.25, 8.25, 1), GroupScore("node0", (0,), -0.5, -0.5, 0))
-    return LocalizeResult("robust", scores, groups, (), ((0.0, 0.25), (0.25, 0.0)), (40, 41, 42), ())
+    uneven = JobPattern("stage_imbalance", (1,), (40, 41, 42), 15_000.0, {"stage 0": 50_000.0, name: 80_000.0})
+    matrix = ((0.0, 0.25), (0.25, 0.0))
+    return LocalizeResult("robust", scores, groups, (), (uneven,), matrix, (40, 41, 42), ())
 
 
 def pinpoint(name: str = KERNEL) -> PinpointResult:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "accuracy"))
 
 import peer_rules
 import report
+import sensitivity
 from fault_model import Truth
 from layouts import STANDARD
 from recording import Columns
@@ -246,3 +247,11 @@ def test_healthy_jobs_are_left_alone(layout: str, seeds: int) -> None:
 )
 def test_faults_are_found_with_their_cause(name: str, layout: str, seeds: int, enough: int) -> None:
     assert sum(bool(answer.exact) for answer in robust(name, layout, seeds)) >= enough
+
+
+def test_faults_somewhat_larger_than_the_smallest_are_found_in_another_recording() -> None:
+    said, found = sensitivity.one_job("dp8", steps=20, draws=20, other_gpus=False, seed=3)
+    known = [fault.fault for fault in said.faults if fault.smallest_us_per_step is not None]
+    assert known == ["slow_device", "slow_operator", "slow_input", "slow_host", "stall"]
+    assert [fault for fault in known if not found[fault, 1.25]] == []
+    assert not all(found[fault, 0.8] for fault in known)

@@ -52,3 +52,27 @@ def test_blame_of_one_step_says_which(source: Path) -> None:
     document = json.loads(kair("blame", str(source), "--step", str(step), "--json").out)
     assert document["data"]["step"] == step
     assert document["job"]["steps"] == [step]
+
+
+def test_sensitivity_of_a_single_step_is_one_clear_line() -> None:
+    outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--step", "4")
+    assert outcome.status == 0
+    first, empty, rest, *more = outcome.out.splitlines()
+    assert first.startswith("no fault can be found in this recording: 1 step")
+    assert (empty, more) == ("", [])
+    assert "1 step analysed" in rest
+
+
+def test_sensitivity_says_what_more_steps_would_bring() -> None:
+    outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--draws", "20")
+    assert outcome.out.startswith("in 12 steps a slow device is found with 95 % probability from +")
+    assert "24 steps  60 steps  120 steps" in outcome.out
+    assert "record " in outcome.out
+    assert "seed 0" in outcome.out
+
+
+@pytest.mark.parametrize("probability", ["1.5", "0", "nan"])
+def test_sensitivity_turns_down_what_is_no_probability(probability: str) -> None:
+    outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--probability", probability)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("kair: error: a probability lies between 0 and 1")

@@ -102,7 +102,7 @@ def test_ndjson_of_triage_has_findings_and_ranking(monkeypatch: pytest.MonkeyPat
 
 def test_csv_is_the_main_table(monkeypatch: pytest.MonkeyPatch) -> None:
     text = _answer(monkeypatch, "localize", "-o", "csv")
-    assert text.split("\r\n")[0] == "rank,host,role,score,p_value,flagged,excess_us"
+    assert text.split("\r\n")[0] == "rank,host,role,score,p_value,flagged,excess_us,large_delays"
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["rank"], row["score"]) for row in rows] == [("1", "8.25"), ("0", "-0.5")]
 

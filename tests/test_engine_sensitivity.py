@@ -120,36 +120,37 @@ def uneven(seed: int, ranks: int, steps: int = 12) -> tuple[Percents, Percents]:
     return percents, percents[:, COMPUTE] / 8
 
 
+def about_the_median(values: Percents, healthy: Percents) -> Percents:
+    """Excesses lie about the median of the role, which a slow rank moves: of two ranks halfway towards it."""
+    return values - (np.median(values, axis=-1) - np.median(healthy, axis=-1))[..., None]
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8, 24])
 @pytest.mark.parametrize("size", [0.0, 0.01, 0.02, 0.03, 0.045, 0.07, 0.12, 0.5])
 def test_an_injected_fault_is_found_exactly_when_the_verdict_finds_it(ranks: int, size: float) -> None:
-    # Excesses lie about the median: that of two ranks is halfway between them.
-    victim, seen = 1, 0.5 if ranks == 2 else 1.0
+    victim = 1
     for seed in range(4):
         percents, operator = uneven(seed, ranks)
         healthy = table_of(job(percents, operators={"gemm": operator}))
         # 80 % of the step is compute, 5 % of it one operator.
-        for fault, row, cost in zip(rank_faults(healthy), (COMPUTE, COMPUTE, INPUT, HOST), (80, 5, 1, 1), strict=True):
-            of_size = size if cost > 1 else size * STEP_NS
-            more = size * (100 if cost == 1 else cost)
+        costs = ((COMPUTE, 80, 5), (COMPUTE, 5, 5), (INPUT, 100, 0), (HOST, 100, 0))
+        for fault, (row, cost, of_operator) in zip(rank_faults(healthy), costs, strict=True):
+            in_ns = STEP_NS if fault.own_ns is None or row == INPUT else 1
             faulty, slower = percents.copy(), operator.copy()
-            faulty[:, row, victim] += seen * more
-            slower[:, victim] += seen * size * 5 * (row == COMPUTE)
-            if ranks == 2:
-                faulty[:, row, 0] -= seen * more
-                slower[:, 0] -= seen * size * 5 * (row == COMPUTE)
-            real = longer(job(faulty, operators={"gemm": slower}), more / 100 * STEP_NS)
-            injected = with_slow_rank(healthy, fault, victim, of_size)
+            faulty[:, row, victim] += size * cost
+            slower[:, victim] += size * of_operator
+            faulty, slower = about_the_median(faulty, percents), about_the_median(slower, operator)
+            real = longer(job(faulty, operators={"gemm": slower}), size * cost / 100 * STEP_NS)
+            injected = with_slow_rank(healthy, fault, victim, size * in_ns)
             assert finds(injected, fault, victim) == blames(real, victim, row), (fault.fault, seed)
 
 
 @pytest.mark.parametrize("stalled", range(0, 13, 2))
 def test_stalls_are_found_exactly_when_the_verdict_finds_them(stalled: int) -> None:
-    percents = quiet(12, 4)
-    hit = np.arange(stalled)
+    percents, hit = quiet(12, 4), np.arange(stalled)
     faulty = percents.copy()
     faulty[hit, HOST, 2] += 25
-    made = job(faulty)
+    made = job(about_the_median(faulty, percents))
     steps = tuple(
         replace(one, step_time_ns=one.step_time_ns * (1.25 if at < stalled else 1)) for at, one in enumerate(made.steps)
     )

@@ -9,6 +9,7 @@ import pytest
 from kair_engine.model import Trace
 from kair_engine.opening import open_trace
 from kair_engine.results import TriageResult
+from kair_engine.sensitivity import sensitivity
 from kair_engine.stages.blame import blame
 from kair_engine.stages.localize import localize
 from kair_engine.stages.pinpoint import pinpoint
@@ -79,3 +80,25 @@ def test_a_slow_operator_is_the_first_outlier(sample: Sample) -> None:
     first = pinpoint(trace, rank=truth["ranks"][0]).outliers[0]
     assert first.operator == truth["operator"]
     assert truth["occurrence"] in {None, first.occurrence}
+
+
+def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -> None:
+    truth, trace, _ = sample
+    if len(truth["ranks"]) != 1:
+        return
+    kinds = {"compute": "slow_operator", "input": "slow_input", "host": "slow_host"}
+    kind = "stall" if truth["pattern"] == "intermittent" else kinds[truth["cause"]]
+    result = sensitivity(trace, draws=40)
+    (fault,) = (fault for fault in result.faults if fault.fault == kind)
+    assert list(result.corrected_ranks) == truth["ranks"]
+    assert fault.smallest_us_per_step is not None
+    assert fault.smallest_us_per_step < truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
+
+
+def test_what_the_healthy_recording_can_show(tmp_path: Path) -> None:
+    result = sensitivity(open_trace(SAMPLES / "healthy", cache=tmp_path), draws=40)
+    found = {fault.fault: fault.smallest_share_of_step for fault in result.faults}
+    expected = {"slow_device": 0.055, "slow_operator": 0.026, "slow_input": 0.018, "slow_host": 0.06, "stall": 0.125}
+    for fault, share in expected.items():
+        assert found[fault] == pytest.approx(share, rel=0.4), fault
+    assert found["slow_link"] is None

@@ -50,7 +50,7 @@ def main() -> None:
     rows = []
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
         for layout in options.layouts.split(","):
-            ask = partial(_job, layout, options.steps, options.draws, options.other_gpus)
+            ask = partial(one_job, layout, options.steps, options.draws, options.other_gpus)
             rows += _rows(layout, options.steps, list(pool.map(ask, seeds)))
     if options.json:
         print(json.dumps([{key: str(value) for key, value in row.items()} for row in rows], indent=1))
@@ -72,7 +72,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _job(layout: str, steps: int, draws: int, other_gpus: bool, seed: int) -> tuple[SensitivityResult, Hits]:
+def one_job(layout: str, steps: int, draws: int, other_gpus: bool, seed: int) -> tuple[SensitivityResult, Hits]:
+    """What a healthy job's recording is said to show, and which faults times which factors are found in another."""
     shape = STANDARD[layout]
     with TemporaryDirectory(prefix="kair-sensitivity-") as folder:
         healthy = JobSpec(shape, steps, seed, devices=seed)

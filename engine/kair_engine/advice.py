@@ -5,16 +5,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kair_engine.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.arrays import Bools
 from kair_engine.excess import CLASSES, JobExcess
 from kair_engine.links import SlowLink
+from kair_engine.localization import Localization
 from kair_engine.model import Notice
 from kair_engine.results import STEP_BEGIN, BlameResult, Cause, Finding, JobPattern, Pattern, RootCause, Verdict
 
 _CLASS_WORDS = {
-    "compute": "its own compute",
-    "input": "fetching its input",
-    "host": "keeping its device (or thread) idle",
-    "communication": "its sends and receives",
+    "compute": "{} own compute",
+    "input": "fetching {} input",
+    "host": "keeping {} device (or thread) idle",
+    "communication": "{} sends and receives",
 }
 
 
@@ -35,7 +37,7 @@ def summary(verdict: Verdict, findings: Sequence[Finding], job: JobExcess, warni
 
 
 def evidence(
-    job: JobExcess,
+    found: Localization,
     blamed: BlameResult,
     anomalies: Sequence[Anomaly],
     *,
@@ -45,10 +47,11 @@ def evidence(
     lost_ns: float,
 ) -> tuple[str, ...]:
     """The figures a finding rests on, each with the command that shows it."""
+    tested = any(anomaly.operator == operator for anomaly in anomalies)
     return (
-        *(_anomaly(job, anomaly) for anomaly in anomalies),
+        *(_anomaly(found, anomaly, step_time_ns) for anomaly in _telling(found, anomalies)),
         *_waiting(blamed, ranks),
-        *_operator(blamed, ranks, operator),
+        *_operator(blamed, ranks, operator, named=tested),
         f"without that the step would take {duration((step_time_ns - lost_ns) / 1e3)} "
         f"instead of {duration(step_time_ns / 1e3)}",
     )
@@ -81,7 +84,9 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
             "different length [kair localize]",
             f"waiting for the longest batch costs about {lost} [kair localize]",
         )
-    word = "garbage collection" if pattern.cause == "garbage_collection" else _CLASS_WORDS[pattern.cause]
+    word = (
+        "garbage collection" if pattern.cause == "garbage_collection" else _CLASS_WORDS[pattern.cause].format("their")
+    )
     hit = f"{len(pattern.steps)} of {_count(steps, 'step')}"
     return (
         f"{_count(int(figures['delays']), 'large delay')} on {_count(len(pattern.ranks), 'rank')} in {hit}, through "
@@ -126,29 +131,79 @@ def duration(us: float) -> str:
     return f"{us:.0f} µs"
 
 
-def _anomaly(job: JobExcess, anomaly: Anomaly) -> str:
-    who = _ranks([int(job.ranks[place]) for place in anomaly.ranks])
-    first = int(job.ranks[anomaly.ranks[0]])
-    word = _CLASS_WORDS[CLASSES[anomaly.class_index]]
-    share = anomaly.excess_ns / job.step_time_ns
-    cost = f"{duration(anomaly.excess_ns / 1e3)} a step ({share:.1%})"
+def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
+    """Those that say something of their own.
+
+    A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells.
+    """
+    for anomaly in anomalies:
+        steady = [one for one in anomalies if one.kind != "intermittent" and _covers(one, anomaly)]
+        said = {_cost(found, one) for one in steady if one.operator is not None}
+        told = bool(steady) if anomaly.kind == "intermittent" else _cost(found, anomaly) in said
+        if anomaly.operator is not None or not told:
+            yield anomaly
+
+
+def _covers(one: Anomaly, other: Anomaly) -> bool:
+    return one.class_index == other.class_index and set(other.ranks) <= set(one.ranks)
+
+
+def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> str:
+    job, members = found.job, list(anomaly.ranks)
+    who = _ranks([int(job.ranks[place]) for place in members])
+    theirs = "its" if len(members) == 1 else "their"
+    word = _CLASS_WORDS[CLASSES[anomaly.class_index]].format(theirs)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
-        what = "host pauses between collectives" if len(job.steps) < FEWEST_STEPS else "large delays"
-        return f"{who}: {k} of the {m} {what} in {_count(len(job.steps), 'step')}, through {word} [kair localize]"
+        few = len(job.steps) < FEWEST_STEPS
+        what = f"{m} host pauses between collectives in its role" if few else f"{m} large delays"
+        return f"{who}: {k} of the {what} in {_count(len(job.steps), 'step')}, through {word} [kair localize]"
+    excess = _excess_ns(found, anomaly)
+    cost = f"{duration(excess / 1e3)} a step ({excess / step_time_ns:.1%})"
     if anomaly.operator is not None:
-        return f"{who} spends {cost} more in {anomaly.operator} than its role's median [kair pinpoint --rank {first}]"
-    if anomaly.kind == "group":
-        return f"{who} spend {cost} each more on {word} than the rest of their role, in the mean [kair localize]"
-    return f"{who} spends {cost} more on {word} than the rest of its role, in the mean [kair localize]"
+        return f"{who} spends {cost} more in {anomaly.operator} than its role's median [kair localize]"
+    than = f"{theirs} role's median"
+    if _half(job, members):
+        others = np.count_nonzero(_rest(found, anomaly))
+        than = f"the other rank of {theirs} role" if others == 1 else f"the other {others} ranks of {theirs} role"
+    if len(members) == 1:
+        return f"{who} spends {cost} more on {word} than {than} [kair localize]"
+    return f"{who} spend {cost} each more on {word} than {than}, in the mean [kair localize]"
+
+
+def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
+    """Per step and rank, over the role's median as `kair localize` shows it.
+
+    Where half of the role is slow, the median lies between the halves: then over the mean of the others.
+    """
+    if anomaly.operator is not None:
+        return anomaly.excess_ns
+    mean, members = found.persistence.mean_ns[anomaly.class_index], list(anomaly.ranks)
+    over = float(mean[_rest(found, anomaly)].mean()) if _half(found.job, members) else 0.0
+    return float(mean[members].mean()) - over
+
+
+def _cost(found: Localization, anomaly: Anomaly) -> str:
+    return duration(_excess_ns(found, anomaly) / 1e3)
+
+
+def _half(job: JobExcess, members: Sequence[int]) -> bool:
+    return 2 * len(members) >= int(np.count_nonzero(job.role == job.role[members[0]]))
+
+
+def _rest(found: Localization, anomaly: Anomaly) -> Bools:
+    """The ranks of the role that are not the anomaly's."""
+    role = found.job.role
+    return np.asarray((role == role[anomaly.ranks[0]]) & ~np.isin(np.arange(len(role)), anomaly.ranks))
 
 
 def _slow_link(slow: SlowLink, step_time_ns: float) -> str:
     own, expected = duration(slow.own_ns / 1e3), duration(slow.expected_ns / 1e3)
-    what = f"collectives of process group {slow.link.group}" if slow.link.group is not None else slow.link.name
+    group = slow.link.group
+    what = f"collectives of process group {group} take" if group is not None else f"{slow.link.name} takes"
     return (
-        f"{what} takes {own} a step, waiting excluded; its {_count(slow.siblings, 'sibling')} {expected} (median): "
-        f"{(slow.own_ns - slow.expected_ns) / step_time_ns:.1%} of the step [kair localize]"
+        f"{what} {own} a step, waiting excluded; the {_count(slow.siblings, 'sibling')} {expected} (median): "
+        f"{(slow.own_ns - slow.expected_ns) / step_time_ns:.1%} of the step more [kair localize]"
     )
 
 
@@ -158,29 +213,37 @@ def _waiting(blamed: BlameResult, ranks: Sequence[int]) -> Iterator[str]:
         return
     last = sum(row.arrived_last for row in mine)
     waited, share = sum(row.blamed_us for row in mine), sum(row.share for row in mine)
+    it = "it" if len(ranks) == 1 else "them"
     yield (
-        f"{_ranks(ranks)} came last to {last} of {blamed.collectives} collectives; peers waited "
-        f"{waited / 1e6:.3g} rank-seconds for it, {share:.0%} of all waiting [kair blame --rank {ranks[0]}]"
+        f"{_ranks(ranks)} came last to {last} of {_count(blamed.collectives, 'collective')}; peers waited "
+        f"{waited / 1e6:.3g} rank-seconds for {it}, {share:.0%} of all waiting [{_blame(ranks)}]"
     )
 
 
-def _operator(blamed: BlameResult, ranks: Sequence[int], operator: str | None) -> Iterator[str]:
+def _operator(blamed: BlameResult, ranks: Sequence[int], operator: str | None, *, named: bool) -> Iterator[str]:
+    """What blame found on the way to the operator; `named`: whether the operator was said already."""
     if operator is None:
         return
     causes = [c for c in blamed.root_causes if c.rank in ranks and c.operator is not None][:4]
     if causes:
         listed = "; ".join(
-            f"{_place(c)} ({duration(c.blamed_us)} over {_count(c.synchronisations, 'collective')})" for c in causes
+            f"{_place(c, ranks)} ({duration(c.blamed_us)} over {_count(c.synchronisations, 'collective')})"
+            for c in causes
         )
-        yield f"what made it late: {listed} [kair blame --rank {ranks[0]} -o tree]"
-    else:
+        yield f"what made {'it' if len(ranks) == 1 else 'them'} late: {listed} [{_blame(ranks)}]"
+    elif not named:
         yield f"the operator behind it: {operator} [kair pinpoint --rank {ranks[0]}]"
 
 
-def _place(cause: RootCause) -> str:
+def _blame(ranks: Sequence[int]) -> str:
+    return f"kair blame --rank {ranks[0]}" if len(ranks) == 1 else "kair blame"
+
+
+def _place(cause: RootCause, ranks: Sequence[int]) -> str:
+    where = "" if len(ranks) == 1 else f" on rank {cause.rank}"
     if cause.operator == STEP_BEGIN:
-        return "late already when the step began"
-    return f"idle before {cause.operator}" if cause.is_edge else str(cause.operator)
+        return f"late already when the step began{where}"
+    return f"idle before {cause.operator}{where}" if cause.is_edge else f"{cause.operator}{where}"
 
 
 def _count(number: int, thing: str) -> str:

@@ -264,11 +264,14 @@ def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int,
     while len(left) > 1:
         rank = max(left, key=lambda one: int(counts[one]))
         left.remove(rank)
-        k, shared = int(counts[rank]), _at_once(events[:, left], None if job.unit is None else job.unit[left])
+        k = int(counts[rank])
+        if k < 2:
+            break
+        shared = _at_once(events[:, left], None if job.unit is None else job.unit[left])
         others, looked_at = float(counts[left].sum()) / shared, len(left) * len(events) / shared
         a, b = PRIOR_RATE * PRIOR_STEPS + others, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - others
         p = min(1.0, tests * beta_binomial_tail(k, len(events), a, b))
-        if k < 2 or p >= FALSE_ALARM_RATE:
+        if p >= FALSE_ALARM_RATE:
             break
         found.append((rank, k, int(counts.sum()), p))
     return found
@@ -283,17 +286,17 @@ def _at_once(events: Bools, unit: Ints | None) -> float:
 
 
 def _more_than_their_share(counts: Ints, role: Ints) -> list[tuple[int, int, int, float]]:
-    """(rank, k, m, p) by the binomial test, the worst first; each found rank's events leave the sample."""
+    """(rank, k, m, p) by the binomial test, k of its role's m events; each found rank's leave the sample."""
     found = []
     tests = len(counts) / SHARES["intermittent"]
     for code in np.unique(role):
         left = np.where(role == code, counts, NONE)
         while (peers := int(np.count_nonzero(left >= 0))) > 1:
             rank = int(np.argmax(left))
-            k, m = int(left[rank]), int(left[left > 0].sum())
-            p = min(1.0, tests * binomial_tail(k, m, 1 / peers))
+            k, remaining = int(left[rank]), int(left[left > 0].sum())
+            p = min(1.0, tests * binomial_tail(k, remaining, 1 / peers))
             if k < 2 or p >= FALSE_ALARM_RATE:
                 break
-            found.append((rank, k, m, p))
+            found.append((rank, k, int(counts[role == code].sum()), p))
             left[rank] = NONE
     return found

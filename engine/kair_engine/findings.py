@@ -7,7 +7,7 @@ import numpy as np
 from kair_engine.advice import evidence, suggestion
 from kair_engine.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.excess import CLASSES, JobExcess
-from kair_engine.localization import Localization
+from kair_engine.localization import Localization, step_time_ns
 from kair_engine.model import Trace
 from kair_engine.results import BlameResult, Cause, Finding, Pattern
 from kair_engine.roles import hosts_of
@@ -43,7 +43,7 @@ def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time, 1.0) / max(step_time - lost, 1.0),
         evidence=evidence(
-            job, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time, lost_ns=lost
+            found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time, lost_ns=lost
         ),
         suggestion=suggestion(cause, pattern, ranks, operator),
     )
@@ -93,17 +93,6 @@ def one_operator(job: JobExcess, place: int, cause: Cause) -> str | None:
     if excess[chief] <= ONE_OPERATOR_SHARE * total or rest / max(others, 1.0) > LIKE_THE_REST * slower:
         return None
     return chief
-
-
-def step_time_ns(trace: Trace, job: JobExcess) -> float:
-    """The job's step: the median rank's, or the slowest's where no collective shows the others waiting for it."""
-    if any(len(step.late.rank) for step in job.steps):
-        return job.step_time_ns
-    longest = dict.fromkeys(trace.steps, 0)
-    for step, length in zip(trace.job.step_times.step, trace.job.step_times.duration_ns, strict=True):
-        if step in longest:
-            longest[step] = max(longest[step], length)
-    return float(np.median(list(longest.values())))
 
 
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:

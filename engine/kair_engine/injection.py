@@ -52,22 +52,24 @@ def rank_faults(table: ExcessTable) -> tuple[RankFault, ...]:
 
 def with_slow_rank(table: ExcessTable, fault: RankFault, rank: int, size: float) -> ExcessTable:
     """The recording with that fault on one rank in every step, and everybody waiting for it."""
-    shares, every = _shares(table, rank), np.ones(len(table.by_step_ns))
-    excess, more_ns = table.by_step_ns.copy(), size * float(fault.added_ns[rank])
-    excess[:, fault.row] += np.outer(every, shares * more_ns)
+    members = np.flatnonzero(table.role == table.role[rank])
+    every, more_ns = np.arange(len(table.by_step_ns)), size * float(fault.added_ns[rank])
+    excess = table.by_step_ns.copy()
+    excess[:, fault.row] = _slower(excess[:, fault.row], members, rank, every, more_ns)
     of_operator = dict(table.of_operator)
     for name, added in fault.operators.items():
         one = of_operator[name]
-        slower = one.excess_ns + np.outer(every, shares * size * added[rank])
+        slower = _slower(one.excess_ns, members, rank, every, size * float(added[rank]))
         of_operator[name] = OperatorTable(one.fetches, slower, one.typical_ns)
     return replace(table, by_step_ns=excess, step_times_ns=table.step_times_ns + more_ns, of_operator=of_operator)
 
 
 def with_stalls(table: ExcessTable, rank: int, steps: Ints) -> ExcessTable:
     """The recording with one rank's host standing still in those steps, and everybody waiting for it."""
+    members = np.flatnonzero(table.role == table.role[rank])
     excess, times = table.by_step_ns.copy(), table.step_times_ns.copy()
     length = STALL_LENGTH * times[steps]
-    excess[steps, HOST] += np.outer(length, _shares(table, rank))
+    excess[:, HOST] = _slower(excess[:, HOST], members, rank, steps, length)
     times[steps] += length
     return replace(table, by_step_ns=excess, step_times_ns=times)
 
@@ -95,11 +97,13 @@ def _accused(found: list[Anomaly], rank: int, row: int) -> bool:
     return any(one.ranks == (rank,) and one.class_index == row for one in found)
 
 
-def _shares(table: ExcessTable, rank: int) -> Floats:
-    """Of what a rank is slower by, what becomes every rank's excess: the median of two ranks lies halfway between."""
-    members = np.flatnonzero(table.role == table.role[rank])
-    result = np.zeros(len(table.role))
-    if len(members) == 2:
-        result[members] = -0.5
-    result[rank] = {1: 0.0, 2: 0.5}.get(len(members), 1.0)
+def _slower(values: Floats, members: Ints, rank: int, steps: Ints, more_ns: Floats | float) -> Floats:
+    """Excesses (steps × ranks) with a rank slower in some steps, about its role's new median.
+
+    Of many ranks that hardly moves; of two it lies halfway between them, so that half of the fault shows on either.
+    """
+    result = values.copy()
+    result[steps, rank] += more_ns
+    moved = np.median(result[:, members], axis=1) - np.median(values[:, members], axis=1)
+    result[:, members] -= moved[:, None]
     return result

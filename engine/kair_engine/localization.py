@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from kair_engine.anomalies import (
     FALSE_ALARM_RATE,
     FEWEST_STEPS,
@@ -17,6 +19,7 @@ from kair_engine.anomalies import (
 from kair_engine.excess import JobExcess
 from kair_engine.imbalance import Scattered, UnevenBatches, UnevenStage, scattered, uneven_batches, uneven_stage
 from kair_engine.links import SlowLink, slow_links
+from kair_engine.model import Trace
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,17 @@ def conclude(job: JobExcess) -> Localization:
         batches=batches,
         scattered=None if batches else scattered(job, accused),
     )
+
+
+def step_time_ns(trace: Trace, job: JobExcess) -> float:
+    """The job's step: the median rank's, or the slowest's where no collective shows the others waiting for it."""
+    if any(len(step.late.rank) for step in job.steps):
+        return job.step_time_ns
+    longest = dict.fromkeys(trace.steps, 0)
+    for step, length in zip(trace.job.step_times.step, trace.job.step_times.duration_ns, strict=True):
+        if step in longest:
+            longest[step] = max(longest[step], length)
+    return float(np.median(list(longest.values())))
 
 
 def _links(job: JobExcess) -> tuple[SlowLink, ...]:

@@ -6,6 +6,7 @@ PRIOR_DF further observations, and what other roles show as a few more, so that 
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -162,7 +163,7 @@ def _promising_sizes(ordered: Floats, peers: Peers) -> list[int]:
     sizes = np.arange(2, count // 2 + 1)
     if not len(sizes):
         return []
-    log_tests = np.array([log_binomial(count, int(k)) for k in sizes])
+    log_tests = _log_sets(count)
     log_p = [log_tests - (df + 1) / 2 * np.log1p(np.maximum(t, 0) ** 2 / df) for t, df in _set_t(ordered, sizes, peers)]
     return [int(k) for k in sizes[np.argsort(np.minimum(*log_p), kind="stable")][:_CANDIDATES]]
 
@@ -189,11 +190,18 @@ def _set_t(ordered: Floats, sizes: Ints, peers: Peers) -> tuple[tuple[Floats, Fl
 
 
 def _moderate(sum_of_squares: Floats, df: Floats, peers: Peers) -> tuple[Floats, Floats]:
-    spreads = [
-        _moderated(Spread(max(float(total), 0.0) / max(float(own), 1.0), float(own)), peers)
-        for total, own in zip(sum_of_squares, df, strict=True)
-    ]
-    return np.array([spread.variance for spread in spreads]), np.array([spread.df for spread in spreads])
+    """`_moderated` of many sets at once."""
+    own = np.maximum(np.maximum(sum_of_squares, 0.0) / np.maximum(df, 1.0), peers.noise_ns**2)
+    total, known = own * df + peers.prior_ns**2 * PRIOR_DF, df + PRIOR_DF
+    if peers.borrowed is not None:
+        total, known = total + peers.borrowed.variance * peers.borrowed.df, known + peers.borrowed.df
+    return np.maximum(total / known, 1e-12), known
+
+
+@cache
+def _log_sets(count: int) -> Floats:
+    """ln of the number of sets of each size from two to half of `count`."""
+    return np.array([log_binomial(count, size) for size in range(2, count // 2 + 1)])
 
 
 def _set_p(peers: Peers, members: Ints) -> float:

@@ -75,6 +75,17 @@ class CommunicatorScore:
 
 
 @dataclass(frozen=True)
+class OperatorScore:
+    """A rank that is slow in one operator in every step."""
+
+    rank: int
+    operator: str
+    excess_us: float
+    """Per step beyond the medians of the role's calls (trimmed mean over steps)."""
+    p_value: float
+
+
+@dataclass(frozen=True)
 class JobPattern:
     """What slows the job though no rank is at fault."""
 
@@ -103,6 +114,9 @@ class LocalizeResult:
     """Pairwise K–S distances in rank order, only when asked for (paper method)."""
     steps: tuple[int, ...]
     warnings: tuple[Notice, ...]
+    slow_operators: tuple[OperatorScore, ...] = ()
+    step_time_us: float | None = None
+    """What shares of the step refer to; None with the paper's method."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import numpy as np
 from kair_engine.advice import summary
 from kair_engine.arrays import Ints
 from kair_engine.excess import StepExcess, reduce_steps, step_excess
-from kair_engine.findings import rank_finding, step_time_ns
+from kair_engine.findings import rank_finding
 from kair_engine.job_wide import job_wide_findings, link_findings
-from kair_engine.localization import Localization, conclude
+from kair_engine.localization import Localization, conclude, step_time_ns
 from kair_engine.model import Trace
 from kair_engine.operations import Operations
 from kair_engine.results import BlameResult, Finding, RankedRank, TriageResult, Verdict

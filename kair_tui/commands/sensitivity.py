@@ -14,7 +14,7 @@ def run(
     trace: Trace,
     *,
     draws: Annotated[
-        int, typer.Option("--draws", metavar="N", help="Recordings that are drawn, 20 or more.", show_default=True)
+        int, typer.Option("--draws", metavar="N", help="Recordings that are drawn.", min=20, show_default=True)
     ] = 100,
     probability: Annotated[
         float,

@@ -37,10 +37,10 @@ def words(cause: str) -> str:
 
 def _what(row: RootCause) -> str:
     if row.operator is None:
-        return "smaller gaps" if row.is_edge else "smaller delays"
+        return "smaller idle times" if row.is_edge else "smaller delays"
     if row.operator == STEP_BEGIN:
         return "late already when the step began"
-    return f"gap before {short_name(row.operator)}" if row.is_edge else short_name(row.operator)
+    return f"idle before {short_name(row.operator)}" if row.is_edge else short_name(row.operator)
 
 
 COLUMNS = (
@@ -49,7 +49,7 @@ COLUMNS = (
         "operator", "operator", _what, align="left", weight=9, full=lambda row: row.operator or _what(row)
     ),
     Column[RootCause]("cause", "cause", lambda row: words(row.cause), align="left", weight=8),
-    Column[RootCause]("is_edge", "edge", lambda row: "gap" if row.is_edge else "", align="left", detail=True),
+    Column[RootCause]("is_edge", "edge", lambda row: "idle" if row.is_edge else "", align="left", detail=True),
     Column[RootCause]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
     Column[RootCause]("share", "share", lambda row: percent(row.share), weight=7),
     Column[RootCause]("synchronisations", "syncs", lambda row: count(row.synchronisations), weight=5),

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results import CommunicatorScore, GroupScore, JobPattern, LocalizeResult, RankScore
+from kair_engine.results import (
+    CommunicatorScore,
+    GroupScore,
+    JobPattern,
+    LocalizeResult,
+    OperatorScore,
+    RankScore,
+)
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, p_value, plural, score, signed_duration, spans
+from kair_tui.render.units import count, duration, p_value, plural, score, signed_duration, spans
 from kair_tui.render.view import ALARM, Cell, Column, Styled, View
 
 if TYPE_CHECKING:
@@ -107,8 +114,23 @@ _LINKS = (
     Column[CommunicatorScore]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=6),
     Column[CommunicatorScore]("operator", "operator", lambda row: short_name(row.operator), align="left", weight=4),
     Column[CommunicatorScore]("own_us", "own/step", lambda row: duration(row.own_us), weight=8),
-    Column[CommunicatorScore]("expected_us", "siblings'", lambda row: duration(row.expected_us), weight=8),
+    Column[CommunicatorScore]("siblings", "siblings", lambda row: count(row.siblings), weight=5),
+    Column[CommunicatorScore]("expected_us", "their median", lambda row: duration(row.expected_us), weight=8),
     Column[CommunicatorScore]("p_value", "p", lambda row: p_value(row.p_value), weight=7),
+)
+
+_OPERATORS = (
+    Column[OperatorScore]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[OperatorScore](
+        "operator",
+        "slow operator",
+        lambda row: short_name(row.operator),
+        align="left",
+        weight=9,
+        full=lambda row: row.operator,
+    ),
+    Column[OperatorScore]("excess_us", "excess per step", lambda row: signed_duration(row.excess_us), weight=8),
+    Column[OperatorScore]("p_value", "p", lambda row: p_value(row.p_value), weight=7),
 )
 
 
@@ -122,7 +144,13 @@ def _body(result: LocalizeResult, page: Page) -> None:
     if result.patterns:
         page.table(_PATTERNS, result.patterns, limit=RANKS_SHOWN)
         page.line()
+    if result.slow_operators:
+        page.table(_OPERATORS, result.slow_operators, limit=RANKS_SHOWN)
+        page.line()
     page.table(COLUMNS, result.scores, limit=RANKS_SHOWN)
+    if result.step_time_us is not None:
+        page.line()
+        page.line(f"step {duration(result.step_time_us)}")
     if result.matrix is not None:
         page.line()
         _distances(result.matrix, page)
@@ -141,5 +169,11 @@ VIEW = View[LocalizeResult, RankScore](
     columns=COLUMNS,
     headline=_headline,
     body=_body,
-    records=(("scores", "score"), ("groups", "group"), ("slow_communicators", "communicator"), ("patterns", "pattern")),
+    records=(
+        ("scores", "score"),
+        ("groups", "group"),
+        ("slow_communicators", "communicator"),
+        ("slow_operators", "operator"),
+        ("patterns", "pattern"),
+    ),
 )

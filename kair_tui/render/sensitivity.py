@@ -19,7 +19,8 @@ def _headline(result: SensitivityResult) -> str:
     steps = plural(len(result.steps), "step")
     if first is None:
         return f"no fault can be found in this recording: {result.faults[0].reason}"
-    return f"in {steps} a {_name(first)} is found with {result.probability:.0%} probability from {_from(first)} on"
+    probability = f"{100 * result.probability:g} %"
+    return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
 
 
 def _from(fault: DetectableFault) -> str:
@@ -100,7 +101,7 @@ def _notes(result: SensitivityResult, *, wide: bool) -> list[str]:
         notes.append(f"what was slow already was taken out first: {', '.join(result.corrected_links)}")
     notes.append(
         f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
-        f"false-alarm rate {result.false_alarm_rate:.0%}; {plural(result.draws, 'draw')}, seed {result.seed}"
+        f"false-alarm rate {100 * result.false_alarm_rate:g} %; {plural(result.draws, 'draw')}, seed {result.seed}"
     )
     return notes
 

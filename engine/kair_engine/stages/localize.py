@@ -1,6 +1,6 @@
 """Stage 1: which rank behaves differently from its peers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,9 +9,9 @@ from kair_engine.errors import UsageError
 from kair_engine.excess import CLASSES, JobExcess, job_excess
 from kair_engine.imbalance import Scattered
 from kair_engine.job_patterns import job_patterns
-from kair_engine.localization import Localization, conclude
+from kair_engine.localization import Localization, conclude, step_time_ns
 from kair_engine.model import Job, Notice, Trace
-from kair_engine.results import CommunicatorScore, GroupBy, GroupScore, LocalizeResult, Method, RankScore
+from kair_engine.results import CommunicatorScore, GroupBy, GroupScore, LocalizeResult, Method, OperatorScore, RankScore
 from kair_engine.roles import host_of
 
 
@@ -59,6 +59,8 @@ def localize(
         matrix=None,
         steps=trace.steps,
         warnings=notices(found),
+        slow_operators=tuple(_slow_operators(found)),
+        step_time_us=step_time_ns(trace, found.job) / 1e3,
     )
 
 
@@ -95,6 +97,13 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
         )
         for i in order
     )
+
+
+def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
+    for anomaly in sorted(found.anomalies, key=lambda one: -one.excess_ns):
+        if anomaly.operator is not None:
+            rank = int(found.job.ranks[anomaly.ranks[0]])
+            yield OperatorScore(rank, anomaly.operator, anomaly.excess_ns / 1e3, anomaly.p_value)
 
 
 def grouped(scores: Sequence[RankScore], by: GroupBy) -> tuple[GroupScore, ...]:
