@@ -1,5 +1,6 @@
 """`kair whatif`: how fast the job would be without its stragglers, and what each part costs."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,10 +26,17 @@ def run(
         float | None,
         typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: fixes priced in money."),
     ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option("--timeline", metavar="FILE", help="Also write both timelines, recorded and ideal, for Perfetto."),
+    ] = None,
 ) -> WhatifResult:
     """Asks the engine."""
-    from kair_engine.whatif.analysis import whatif
+    from kair_engine.whatif.analysis import whatif, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
 
     fixes = [*map(parse_fix, fix or ()), *map(parse_scale, scale or ())]
-    return whatif(trace, fixes, gpu_cost=gpu_cost)
+    result = whatif(trace, fixes, gpu_cost=gpu_cost)
+    if timeline is not None:
+        write_timeline(trace, timeline)
+    return result

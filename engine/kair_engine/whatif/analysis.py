@@ -1,7 +1,9 @@
 """The what-if analysis of a pipeline-parallel job, put together."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats
@@ -24,6 +26,7 @@ from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, rec
 from kair_engine.whatif.pricing import prices
 from kair_engine.whatif.remedies import remedies
 from kair_engine.whatif.result import StepPrice, WhatifResult
+from kair_engine.whatif.timeline import timeline
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
 ERROR_GATE = 0.05
@@ -96,6 +99,16 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         steps=rows.steps,
         warnings=_notices(times, delayed, measured, exact is None),
     )
+
+
+def write_timeline(trace: Trace, path: Path) -> None:
+    """Writes the chosen steps' timelines, as recorded and ideal. Raises UsageError where the file cannot be written."""
+    rows = read_pipeline(trace)
+    events = timeline(pipeline_times(rows, pipeline_model(rows)), _ranks(trace, rows))
+    try:
+        path.write_bytes(msgspec.json.encode(events))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _ranks(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
