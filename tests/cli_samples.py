@@ -25,6 +25,7 @@ from kair_engine.results import (
     JobPattern,
     LocalizeResult,
     LongerRecording,
+    OperatorScore,
     Outlier,
     PathNode,
     PinpointResult,
@@ -80,7 +81,10 @@ def localize(name: str = "compute") -> LocalizeResult:
     groups = (GroupScore("node1", (1,), 8.25, 8.25, 1), GroupScore("node0", (0,), -0.5, -0.5, 0))
     uneven = JobPattern("stage_imbalance", (1,), (40, 41, 42), 15_000.0, {"stage 0": 50_000.0, name: 80_000.0})
     matrix = ((0.0, 0.25), (0.25, 0.0))
-    return LocalizeResult("robust", scores, groups, (), (uneven,), matrix, (40, 41, 42), ())
+    slow_operator = OperatorScore(1, name, 5150.0, 0.0003)
+    return LocalizeResult(
+        "robust", scores, groups, (), (uneven,), matrix, (40, 41, 42), (), (slow_operator,), 105_000.0
+    )
 
 
 def pinpoint(name: str = KERNEL) -> PinpointResult:

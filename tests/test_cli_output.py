@@ -3,12 +3,13 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-from cli_samples import ARGUMENTS, HOSTILE_RESULTS, RESULTS, answering, assert_valid, kair, trace
+from cli_samples import ARGUMENTS, HOSTILE_RESULTS, RESULTS, answering, assert_valid, blame, kair, trace
 from jsonschema import ValidationError  # type: ignore[import-untyped]
 
 from kair_engine.model import Notice
@@ -201,3 +202,15 @@ def test_hostile_names_survive_json_unchanged(monkeypatch: pytest.MonkeyPatch) -
 def test_verbose_says_where_the_job_is_and_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(monkeypatch):
         assert "kair: /traces/job123: " in kair("steps", "-v").err
+
+
+def test_localize_shows_slow_operators_and_the_step_that_shares_refer_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = _answer(monkeypatch, "localize", "-o", "table")
+    assert re.search(r"rank +slow operator +excess per step +p\n.*\n +1 +compute +\+5\.15 ms +0\.0003\n", text)
+    assert "\nstep 105 ms\n" in text
+
+
+def test_idle_time_is_called_the_same_in_blame_as_in_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = blame()
+    idle = replace(found, root_causes=(replace(found.root_causes[0], operator="aten::mm", cause="host", is_edge=True),))
+    assert "idle before aten::mm" in _answer(monkeypatch, "blame", "-o", "table", results={"blame": idle})

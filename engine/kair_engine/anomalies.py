@@ -255,7 +255,9 @@ def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int,
     """(rank, k, m, p): k of the job's m events, more than the peers' rate of them explains, the worst first.
 
     The rate is known from all others' steps, and from a prior that counts as PRIOR_STEPS of them: so four events on
-    one rank and none on three others are enough. A found rank's events leave the sample.
+    one rank and none on three others are enough. Roles show the same pauses unequally (a pipeline's bubbles hide
+    some): where the others of a rank's role are known well enough, their rate must not explain it either. A found
+    rank's events leave the sample.
     """
     found = []
     counts = events.sum(axis=0)
@@ -267,14 +269,22 @@ def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int,
         k = int(counts[rank])
         if k < 2:
             break
-        shared = _at_once(events[:, left], None if job.unit is None else job.unit[left])
-        others, looked_at = float(counts[left].sum()) / shared, len(left) * len(events) / shared
-        a, b = PRIOR_RATE * PRIOR_STEPS + others, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - others
-        p = min(1.0, tests * beta_binomial_tail(k, len(events), a, b))
+        of_role = [other for other in left if job.role[other] == job.role[rank]]
+        samples = [left, of_role] if PRIOR_STEPS <= len(of_role) * len(events) < len(left) * len(events) else [left]
+        p = min(1.0, tests * max(_chance_of(k, events, job, others) for others in samples))
         if p >= FALSE_ALARM_RATE:
             break
         found.append((rank, k, int(counts.sum()), p))
     return found
+
+
+def _chance_of(k: int, events: Bools, job: Excesses, others: Sequence[int]) -> float:
+    """Of k events or more on one rank, at the rate that the prior and the others' steps tell."""
+    of_others = events[:, others]
+    shared = _at_once(of_others, None if job.unit is None else job.unit[others])
+    hit, looked_at = float(of_others.sum()) / shared, of_others.size / shared
+    a, b = PRIOR_RATE * PRIOR_STEPS + hit, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - hit
+    return beta_binomial_tail(k, len(events), a, b)
 
 
 def _at_once(events: Bools, unit: Ints | None) -> float:

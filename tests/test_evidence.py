@@ -1,0 +1,113 @@
+"""Every sentence of a finding's evidence can be checked: the command it ends with shows the same figures."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_samples import kair, store_variables
+from evidence_figures import check, us
+from pauses_builder import table
+from trace_builder import trace
+
+import kair_tui.invoke
+from kair_engine.model import Trace
+from kair_engine.opening import open_trace
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
+
+from compute_faults import ChangingCulprit, SequenceImbalance, SlowGpu, StageImbalance  # noqa: E402
+from fault_model import Fault  # noqa: E402
+from host_faults import GarbageCollection  # noqa: E402
+from layouts import JobLayout  # noqa: E402
+from network_faults import SlowEdge, SlowLink  # noqa: E402
+from simulator import JobSpec, simulate  # noqa: E402
+from table import write_table  # noqa: E402
+
+Ask = Callable[[str], dict[str, Any]]
+COMMAND = re.compile(r"(.*) \[(kair [^]]+)\]")
+BEFORE_AFTER = re.compile(r"without that the step would take (.+) instead of (.+)")
+
+DP8 = JobLayout("dp", 8)
+PIPELINE = JobLayout("3d", dp=2, pp=2, tp=4, microbatches=3)
+
+
+def recorded(source: Path) -> Callable[[Path], Trace]:
+    def made(folder: Path) -> Trace:
+        if not source.exists():
+            pytest.skip(f"{source} is not on this machine")
+        return open_trace(source, cache=folder)
+
+    return made
+
+
+def simulated(layout: JobLayout, *faults: Fault, steps: int = 12) -> Callable[[Path], Trace]:
+    return lambda folder: write_table(simulate([JobSpec(layout, steps, 3, faults)])[0], folder)
+
+
+JOBS: dict[str, tuple[Callable[[Path], Trace], set[str]]] = {
+    "slow_operator": (recorded(ROOT / "sample_traces" / "slow_operator"), {"excess", "operator", "made late"}),
+    "slow_input": (recorded(ROOT / "sample_traces" / "slow_input"), {"operator", "made late"}),
+    "intermittent_stall": (recorded(ROOT / "sample_traces" / "intermittent_stall"), {"delays", "made late"}),
+    "busy_host": (recorded(ROOT / "sample_traces" / "busy_host"), {"excess"}),
+    "slow_host": (recorded(ROOT / "sample_traces" / "slow_host"), {"excess"}),
+    "pipeline_slow_operator": (recorded(ROOT / "sample_traces" / "pipeline_slow_operator"), {"excess", "made late"}),
+    "two_hosts_slow_input": (recorded(ROOT / "sample_traces" / "two_hosts_slow_input"), {"operator", "made late"}),
+    "one step": (lambda folder: trace(folder, table(1, 6, {2: [0, 1, 2, 3, 5], 6: [4]})), {"delays", "made late"}),
+    "two slow GPUs": (simulated(DP8, SlowGpu(2, 1.2), SlowGpu(5, 1.2)), {"excess"}),
+    "slow link": (simulated(PIPELINE, SlowLink(10, 4.0)), {"link"}),
+    "slow edge": (simulated(PIPELINE, SlowEdge(0, dp=1, tp=2, extra_ms=5)), {"link", "links in common"}),
+    "uneven stage": (simulated(PIPELINE, StageImbalance(1, 1.4)), {"stage"}),
+    "uneven sequences": (simulated(DP8, SequenceImbalance(0.3)), {"batches", "longest batch"}),
+    "garbage collection": (simulated(DP8, GarbageCollection(0.1, 40)), {"scattered", "longest delays"}),
+    "changing culprit": (simulated(DP8, ChangingCulprit(1.5)), {"scattered", "longest delays"}),
+    "production, ST": (recorded(ROOT.parent / "shared/traces/bytedance/trace-ST.parquet"), {"stage"}),
+    "production, SE": (
+        recorded(ROOT.parent / "shared/traces/bytedance/trace-SE.parquet"),
+        {"batches", "longest batch", "stage"},
+    ),
+}
+"""Jobs, and the kinds of sentences that are said about them, besides who came last."""
+
+
+@pytest.fixture(params=JOBS)
+def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Ask, set[str]]:
+    """How to ask kair about the job, and the kinds of sentences it shall say."""
+    make, kinds = JOBS[request.param]
+    made = make(tmp_path / "job")
+    store_variables(monkeypatch, tmp_path)
+    monkeypatch.setattr(kair_tui.invoke, "open_job", lambda *_, **__: made)
+
+    @cache
+    def ask(command: str) -> dict[str, Any]:
+        name, *arguments = shlex.split(command)[1:]
+        outcome = kair(name, "the-job", *arguments, "--json")
+        assert outcome.status == 0, outcome.err
+        data: dict[str, Any] = json.loads(outcome.out)["data"]
+        return data
+
+    return ask, kinds
+
+
+def test_the_command_shows_what_the_sentence_says(job: tuple[Ask, set[str]]) -> None:
+    ask, expected = job
+    result, kinds = ask("kair triage"), set()
+    assert result["findings"]
+    for finding in result["findings"]:
+        sentences = finding["evidence"]
+        assert len(set(sentences)) == len(sentences)
+        for sentence in sentences:
+            if found := COMMAND.fullmatch(sentence):
+                kinds.add(check(found[1], ask(found[2])))
+            elif found := BEFORE_AFTER.fullmatch(sentence):
+                assert result["step_time_us"] == us(found[2])
+                assert result["step_time_us"] - finding["time_lost_us_per_step"] == us(found[1])
+            else:
+                assert "this names the group and no rank in it" in sentence
+    assert kinds - {"came last"} == expected
