@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,20 @@ def plan(graph: Graph) -> Plan:
     return Plan(graph.nodes, tuple(waves), np.flatnonzero(~started))
 
 
-def replay(order: Plan, durations: Floats, *, delays: Floats | None = None, begin: Floats | None = None) -> Floats:
+def replay(
+    order: Plan,
+    durations: Floats,
+    *,
+    delays: Floats | None = None,
+    begin: Floats | None = None,
+    meeting: Bools | None = None,
+) -> Floats:
     """When every node ends, in the unit of `durations` (nodes × scenarios: transfer times where nodes communicate).
 
     `delays` (nodes × scenarios, or × 1) come between the last predecessor's end and a node's start; nodes without
     predecessors start at `begin` (nodes; 0 where it is None). Nodes that are stuck end at NaN.
+    Where `meeting` (nodes) is given, the second half of the scenarios are counterparts of the first: such a node
+    begins when both have come to it.
     """
     end = np.full_like(durations, np.nan)
     start = np.empty_like(durations)
@@ -104,12 +113,20 @@ def replay(order: Plan, durations: Floats, *, delays: Floats | None = None, begi
                 np.maximum(part, end[before], out=part)
         if delays is not None:
             at += delays[wave.starts]
+        if meeting is not None:
+            _meet(at, meeting[wave.starts])
         start[wave.starts] = at
         end[wave.alone] = start[wave.alone] + durations[wave.alone]
         if len(wave.members):
             together = np.maximum.reduceat(start[wave.members], wave.bounds, axis=0)
             end[wave.members] = np.repeat(together, wave.sizes, axis=0) + durations[wave.members]
     return end
+
+
+def _meet(at: Floats, meeting: Bools) -> None:
+    half = at.shape[1] // 2
+    both = np.maximum(at[meeting, :half], at[meeting, half:])
+    at[meeting, :half], at[meeting, half:] = both, both
 
 
 def _predecessors(starts: Ints, before_of: Ints, first_before: Ints) -> tuple[Ints, tuple[Ints, ...]]:

@@ -62,56 +62,36 @@ def by_part(times: PipelineTimes) -> Parts:
 def _beside_ideal(times: PipelineTimes, recorded: list[Bools]) -> Floats:
     """(scenarios × dp ranks × steps): every rank with the masked rows as recorded, beside ideal others."""
     rows, graph = times.rows, times.model.graph
-    count = len(rows)
-    both = Graph(
-        2 * count,
-        np.concatenate((graph.before, graph.before + count)),
-        np.concatenate((graph.after, graph.after + count)),
-        _groups_of_two(rows, graph),
-    )
-    order = plan(both)
-    ideal = np.concatenate((times.ideal_ns, times.ideal_ns))
-    result = []
-    for mask in recorded:
-        durations = ideal.copy()
-        durations[:count][mask] = times.own_ns[mask]
-        result.append(_last_of_each(rows, replay(order, durations[:, None])[:, 0]))
-    return np.stack(result)
-
-
-def _groups_of_two(rows: PipelineRows, graph: Graph) -> Ints:
-    """Communications within a pipeline for either lane; those across ranks between the two lanes of each rank."""
-    group = np.full(2 * len(rows), NONE)
+    across = _across(rows, graph)
     member = np.flatnonzero(graph.group != NONE)
-    of = graph.group[member]
-    low, high = (function(of, rows.dp[member]) for function in (_lowest, _highest))
-    lanes = np.repeat([0, 1], len(member))
-    across = np.tile(low[of] != high[of], 2)
-    key = np.stack((np.tile(of, 2), np.tile(rows.dp[member], 2), np.where(across, 0, lanes)))
-    group[np.concatenate((member, member + len(rows)))] = dense(key)
-    return group
+    group = np.full(graph.nodes, NONE)
+    group[member] = dense(np.stack((graph.group[member], rows.dp[member])))
+    within = Graph(graph.nodes, graph.before, graph.after, group)
+    durations = np.repeat(times.ideal_ns[:, None], 2 * len(recorded), axis=1)
+    for lane, mask in enumerate(recorded):
+        durations[mask, lane] = times.own_ns[mask]
+    end = replay(plan(within), durations, meeting=across)
+    both = np.maximum(end[:, : len(recorded)], end[:, len(recorded) :])
+    return _last_of_each(rows, both)
 
 
-def _lowest(of: Ints, values: Ints) -> Ints:
-    result = np.full(int(of.max(initial=0)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(result, of, values)
-    return result
-
-
-def _highest(of: Ints, values: Ints) -> Ints:
-    result = np.full(int(of.max(initial=0)) + 1, NONE)
-    np.maximum.at(result, of, values)
-    return result
+def _across(rows: PipelineRows, graph: Graph) -> Bools:
+    """The operations in communications across data-parallel ranks."""
+    member = np.flatnonzero(graph.group != NONE)
+    groups = int(graph.group.max(initial=NONE)) + 1
+    low, high = np.full(groups, rows.dp_size), np.full(groups, NONE)
+    np.minimum.at(low, graph.group[member], rows.dp[member])
+    np.maximum.at(high, graph.group[member], rows.dp[member])
+    return np.asarray((graph.group != NONE) & (low < high)[graph.group]) if groups else np.zeros(len(rows), dtype=bool)
 
 
 def _last_of_each(rows: PipelineRows, end: Floats) -> Floats:
-    """(dp ranks × steps): when the last optimizer of either lane has ended."""
+    """(scenarios × dp ranks × steps): when the last optimizer has ended."""
     last = rows.of_type(OPTIMIZER)
     last = last if len(last) else np.arange(len(rows))
-    result = np.full((rows.dp_size, len(rows.steps)), -np.inf)
-    for lane in (0, len(rows)):
-        np.maximum.at(result, (rows.dp[last], rows.step[last]), end[last + lane])
-    return result
+    result = np.full((rows.dp_size, len(rows.steps), end.shape[1]), -np.inf)
+    np.maximum.at(result, (rows.dp[last], rows.step[last]), end[last])
+    return result.transpose(2, 0, 1)
 
 
 def _same(rows: PipelineRows, cell: Ints, place: Ints, values: Ints) -> bool:
