@@ -21,20 +21,18 @@ from kair_engine.whatif.attribution import (
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.launches import launch_prices, replayed_with_delays
 from kair_engine.whatif.pipeline_model import pipeline_model
-from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, read_pipeline
+from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, is_pipeline, read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps
-from kair_engine.whatif.pricing import prices
+from kair_engine.whatif.prices import ERROR_GATE, prices
 from kair_engine.whatif.remedies import remedies
 from kair_engine.whatif.result import StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
-ERROR_GATE = 0.05
-"""Of the measured step: a replay that is further off is answered with a warning [W]."""
-
-
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
     """S, waste, attributions, M_W and M_S, and the price of each fix.
+
+    Of recordings with operation types and pipeline stages by the published model, of all others operator by operator.
 
     Raises UsageError where no step can be analysed, a fix fits nothing, or a GPU's cost is none.
     """
@@ -42,6 +40,10 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         raise UsageError("no complete step to analyse")
     if gpu_cost is not None and not 0 <= gpu_cost < float("inf"):
         raise UsageError(f"a GPU hour costs nothing or more, unlike {gpu_cost:g}")
+    if not is_pipeline(trace):
+        from kair_engine.whatif.execution_analysis import whatif_of_execution  # few need both
+
+        return whatif_of_execution(trace, fixes, gpu_cost)
     rows = read_pipeline(trace)
     if not len(rows):
         raise UsageError("the recording has none of the operation types of a training step")
@@ -102,7 +104,12 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
 
 
 def write_timeline(trace: Trace, path: Path) -> None:
-    """Writes the chosen steps' timelines, as recorded and ideal. Raises UsageError where the file cannot be written."""
+    """Writes the chosen steps' timelines, as recorded and ideal.
+
+    Raises UsageError where the file cannot be written, or the recording has no operation types.
+    """
+    if not is_pipeline(trace):
+        raise UsageError("--timeline needs a recording with operation types (a what-if Parquet file)")
     rows = read_pipeline(trace)
     events = timeline(pipeline_times(rows, pipeline_model(rows)), _ranks(trace, rows))
     try:

@@ -15,6 +15,8 @@ from kair_engine.whatif.replay import replay
 from kair_engine.whatif.result import FixPrice
 
 HOURS_PER_DAY = 24.0
+ERROR_GATE = 0.05
+"""Of the measured step: a replay that is further off is answered with a warning [W]."""
 
 
 def prices(
