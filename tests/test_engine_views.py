@@ -104,6 +104,6 @@ PROMISED = {
 
 
 @pytest.mark.parametrize("name", PROMISED)
-def test_an_answer_has_the_fields_that_cli_md_promises(name: str) -> None:
+def test_an_answer_has_the_fields_that_are_promised(name: str) -> None:
     fields = {field.name for field in dataclasses.fields(getattr(results, name))}
     assert set(PROMISED[name].split()) <= fields
