@@ -13,10 +13,10 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
 from kair_engine.nesting import lane_order
-from kair_engine.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
+from kair_engine.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, SYNC, Operations
 from kair_engine.selftime import INPUT_STAGE
 from kair_engine.synchronisation import Synchronisation
-from kair_engine.whatif.host_events import HostEvents, host_events, issuing_events
+from kair_engine.whatif.host_events import HostEvents, events_before, host_events, noted_by_thread
 from kair_engine.whatif.replay import Graph
 from kair_engine.whatif.stream_order import cross_stream_waits, shared_keys
 
@@ -146,13 +146,22 @@ class _Step:
         ops, collectives = self._ops, self._sync.collectives
         rows = np.flatnonzero((ops.on_stream & (ops.kind != SCOPE)) | ops.communication)
         arrival, over = np.full(len(ops), NONE), np.full(len(ops), NONE)
-        over[rows] = self._add(self._on_job_clock(ops.end_ns[rows], rows))
+        over[rows] = self._add(self._on_job_clock(self._ended()[rows], rows))
         arrival[rows] = over[rows]
         members = collectives.row
         arrival[members] = self._add(self._on_job_clock(ops.start_ns[members], members))
         group = np.full(len(ops), NONE)
         group[members] = collectives.instance
         return arrival, over, group, members
+
+    def _ended(self) -> Ints:
+        """When operations were over: at the latest when the thread that waited for them was seen going on."""
+        ops, events = self._ops, self._events
+        end = ops.end_ns.copy()
+        row = events.row[events.waits_event]
+        until = np.where(ops.kind[row] == SYNC, ops.end_ns[row], ops.start_ns[row])
+        np.minimum.at(end, events.waits_for, np.maximum(until, ops.start_ns[events.waits_for]))
+        return end
 
     def _host_edges(self, host: Ints, begin: Ints, end: Ints, over: Ints) -> None:
         ops, events = self._ops, self._events
@@ -184,8 +193,11 @@ class _Step:
         launched = rows[ops.launch[rows] != NONE]
         event = events.last_of_row[ops.launch[launched]]
         self._edges.append((host[events.node[event]], arrival[launched]))
-        issued, by = issuing_events(ops, events)
-        self._edges.append((host[events.node[by[by != NONE]]], arrival[issued[by != NONE]]))
+        issued, by = noted_by_thread(ops)
+        event = events_before(ops, events, issued, by)
+        over_too = np.arange(len(issued)) >= np.count_nonzero(ops.communication & ~ops.on_stream)
+        target = np.where(over_too, over[issued], arrival[issued])
+        self._edges.append((host[events.node[event[event != NONE]]], target[event != NONE]))
         last = ordered[np.r_[~same, True]] if len(ordered) else ordered
         within = last[ops.end_ns[last] <= (ops.begin_ns + ops.length_ns)[ops.rank[last]]]
         self._edges.append((over[within], end[ops.rank[within]]))
@@ -201,7 +213,11 @@ class _Step:
         self._edges.append((begin, end))
 
     def _transfers(self, arrival: Ints, over: Ints, members: Ints) -> Ints:
-        """Edges from every member's arrival; returns sends that did not wait for their receive, with those."""
+        """Edges from every member's arrival; returns the sends and receives that do not end together.
+
+        A send may be over before its receive begins, its data buffered; and on a thread it is recorded as over when the
+        thread next waits for it.
+        """
         ops, collectives = self._ops, self._sync.collectives
         self._edges.append((arrival[members], over[members]))
         if not len(collectives):
@@ -212,8 +228,10 @@ class _Step:
         sends = ops.kind[first] == SEND
         send, receive = np.where(sends, first, second), np.where(sends, second, first)
         alone = self._on_job_clock(ops.end_ns[send], send) < self._on_job_clock(ops.start_ns[receive], receive)
-        self._edges.append((arrival[send[alone]], over[receive[alone]]))
-        return np.concatenate((send[alone], receive[alone]))
+        apart = alone | ~ops.on_stream[send]
+        self._edges.append((arrival[send[apart]], over[receive[apart]]))
+        self._edges.append((arrival[receive[apart & ~alone]], over[send[apart & ~alone]]))
+        return np.concatenate((send[apart], receive[apart]))
 
     def _ready(self, time: Floats, before: Ints, after: Ints, group: Ints, begin: Ints) -> Floats:
         """Per node when the last that it waited for had ended, with the other members of its communication."""

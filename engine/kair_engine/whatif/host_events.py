@@ -12,7 +12,8 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.finished import latest_ended
 from kair_engine.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS
-from kair_engine.operations import MEMORY, SCOPE, SYNC, Operations
+from kair_engine.operations import COLLECTIVE, MEMORY, RECV, SCOPE, SEND, SYNC, Operations
+from kair_engine.selftime import RECORDED_LATE_NS
 
 BUSY_SHARE = 0.5
 """A thread's gap was spent waiting for another thread where that one was busy for this share of it."""
@@ -83,7 +84,7 @@ def host_events(ops: Operations) -> HostEvents:
     kept[earlier[earlier != NONE]] = True
     awaited = last[waits_for]
     kept[awaited[awaited != NONE]] = True
-    for_communication = _issuing(ops, row, time)
+    for_communication = _events_before(ops, row, time, *noted_by_thread(ops))
     kept[for_communication[for_communication != NONE]] = True
     node = np.cumsum(kept) - kept
     return HostEvents(
@@ -103,21 +104,29 @@ def host_events(ops: Operations) -> HostEvents:
     )
 
 
-def issuing_events(ops: Operations, events: HostEvents) -> tuple[Ints, Ints]:
-    """(communication on threads, the main thread's event that was the last before each; NONE where there is none)."""
-    rows = np.flatnonzero(ops.communication & ~ops.on_stream)
-    return rows, _issuing(ops, events.row, events.time_ns)
+def events_before(ops: Operations, events: HostEvents, rows: Ints, by: Ints) -> Ints:
+    """Per row the main thread's last event not after a time, on its rank; NONE where there is none."""
+    return _events_before(ops, events.row, events.time_ns, rows, by)
 
 
-def _issuing(ops: Operations, row: Ints, time: Ints) -> Ints:
+def noted_by_thread(ops: Operations) -> tuple[Ints, Ints]:
+    """Times by which the main thread's last event tells of communication on threads: (rows, times).
+
+    When each was issued; and when a send is recorded as over, which is where the thread waits for it.
+    """
     rows = np.flatnonzero(ops.communication & ~ops.on_stream)
+    sends = rows[ops.kind[rows] == SEND]
+    return np.concatenate((rows, sends)), np.concatenate((ops.start_ns[rows], ops.end_ns[sends]))
+
+
+def _events_before(ops: Operations, row: Ints, time: Ints, rows: Ints, by: Ints) -> Ints:
     main = np.flatnonzero(ops.lane[row] == ops.main_lane[ops.rank[row]])
     if not len(rows) or not len(main):
         return np.full(len(rows), NONE)
-    low = min(int(time[main].min()), int(ops.start_ns[rows].min()))
-    span = max(int(time[main].max()), int(ops.start_ns[rows].max())) - low + 1
+    low = min(int(time[main].min()), int(by.min()))
+    span = max(int(time[main].max()), int(by.max())) - low + 1
     key = ops.rank[row[main]] * span + (time[main] - low)
-    wanted = ops.rank[rows] * span + (ops.start_ns[rows] - low)
+    wanted = ops.rank[rows] * span + (by - low)
     found = np.searchsorted(key, wanted, side="right") - 1
     event = main[np.maximum(found, 0)]
     return np.where((found >= 0) & (ops.rank[row[event]] == ops.rank[rows]), event, NONE)
@@ -176,16 +185,26 @@ def _waits(ops: Operations, rows: Ints, same: Bools, first: Ints, last: Ints) ->
 
 
 def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, Ints]:
-    """Without a device: operations after a gap that mostly went by before a collective ended, as in graph.py."""
-    communication = np.flatnonzero(ops.communication & ~ops.on_stream)
+    """Without a device: operations after a gap that mostly went by before a collective ended.
+
+    As in graph.py, but of a collective that was still queued when the gap began, too: nobody issues any meanwhile. One
+    that was under way when the gap began, and is recorded as over a little after it, was what was waited for as well.
+    """
+    on_threads = ops.communication & ~ops.on_stream
     after, before = rows[1:][same], rows[:-1][same]
     idle = ops.start_ns[after] - ops.end_ns[before]
     long = idle >= SHORTEST_WAIT_NS
     after, before, idle = after[long], before[long], idle[long]
-    ended = latest_ended(ops, after, communication, by=ops.start_ns[after] + NOTED_LATE_NS)
-    waited = (ended != NONE) & (2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle)
-    waited &= ops.start_ns[ended] <= ops.end_ns[before]
-    return after[waited], ended[waited]
+    found = np.full(len(after), NONE)
+    # A send's end is noted by the thread that waits for it, never later.
+    for kinds, late in (((COLLECTIVE, RECV), NOTED_LATE_NS), ((COLLECTIVE, RECV), RECORDED_LATE_NS), ((SEND,), 0)):
+        others = np.flatnonzero(on_threads & np.isin(ops.kind, kinds))
+        ended = latest_ended(ops, after, others, by=ops.start_ns[after] + late)
+        waited = (ended != NONE) & (2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle)
+        queued = ops.start_ns[ended] < ops.start_ns[after]
+        waited &= queued if late < RECORDED_LATE_NS else ops.start_ns[ended] <= ops.end_ns[before]
+        found = np.where((found == NONE) & waited, ended, found)
+    return after[found != NONE], found[found != NONE]
 
 
 def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
