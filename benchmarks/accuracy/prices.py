@@ -4,6 +4,7 @@ python benchmarks/accuracy/prices.py
 python benchmarks/accuracy/prices.py --layouts dp8,3d64 --only gpu --seeds 3
 
 The truth is the time of the job less that of the same job without the fault, in percentage points of the step.
+A fix makes a GPU like its peers, also where it would have been a little slower than them without the fault (--spread).
 """
 
 import argparse
@@ -15,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from compute_faults import SlowGpu, SlowKernel
+from costs import Noise
 from fault_model import Fault
 from host_faults import GarbageCollection, HostBound, SlowInput, Stall
 from layouts import STANDARD, JobLayout
@@ -58,11 +60,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--seeds", type=int, default=4, help="jobs per layout and fault")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--spread", type=float, default=Noise().spread, help="of the GPUs' persistent speeds")
     options = parser.parse_args()
-    print("| job | fault | truth, pp | price, pp | mean error, pp | worst error, pp | replay error | seconds |")
+    print("| job | fault | truth, pp | price, pp | mean error, pp | worst error, pp | replay error | CPU seconds |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for layout in options.layouts.split(","):
-        rows = [row for seed in range(options.seeds) for row in _rows(layout, options.only, seed, options.steps)]
+        rows = [row for seed in range(options.seeds) for row in _rows(layout, seed, options)]
         for fault in dict.fromkeys(row.fault for row in rows):
             print(_line([row for row in rows if row.fault == fault]), flush=True)
 
@@ -90,19 +93,19 @@ def _cases(layout: JobLayout, rank: int) -> Iterator[Case]:
         yield Case("slow link ×4", SlowLink(rank, 4.0), Fix(ranks=group, kinds=("communication",)))
 
 
-def _rows(name: str, only: str, seed: int, steps: int) -> Iterator[Row]:
+def _rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[Row]:
     layout = STANDARD[name]
     rank = int(np.random.default_rng((seed, 1000)).integers(layout.ranks))
     for case in _cases(layout, rank):
-        if only not in case.name:
+        if options.only not in case.name:
             continue
-        spec = JobSpec(layout, steps, seed, (case.fault,))
+        spec = JobSpec(layout, options.steps, seed, (case.fault,), Noise(spread=options.spread))
         faulty, healthy = simulate([spec, spec.healthy()])
         with TemporaryDirectory() as folder:
             trace = write_table(faulty, Path(folder))
-            begin = time.perf_counter()
+            begin = time.process_time()
             found = price_steps(trace, [case.fix])
-            seconds = time.perf_counter() - begin
+            seconds = time.process_time() - begin
         share = 100 / faulty.step_time_ns
         truth = (faulty.step_time_ns - healthy.step_time_ns) * share
         price = float(found.saved_ns[0]) * share

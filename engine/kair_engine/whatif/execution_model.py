@@ -128,8 +128,15 @@ class _Step:
         tail = time[end] - ready[end]
         self._part(end, tail, ranks, _HOST, NONE, -1 - self._role, GAP)
         return _Built(
-            self._nodes, before, after, group, self._all_parts(), begin, end,
-            time[begin], time[end],
+            self._nodes,
+            before,
+            after,
+            group,
+            self._all_parts(),
+            begin,
+            end,
+            time[begin],
+            time[end],
         )
 
     def _add(self, time: Floats) -> Ints:
@@ -284,9 +291,13 @@ class _Step:
         duration = ops.duration_ns[kernel].astype(float)
         self._part(over[kernel], duration, ops.rank[kernel], kind, ops.name[kernel], self._key[kernel], OWN)
         transfer = time[over[members]] - ready[over[members]]
-        self._part(over[members], transfer, ops.rank[members], _COMMUNICATION, ops.name[members], self._key[members], OWN)
+        self._part(
+            over[members], transfer, ops.rank[members], _COMMUNICATION, ops.name[members], self._key[members], OWN
+        )
 
-    def _part(self, node: Ints, value: Floats, rank: Ints, kind: Ints | int, name: Ints | int, key: Ints, part: int) -> None:
+    def _part(
+        self, node: Ints, value: Floats, rank: Ints, kind: Ints | int, name: Ints | int, key: Ints, part: int
+    ) -> None:
         full = (np.broadcast_to(np.asarray(of), node.shape) for of in (kind, name))
         self._parts.append((node, value, rank, *full, key * _PARTS + part, np.full(len(node), part == OWN)))
 

@@ -39,7 +39,9 @@ class Places:
     role: Mapping[int, str]
 
 
-def changed(model: ExecutionModel, fixes: Sequence[Fix], ideal_ns: Floats, names: Mapping[int, str], places: Places) -> tuple[Ints, Floats]:
+def changed(
+    model: ExecutionModel, fixes: Sequence[Fix], ideal_ns: Floats, names: Mapping[int, str], places: Places
+) -> tuple[Ints, Floats]:
     """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly."""
     parts = model.parts
     value = parts.value_ns

@@ -247,7 +247,9 @@ def _busy(ops: Operations, others: Ints, rows: Ints, until: Ints) -> Floats:
     span = max(int(ops.start_ns[others].max()), int(until.max())) - low + 1
     length = ops.duration_ns[others].astype(float)
     total = np.cumsum(length) - length
-    place = np.searchsorted(ops.rank[others] * span + (ops.start_ns[others] - low), ops.rank[rows] * span + (until - low))
+    place = np.searchsorted(
+        ops.rank[others] * span + (ops.start_ns[others] - low), ops.rank[rows] * span + (until - low)
+    )
     found = np.maximum(place - 1, 0)
     reached = np.minimum(until - ops.start_ns[others[found]], length[found])
     known = (place > 0) & (ops.rank[others[found]] == ops.rank[rows])

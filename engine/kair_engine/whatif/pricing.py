@@ -145,7 +145,9 @@ class _Batch:
             shifts = [end[nodes] - was[:, None] for nodes, was in zip(model.end, model.end_ns, strict=True)]
             ended = [_Shift(of.step, of.ranks, shift) for of, shift in zip(self._steps, shifts, strict=True)]
             previous = [before, *ended[:-1]]
-            begins = [_begun(of, was, earlier) for of, was, earlier in zip(self._steps, recorded, previous, strict=True)]
+            begins = [
+                _begun(of, was, earlier) for of, was, earlier in zip(self._steps, recorded, previous, strict=True)
+            ]
             if all((one == other).all() for one, other in zip(begins, recorded, strict=True)):
                 break
         lengths = [end[of] - durations[at] for of, at in zip(model.end, model.begin, strict=True)]

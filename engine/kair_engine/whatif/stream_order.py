@@ -47,7 +47,9 @@ def cross_stream_waits(steps: Sequence[Operations], keys: Sequence[Ints]) -> lis
             place = launched - most[code[begin : begin + len(rows)]] - 1
             begin += len(rows)
             found[at].append(_first_to_wait(steps[at], rows, place, others, first))
-    return [tuple(np.concatenate(side) for side in zip(*of_step, strict=True)) if of_step else _NOTHING for of_step in found]  # type: ignore[misc]
+    return [
+        tuple(np.concatenate(side) for side in zip(*of_step, strict=True)) if of_step else _NOTHING for of_step in found
+    ]  # type: ignore[misc]
 
 
 _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
