@@ -29,6 +29,7 @@ from kair_engine.whatif.result import StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
+
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
     """S, waste, attributions, M_W and M_S, and the price of each fix.
 

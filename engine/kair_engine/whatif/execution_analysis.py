@@ -1,61 +1,88 @@
 """The what-if analysis of a job that a profiler recorded, operator by operator."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import islice
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import UsageError
 from kair_engine.model import Layout, Notice, Trace
 from kair_engine.roles import roles
 from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
-from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.fixes import Fix, FixKind
 from kair_engine.whatif.prices import ERROR_GATE, price
 from kair_engine.whatif.result import FixPrice, StepPrice, WhatifResult
 from kair_engine.whatif.scenarios import Scenario
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
-KINDS = ("compute", "input", "host", "communication", "gc")
+KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
 MOST_RANKS = 64
 """Of more ranks not each is priced by itself: every one takes a replay of the whole job."""
+Part = TypeVar("Part")
+Other = TypeVar("Other")
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """What is priced by leaving it as recorded while everything else is ideal, and the scenario for each."""
+class _OfParts(Generic[Part]):
+    """Something for each part that is priced by itself: all but that part is ideal."""
 
-    kinds: dict[str, Scenario]
-    stages: dict[int, Scenario]
-    dp_ranks: dict[int, Scenario]
-    ranks: dict[int, Scenario]
+    kinds: dict[str, Part]
+    stages: dict[int, Part]
+    dp_ranks: dict[int, Part]
+    ranks: dict[int, Part]
 
-    def all(self) -> list[Scenario]:
+    def all(self) -> list[Part]:
         return [*self.kinds.values(), *self.stages.values(), *self.dp_ranks.values(), *self.ranks.values()]
+
+    def mapped(self, values: Iterable[Other]) -> "_OfParts[Other]":
+        """The same parts with other values, in the order of `all`."""
+        rest = iter(values)
+        return _OfParts(
+            dict(zip(self.kinds, islice(rest, len(self.kinds)), strict=True)),
+            dict(zip(self.stages, islice(rest, len(self.stages)), strict=True)),
+            dict(zip(self.dp_ranks, islice(rest, len(self.dp_ranks)), strict=True)),
+            dict(zip(self.ranks, islice(rest, len(self.ranks)), strict=True)),
+        )
+
+
+class _Steps:
+    """Step times of the steps that could be replayed, ns."""
+
+    def __init__(self, prices: StepPrices, known: Bools) -> None:
+        self.numbers = tuple(step for step, is_known in zip(prices.steps, known, strict=True) if is_known)
+        self.measured, self.replayed = prices.measured_ns[known], prices.replayed_ns[known]
+        self.ideal, self.scenarios = prices.scenario_ns[0, known], prices.scenario_ns[1:, known]
+
+    def slowdown(self, times: Floats) -> float:
+        """The mean step over the ideal mean step."""
+        return ratio(float(times.mean()), float(self.ideal.mean()))
 
 
 def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None) -> WhatifResult:
-    """S, waste and what each part costs, of any recording. Raises UsageError where a fix fits nothing."""
+    """S, waste and what each part costs, of any recording. Raises UsageError where no step can be replayed."""
     parts = _parts(trace)
-    asked = [(_scenario(fix),) for fix in fixes]
+    asked: list[tuple[Scenario, ...]] = [(_scenario(fix),) for fix in fixes]
     if len(asked) > 1:
-        asked.append(tuple(one for (one,) in asked))
-    ideal = Scenario()
-    prices = price_steps(trace, [ideal, *parts.all(), *asked])
+        asked.append(tuple(_scenario(fix) for fix in fixes))
+    prices = price_steps(trace, [Scenario(), *parts.all(), *asked])
     known = ~np.isnan(prices.replayed_ns)
     if not known.any():
         raise UsageError("no step of the recording can be replayed: its operations wait for one another in a circle")
     of_step = _Steps(prices, known)
-    parted = _split(of_step.scenarios[1 : 1 + len(parts.all())], parts)
-    slowdowns = [{key: of_step.slowdown(times) for key, times in group.items()} for group in parted]
-    by_kind, by_stage, by_dp, by_rank = slowdowns
-    slowest = _slowest(by_rank)
+    steps = parts.mapped(of_step.scenarios)
+    cost = steps.mapped(map(of_step.slowdown, steps.all()))
+    slowdown, heatmap, slowest = (
+        of_step.slowdown(of_step.replayed),
+        _heatmap(trace.job.layout, cost.ranks),
+        _slowest(cost.ranks),
+    )
     m_w, m_s = _explained(trace, of_step, slowest)
-    pattern = pattern_of(of_step.slowdown(of_step.replayed), np.array(_heatmap(trace.job.layout, by_rank)).T)
-    slowdown = of_step.slowdown(of_step.replayed)
+    pattern = pattern_of(slowdown, np.array(heatmap, dtype=float).T)
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
     return WhatifResult(
         slowdown=slowdown,
@@ -63,12 +90,12 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         step_time_us=float(of_step.replayed.mean()) / 1e3,
         measured_step_time_us=float(of_step.measured.mean()) / 1e3,
         ideal_step_time_us=float(of_step.ideal.mean()) / 1e3,
-        by_operator_type=largest_first(by_kind),
-        by_dp_rank=largest_first(by_dp),
-        by_stage=largest_first(by_stage),
-        by_rank=largest_first(by_rank),
+        by_operator_type=largest_first(cost.kinds),
+        by_dp_rank=largest_first(cost.dp_ranks),
+        by_stage=largest_first(cost.stages),
+        by_rank=largest_first(cost.ranks),
         by_rank_approximate={},
-        heatmap=_heatmap(trace.job.layout, by_rank),
+        heatmap=heatmap,
         m_w=m_w,
         slowest_ranks=slowest,
         m_s=m_s,
@@ -80,48 +107,30 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         launch_by_dp_rank=None,
         launch_by_stage=None,
         pattern=pattern,
-        verdict=verdict_of(
-            slowdown, pattern, m_w=m_w, m_s=m_s, correlation=None, variation=None, slowest=slowest
-        ),
-        fixes=_fixes(trace, of_step, fixes, of_step.scenarios[1 + len(parts.all()) :], gpu_cost),
+        verdict=verdict_of(slowdown, pattern, m_w=m_w, m_s=m_s, correlation=None, variation=None, slowest=slowest),
+        fixes=_fixes(trace, of_step, fixes, of_step.scenarios[len(parts.all()) :], gpu_cost),
         remedies=(),
-        per_step=_per_step(of_step, parted),
+        per_step=_per_step(of_step, steps),
         steps=trace.steps,
         warnings=_notices(trace, prices, known, error),
     )
 
 
-class _Steps:
-    """Step times of the steps that could be replayed, ns."""
-
-    def __init__(self, prices: StepPrices, known: np.ndarray) -> None:
-        self.numbers = tuple(step for step, is_known in zip(prices.steps, known, strict=True) if is_known)
-        self.measured, self.replayed = prices.measured_ns[known], prices.replayed_ns[known]
-        self.scenarios = prices.scenario_ns[:, known]
-        self.ideal = self.scenarios[0]
-
-    def slowdown(self, times: Floats) -> float:
-        """The mean step over the ideal mean step."""
-        return ratio(float(times.mean()), float(self.ideal.mean()))
-
-
-def _parts(trace: Trace) -> _Parts:
+def _parts(trace: Trace) -> _OfParts[Scenario]:
     layout, ranks = trace.job.layout, trace.job.ranks
-    role_of = roles(trace)
-    stage_of = dict(layout.pipeline_stage) if layout is not None and layout.pipeline_stage else _numbered(role_of)
-    dp_of = dict(layout.dp_rank) if layout is not None and layout.dp_rank else {}
-    return _Parts(
+    stages = layout.pipeline_stage if layout is not None and layout.pipeline_stage else _numbered(roles(trace))
+    dp_ranks = layout.dp_rank if layout is not None and layout.dp_rank else {}
+    return _OfParts(
         kinds={kind: Scenario(kinds=tuple(other for other in KINDS if other != kind)) for kind in KINDS},
-        stages=_all_but(stage_of, ranks),
-        dp_ranks=_all_but(dp_of, ranks) if len(set(dp_of.values())) <= MOST_RANKS else {},
+        stages=_all_but(stages, ranks),
+        dp_ranks=_all_but(dp_ranks, ranks) if len(set(dp_ranks.values())) <= MOST_RANKS else {},
         ranks=_all_but({rank: rank for rank in ranks}, ranks) if len(ranks) <= MOST_RANKS else {},
     )
 
 
 def _numbered(role_of: Mapping[int, str]) -> dict[int, int]:
-    """Roles as numbers; of a job with one role none."""
     names = sorted(set(role_of.values()))
-    return {rank: names.index(role) for rank, role in role_of.items()} if len(names) > 1 else {}
+    return {rank: names.index(role) for rank, role in role_of.items()}
 
 
 def _all_but(of: Mapping[int, int], ranks: Sequence[int]) -> dict[int, Scenario]:
@@ -130,18 +139,6 @@ def _all_but(of: Mapping[int, int], ranks: Sequence[int]) -> dict[int, Scenario]
     if len(keys) < 2:
         return {}
     return {key: Scenario(ranks=tuple(rank for rank in ranks if of.get(rank) != key)) for key in keys}
-
-
-def _split(times: Floats, parts: _Parts) -> tuple[dict[str, Floats], dict[int, Floats], dict[int, Floats], dict[int, Floats]]:
-    kinds, stages, dp_ranks, ranks = parts.kinds, parts.stages, parts.dp_ranks, parts.ranks
-    ends = list(accumulate(map(len, (kinds, stages, dp_ranks, ranks)), initial=0))
-    chunks = [times[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
-    return (
-        dict(zip(kinds, chunks[0], strict=True)),
-        dict(zip(stages, chunks[1], strict=True)),
-        dict(zip(dp_ranks, chunks[2], strict=True)),
-        dict(zip(ranks, chunks[3], strict=True)),
-    )
 
 
 def _slowest(by_rank: Mapping[int, float]) -> tuple[int, ...]:
@@ -153,15 +150,18 @@ def _explained(trace: Trace, of_step: _Steps, slowest: Sequence[int]) -> tuple[f
     """M_W and M_S: what goes away where the slowest ranks, or the last stage, are ideal."""
     layout = trace.job.layout
     stages = dict(layout.pipeline_stage) if layout is not None else {}
-    last = tuple(rank for rank, stage in stages.items() if stage == max(stages.values())) if stages else ()
+    last = tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
     lost = float(of_step.replayed.mean() - of_step.ideal.mean())
-    asked = {"w": tuple(slowest), "s": last if len(set(stages.values())) > 1 else ()}
+    asked = {"m_w": tuple(slowest), "m_s": last if len(last) < len(stages) else ()}
     chosen = {name: Scenario(ranks=ranks) for name, ranks in asked.items() if ranks}
     if lost <= 0 or not chosen:
         return None, None
-    prices = price_steps(trace.select(of_step.numbers), list(chosen.values()))
-    found = {name: float(of_step.replayed.mean() - steps.mean()) for name, steps in zip(chosen, prices.scenario_ns, strict=True)}
-    return tuple(ratio(found[name], lost) if name in found else None for name in asked)  # type: ignore[return-value]
+    prices = price_steps(trace.select(list(of_step.numbers)), list(chosen.values()))
+    left = dict(zip(chosen, prices.scenario_ns, strict=True))
+    m_w, m_s = (
+        ratio(float(of_step.replayed.mean() - left[name].mean()), lost) if name in left else None for name in asked
+    )
+    return m_w, m_s
 
 
 def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:
@@ -169,9 +169,9 @@ def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple
     ranks = sorted(by_rank)
     if layout is not None and layout.pipeline_stage and layout.dp_rank:
         places = {(layout.pipeline_stage.get(rank, 0), layout.dp_rank.get(rank, 0)): rank for rank in ranks}
-        stages, dps = (sorted({place[at] for place in places}) for at in (0, 1))
-        if len(places) == len(ranks) == len(stages) * len(dps):
-            return tuple(tuple(by_rank[places[stage, dp]] for dp in dps) for stage in stages)
+        stages, dp_ranks = (sorted({place[at] for place in places}) for at in (0, 1))
+        if len(places) == len(ranks) == len(stages) * len(dp_ranks):
+            return tuple(tuple(by_rank[places[stage, dp]] for dp in dp_ranks) for stage in stages)
     return (tuple(by_rank[rank] for rank in ranks),)
 
 
@@ -197,11 +197,11 @@ def _fixes(
     )
 
 
-def _per_step(of_step: _Steps, parted: tuple[Mapping[str, Floats], *tuple[Mapping[int, Floats], ...]]) -> tuple[StepPrice, ...]:
-    by_kind, by_stage, by_dp, by_rank = parted
+def _per_step(of_step: _Steps, of_parts: _OfParts[Floats]) -> tuple[StepPrice, ...]:
     result = []
     for at, step in enumerate(of_step.numbers):
         ideal = float(of_step.ideal[at])
+        cost = of_parts.mapped([ratio(float(times[at]), ideal) for times in of_parts.all()])
         result.append(
             StepPrice(
                 step=step,
@@ -209,25 +209,26 @@ def _per_step(of_step: _Steps, parted: tuple[Mapping[str, Floats], *tuple[Mappin
                 replayed_us=float(of_step.replayed[at]) / 1e3,
                 ideal_us=ideal / 1e3,
                 slowdown=ratio(float(of_step.replayed[at]), ideal),
-                by_operator_type=largest_first({kind: ratio(float(t[at]), ideal) for kind, t in by_kind.items()}),
-                by_dp_rank=largest_first({dp: ratio(float(t[at]), ideal) for dp, t in by_dp.items()}),
-                by_stage=largest_first({stage: ratio(float(t[at]), ideal) for stage, t in by_stage.items()}),
-                by_rank=largest_first({rank: ratio(float(t[at]), ideal) for rank, t in by_rank.items()}),
+                by_operator_type=largest_first(cost.kinds),
+                by_dp_rank=largest_first(cost.dp_ranks),
+                by_stage=largest_first(cost.stages),
+                by_rank=largest_first(cost.ranks),
             )
         )
     return tuple(result)
 
 
-def _notices(trace: Trace, prices: StepPrices, known: np.ndarray, error: float) -> tuple[Notice, ...]:
+def _notices(trace: Trace, prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
     result = []
     if not known.all():
         text = f"{int((~known).sum())} steps are left out: their operations wait for one another in a circle"
         result.append(Notice("circular_dependencies", text))
     if error > ERROR_GATE:
         worst = int(np.nanargmax(prices.replay_error))
+        replayed, measured = (float(of[worst]) / 1e6 for of in (prices.replayed_ns, prices.measured_ns))
         text = (
             f"the replay is {error:.0%} off the recording, most in step {prices.steps[worst]} "
-            f"({prices.replayed_ns[worst] / 1e6:.1f} instead of {prices.measured_ns[worst] / 1e6:.1f} ms): read the figures with care"
+            f"({replayed:.1f} instead of {measured:.1f} ms): read the figures with care"
         )
         result.append(Notice("simulation_error", text))
     if len(trace.job.ranks) > MOST_RANKS:

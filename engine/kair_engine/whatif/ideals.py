@@ -1,0 +1,44 @@
+"""What every part of a step would take if its rank were like its peers."""
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.whatif.execution_model import KINDS, Parts
+
+
+def ideal_ns(parts: Parts, role_size: Ints) -> Floats:
+    """Per part the median over the ranks of its role in its step, in ns; `role_size` counts those, per part.
+
+    The lower of two middle ones: of two ranks, or where half of a role is slow, the peers' ideal is that of the faster
+    half. Ranks that do not run the operation spend nothing on it, and count with that. But a rank that runs another
+    kernel instead (of another name, say) saves nothing by leaving that out: what only few ranks run is ideally nothing
+    to the extent that its rank does not lack what most of them run.
+    """
+    order = np.lexsort((parts.value_ns, parts.key, parts.step))
+    key, step = parts.key[order], parts.step[order]
+    starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (step[1:] != step[:-1])])
+    sizes = np.diff(np.r_[starts, len(order)])
+    peers = np.maximum(role_size[order[starts]], sizes)
+    absent = peers - sizes
+    middle = (peers - 1) // 2 - absent
+    common = middle >= 0
+    typical = np.where(common, parts.value_ns[order[starts + np.maximum(middle, 0)]], 0.0)
+    group = np.empty(len(order), dtype=np.int64)
+    group[order] = np.repeat(np.arange(len(starts)), sizes)
+    ideal = typical[group]
+    rare = ~common[group]
+    if rare.any():
+        ideal[rare] = (parts.value_ns * _replacing(parts, typical, order[starts], ideal, rare))[rare]
+    return ideal
+
+
+def _replacing(parts: Parts, typical: Floats, first: Ints, ideal: Floats, rare: Floats) -> Floats:
+    """Per part the share of what its rank alone runs, in its step and kind, that it runs instead of what others do."""
+    kinds, ranks, roles = len(KINDS) + 1, int(parts.rank.max()) + 1, int(parts.role.max()) + 1
+    of_role = (parts.step * roles + parts.role) * kinds + parts.kind - NONE
+    cell = (parts.step * ranks + parts.rank) * kinds + parts.kind - NONE
+    expected = np.bincount(of_role[first], weights=typical, minlength=int(of_role.max()) + 1)
+    present = np.bincount(cell, weights=ideal)
+    alone = np.bincount(cell, weights=np.where(rare, parts.value_ns, 0.0))
+    lacking = np.maximum(expected[of_role] - present[cell], 0.0)
+    return np.where(alone[cell] > 0, np.minimum(lacking / np.maximum(alone[cell], 1.0), 1.0), 0.0)
