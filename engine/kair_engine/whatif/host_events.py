@@ -55,7 +55,7 @@ class HostEvents:
 def host_events(ops: Operations) -> HostEvents:
     """The events of all threads of a step, and what they waited for."""
     rows = ops.nesting.order
-    start, end = ops.start_ns[rows], ops.end_ns[rows]
+    start = ops.start_ns[rows]
     same = ops.lane_key[rows][1:] == ops.lane_key[rows][:-1]
     let_go = _let_go(ops, rows, same)
     place = np.full(len(ops), NONE)
