@@ -105,7 +105,7 @@ class _Batch:
         size = np.concatenate([np.bincount(of)[of] for of in role])
         first = np.cumsum([0, *(len(of) for of in role)])
         ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
-        self._recorded: Floats = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes)
+        self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
         names = steps[0].name_text
         self._changes = [changed(model, of, ideal, names, places) for of in fixes]
 
