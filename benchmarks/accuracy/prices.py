@@ -65,9 +65,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--spread", type=float, default=Noise().spread, help="of the GPUs' persistent speeds")
     options = parser.parse_args()
-    print(
-        "| job | fault | truth, pp | price, pp | without the fault, pp | mean error, pp | worst error, pp | replay error | CPU seconds |"
-    )
+    errors = "mean error, pp | worst error, pp | replay error"
+    print(f"| job | fault | truth, pp | price, pp | without the fault, pp | {errors} | CPU seconds |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
     for layout in options.layouts.split(","):
         rows = [row for seed in range(options.seeds) for row in _rows(layout, seed, options)]
