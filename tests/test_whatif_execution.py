@@ -20,7 +20,7 @@ def step_times(made: Trace, *fixes: Scenario) -> list[float]:
 
 
 def two_ranks(folder: Path, *, first: float, second: float) -> Trace:
-    """A kernel of so many µs on each rank, launched ahead, an all-reduce of 10 after it, and the host waits for that."""
+    """On each rank a kernel of so many µs, launched ahead; then an all-reduce of 10, which the host waits for."""
     last = max(first, second)
     lines = ["step 0: 0+100"]
     for rank, length in enumerate((first, second)):
@@ -109,8 +109,7 @@ def test_ranks_can_be_named_by_host_and_by_stage(tmp_path: Path) -> None:
 
 
 def test_what_a_transfer_hides_costs_nothing(tmp_path: Path) -> None:
-    # Both gradients' kernels; the first bucket is reduced meanwhile. Rank 1's second kernel is 10 longer, and still over
-    # before the transfer is.
+    # The first gradients are reduced while the second are computed: on rank 1 in 10 more, which the transfer outlasts.
     made = trace(
         tmp_path,
         """

@@ -32,8 +32,6 @@ class StepPrices:
     """With nothing changed."""
     scenario_ns: Floats
     """(scenarios × steps). NaN for steps whose operations wait for one another in a circle."""
-    unexplained: float
-    """Share of the step that the median rank's operations were delayed by what no dependency explains."""
 
     @property
     def replay_error(self) -> Floats:
@@ -64,7 +62,7 @@ def price_steps(trace: Trace, scenarios: Sequence[Scenario | Sequence[Scenario]]
         carried, times = batch.times(carried)
         results.append(times)
     measured, replayed = (np.concatenate(of) for of in zip(*results, strict=True))
-    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1:].T, 0.0)
+    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1:].T)
 
 
 def _together(trace: Trace) -> Iterator[list[Operations]]:
@@ -107,7 +105,7 @@ class _Batch:
         size = np.concatenate([np.bincount(of)[of] for of in role])
         first = np.cumsum([0, *(len(of) for of in role)])
         ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
-        self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes)
+        self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
         names = steps[0].name_text
         self._changes = [changed(model, of, ideal, names, places) for of in fixes]
 
@@ -121,18 +119,20 @@ class _Batch:
             before = carried and _Shift(carried.step, carried.ranks, carried.end_ns[:, chosen])
             parts.append(self._replayed(scenarios[chosen], before))
         shift = _Shift(self._steps[-1].step, self._steps[-1].ranks, np.concatenate([end for end, _ in parts], axis=1))
-        measured = np.array([self._length(at, of.length_ns[:, None])[0] for at, of in enumerate(self._steps)])
+        measured = np.array(
+            [self._length(at, of.length_ns[:, None].astype(float))[0] for at, of in enumerate(self._steps)]
+        )
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
     def _replayed(self, scenarios: Sequence[tuple[Ints, Floats]], before: _Shift | None) -> tuple[Floats, Floats]:
         """(how the last step's end is shifted, the times of the steps).
 
         A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
-        recorded begins and then with those that follow: few steps' ends depend on when their ranks began, since they meet
-        in between.
+        recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
+        meet in between.
         """
         model = self._model
-        durations = np.repeat(self._recorded[:, None], len(scenarios), axis=1)
+        durations: Floats = np.repeat(self._recorded[:, None], len(scenarios), axis=1)
         for at, (node, change) in enumerate(scenarios):
             durations[:, at] += np.bincount(node, weights=change, minlength=len(durations))
         recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in model.begin_ns]

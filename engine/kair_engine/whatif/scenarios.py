@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
-from kair_engine.whatif.execution_model import KINDS, ExecutionModel
+from kair_engine.whatif.execution_model import ExecutionModel
+from kair_engine.whatif.execution_parts import KINDS
 
 PartKind = Literal["compute", "input", "host", "communication", "gc"]
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.arrays import NONE, Ints
-from kair_engine.operations import KIND_NAMES as KINDS
-from kair_engine.operations import SCOPE, STAGE_NAMES, Operations
+from kair_engine.operations import KIND_NAMES, SCOPE, STAGE_NAMES, Operations
 
 TOLERANCE_NS = 1_000
 """Timestamps in whole microseconds are off by this much."""
@@ -24,7 +23,7 @@ def shared_keys(steps: Sequence[Operations], role_of_rank: Sequence[Ints]) -> li
     result = []
     for ops, role in zip(steps, role_of_rank, strict=True):
         of = role[ops.rank] if len(ops) else ops.rank
-        which = (of * (len(STAGE_NAMES) + 1) + ops.stage - NONE) * len(KINDS) + ops.kind
+        which = (of * (len(STAGE_NAMES) + 1) + ops.stage - NONE) * len(KIND_NAMES) + ops.kind
         result.append((which * names + ops.name) * occurrences + ops.occurrence)
     return result
 
@@ -47,9 +46,13 @@ def cross_stream_waits(steps: Sequence[Operations], keys: Sequence[Ints]) -> lis
             place = launched - most[code[begin : begin + len(rows)]] - 1
             begin += len(rows)
             found[at].append(_first_to_wait(steps[at], rows, place, others, first))
-    return [
-        tuple(np.concatenate(side) for side in zip(*of_step, strict=True)) if of_step else _NOTHING for of_step in found
-    ]  # type: ignore[misc]
+    return [_both_sides(of_step) for of_step in found]
+
+
+def _both_sides(pairs: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    if not pairs:
+        return _NOTHING
+    return np.concatenate([before for before, _ in pairs]), np.concatenate([after for _, after in pairs])
 
 
 _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
