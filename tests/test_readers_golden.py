@@ -47,7 +47,7 @@ def test_megatron_s_compute_time_is_the_same_on_all_ranks(megatron: Trace) -> No
 
 @needs_traces
 @pytest.mark.parametrize(
-    ("name", "ranks", "world", "steps", "operations"), [("ST", 8, 8, 32, 6528), ("SE", 64, 128, 43, 104576)]
+    ("name", "ranks", "world", "steps", "operations"), [("ST", 8, 8, 32, 6784), ("SE", 64, 128, 43, 107328)]
 )
 def test_the_what_if_jobs(*, tmp_path: Path, name: str, ranks: int, world: int, steps: int, operations: int) -> None:
     trace = open_trace(TRACES / "bytedance" / f"trace-{name}.parquet", cache=tmp_path)
