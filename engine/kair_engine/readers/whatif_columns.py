@@ -49,8 +49,8 @@ class WhatifOperations:
     gmc: Int64s
     mb_id: Int64s
 
-    def take(self, rows: npt.NDArray[Any]) -> "WhatifOperations":
-        """The rows that a mask or an index selects."""
+    def take(self, rows: npt.NDArray[Any] | slice) -> "WhatifOperations":
+        """The rows that a mask, an index or a slice selects."""
         return WhatifOperations(**{name: values[rows] for name, values in vars(self).items()})
 
 

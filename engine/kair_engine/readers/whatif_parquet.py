@@ -4,6 +4,7 @@ A worker is one (dp rank, pipeline stage); its rank is the first of the ranks it
 seconds from each step's own zero, so steps are laid end to end on one clock.
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -34,7 +35,7 @@ def read_whatif(source: Path, out: Path) -> FragmentInfo:
     operations = operations.take(np.lexsort((operations.start, operations.rank, operations.step)))
     builder = _TableBuilder(names, operations, sizes)
     with FragmentWriter(out) as writer:
-        for step in np.unique(operations.step).tolist():
+        for step in builder.steps.tolist():
             writer.write(builder.table(step))
         info = _info(source, builder, operations, bad)
         writer.commit(msgspec.to_builtins(info, str_keys=True))
@@ -60,23 +61,29 @@ class _TableBuilder:
         self._kind, self._stage = np.array(kinds), np.array(stages)
         self._lanes = sorted(set(lanes))
         self._lane = np.array([self._lanes.index(lane) for lane in lanes])
+        self._group_of: dict[tuple[int, int, int], tuple[str | None, int]] = {}
+        self.steps, first = np.unique(operations.step, return_index=True)
+        self._rows_of = dict(zip(self.steps.tolist(), pairwise([*first.tolist(), len(operations.step)]), strict=True))
         self.step_offsets = self._offsets()
         self.scopes: list[tuple[int, int, int, int, int]] = []
         """(rank, step, begin, duration, operations) of every step written."""
 
     def _offsets(self) -> dict[int, int]:
         """The clock time of each step's zero: where the steps before it ended on all ranks."""
-        operations = self.operations
         offsets, clock = {}, 0
-        for step in np.unique(operations.step).tolist():
-            rows = operations.step == step
-            offsets[step] = clock - int(operations.start[rows].min())
-            clock = offsets[step] + int((operations.start[rows] + operations.duration[rows]).max())
+        for step in self.steps.tolist():
+            rows = self._of_step(step)
+            offsets[step] = clock - int(rows.start.min())
+            clock = offsets[step] + int((rows.start + rows.duration).max())
         return offsets
+
+    def _of_step(self, step: int) -> WhatifOperations:
+        begin, end = self._rows_of[step]
+        return self.operations.take(slice(begin, end))
 
     def table(self, step: int) -> pa.Table:
         """The step's rows on all ranks, each rank's scope row among them."""
-        rows = self.operations.take(self.operations.step == step)
+        rows = self._of_step(step)
         start = rows.start + self.step_offsets[step]
         groups, group, sequence, peer = self._communication(rows)
         columns = {
@@ -99,22 +106,20 @@ class _TableBuilder:
         return self._arrow(columns, groups, step)
 
     def _with_scopes(self, columns: dict[str, Int64s], step: int) -> dict[str, Int64s]:
-        scopes: list[dict[str, int]] = []
         compute = self._lanes.index(f"{STREAM_PREFIX}compute") if f"{STREAM_PREFIX}compute" in self._lanes else 0
-        for rank in np.unique(columns["rank"]).tolist():
-            own = columns["rank"] == rank
-            begin = int(columns["start"][own].min())
-            duration = int((columns["start"][own] + columns["duration"][own]).max()) - begin
-            self.scopes.append((rank, step, begin, duration, int(own.sum())))
-            scopes.append(
-                dict.fromkeys(columns, -1)
-                | {"rank": rank, "lane": compute, "name": len(self.names) - 1, "kind": KINDS.index("scope")}
-                | {"start": begin, "duration": duration}
-            )
-        return {
-            name: np.concatenate([values, np.array([scope[name] for scope in scopes], np.int64)])
-            for name, values in columns.items()
+        # Rows are in the order of their ranks.
+        ranks, first, counts = np.unique(columns["rank"], return_index=True, return_counts=True)
+        begin = np.minimum.reduceat(columns["start"], first)
+        duration = np.maximum.reduceat(columns["start"] + columns["duration"], first) - begin
+        for scope in zip(ranks.tolist(), begin.tolist(), duration.tolist(), counts.tolist(), strict=True):
+            self.scopes.append((scope[0], step, *scope[1:]))
+        scopes = {name: np.full(len(ranks), -1) for name in columns}
+        scopes |= {"rank": ranks, "start": begin, "duration": duration}
+        scopes |= {
+            name: np.full(len(ranks), value)
+            for name, value in (("lane", compute), ("name", len(self.names) - 1), ("kind", KINDS.index("scope")))
         }
+        return {name: np.concatenate([values, scopes[name]]) for name, values in columns.items()}
 
     def _communication(self, rows: WhatifOperations) -> tuple[list[str], Int64s, Int64s, Int64s]:
         """Group names, and for every row its group, its number in it, and the peer of a send or receive."""
@@ -129,10 +134,13 @@ class _TableBuilder:
         of_alike = np.full((2, len(first)), -1)
         for at, row in enumerate(communicating[first].tolist()):
             dp = int(rows.dp_rank[row])
-            text, other = self._group(self.names[rows.operator[row]], dp, int(rows.stage[row]))
+            key = int(rows.operator[row]), dp, int(rows.stage[row])
+            if key not in self._group_of:
+                text, other = self._group(self.names[key[0]], dp, key[2])
+                self._group_of[key] = text, -1 if other is None else self._rank_at.get((dp, other), -1)
+            text, peer_rank = self._group_of[key]
             if text is not None:
-                of_alike[0, at] = groups.setdefault(text, len(groups))
-                of_alike[1, at] = -1 if other is None else self._rank_at.get((dp, other), -1)
+                of_alike[:, at] = groups.setdefault(text, len(groups)), peer_rank
         group[communicating], peer[communicating] = of_alike[:, alike.reshape(-1)]
         transfers = np.isin(self._kind[rows.operator], [KINDS.index("send"), KINDS.index("recv")])
         sequence[transfers] = rows.seq_id[transfers]
