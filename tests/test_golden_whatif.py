@@ -84,7 +84,7 @@ def test_the_verdicts_blame_no_machine(answer: Answer) -> None:
         assert causes.startswith("stage imbalance")
         assert ours.pattern == "one_stage"
         assert ours.remedies[0].remedy == "even_stages"
-    assert "slow workers" not in causes
+    assert "slow worker" not in causes
 
 
 def test_the_correlations_are_what_was_measured_on_these_traces(answer: Answer) -> None:

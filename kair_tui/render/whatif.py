@@ -136,6 +136,8 @@ def _tree(result: WhatifResult, page: Page) -> None:
             ("by rank", result.by_rank or result.by_rank_approximate, "rank "),
         )
         for title, of, label in groups:
+            if not of:
+                continue
             branch = root.add(safe(title))
             for key, slowdown in list(of.items())[:_SHOWN]:
                 branch.add(safe(f"{label}{key}: S {_slowdown(slowdown)}"))

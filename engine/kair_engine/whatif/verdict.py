@@ -52,7 +52,8 @@ def verdict_of(
     causes = []
     if m_w is not None and m_w >= EXPLAINS:
         ranks = ", ".join(map(str, slowest[:8])) + (" …" if len(slowest) > 8 else "")
-        causes.append(f"slow workers (ranks {ranks}: fixing them takes {m_w:.0%} of the slowdown away)")
+        who, them = ("worker (rank", "it") if len(slowest) == 1 else ("workers (ranks", "them")
+        causes.append(f"slow {who} {ranks}: fixing {them} takes {m_w:.0%} of the slowdown away)")
     elif correlation is not None and variation is not None and correlation >= CORRELATED and variation >= VARIES:
         causes.append(
             f"sequence-length imbalance (forward and backward correlate by {correlation:.2f} within a rank, the "
