@@ -75,21 +75,11 @@ def read_pipeline(trace: Trace) -> PipelineRows:
         raise UsageError("the recording does not tell which pipeline stage a rank belongs to")
     frame = (
         trace.scan()
-        .filter(pl.col("kind").cast(pl.String) != "scope", pl.col("step").is_in(list(trace.steps)))
-        .select(
-            "step",
-            "rank",
-            "name",
-            codes("name").alias("code"),
-            "start_ns",
-            "duration_ns",
-            "occurrence",
-            "chunk",
-            "microbatch",
-        )
+        .filter(pl.col("kind") != "scope", pl.col("step").is_in(list(trace.steps)))
+        .select(*_COLUMNS, codes("name").alias("code"))
         .collect()
     )
-    names = dict(frame.select("code", pl.col("name").cast(pl.String)).unique().iter_rows())
+    names = dict(frame.group_by("code").agg(pl.col("name").first().cast(pl.String)).iter_rows())
     code = frame["code"].to_numpy()
     type_of = np.full(max(names, default=0) + 1, NONE)
     for number, name in names.items():

@@ -12,7 +12,7 @@ from kair_engine.whatif.replay import Graph, Plan, plan, replay
 
 NEGATIVE_NS = 10e6
 """Less than nothing by more than this is a wrong edge or clock, and taken for nothing [W]."""
-_AT_ONCE = 4_000_000
+AT_ONCE = 4_000_000
 """Durations that are replayed together: what fits the caches is faster, and bounds memory."""
 
 
@@ -29,7 +29,7 @@ class PipelineTimes:
 
     def steps_if(self, recorded: Sequence[Bools]) -> Floats:
         """(scenarios × steps): every step's time where a scenario's rows are as recorded and all others ideal."""
-        at_once = max(1, _AT_ONCE // max(len(self.rows), 1))
+        at_once = max(1, AT_ONCE // max(len(self.rows), 1))
         parts = [self._steps(recorded[begin : begin + at_once]) for begin in range(0, len(recorded), at_once)]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.rows.steps)))
 

@@ -4,6 +4,7 @@ Ranks that are ideal and run the same program are alike. So beside each rank, re
 wholly ideal stands for all the others: two lanes instead of as many as there are ranks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.collectives import dense
 from kair_engine.whatif.pipeline_rows import OPTIMIZER, PipelineRows
-from kair_engine.whatif.pipeline_times import PipelineTimes
-from kair_engine.whatif.replay import Graph, plan, replay
+from kair_engine.whatif.pipeline_times import AT_ONCE, PipelineTimes
+from kair_engine.whatif.replay import Graph, Plan, plan, replay
 
 _LARGEST = 300_000_000
 """Operations × scenarios that are replayed one by one where ranks do not run alike."""
@@ -49,7 +50,11 @@ def by_part(times: PipelineTimes) -> Parts:
     rows = times.rows
     stages = [rows.stage == stage for stage in range(rows.pp_size)]
     if rows.dp_size > 1 and alike(rows, times.model.graph):
-        found = _beside_ideal(times, [np.ones(len(rows), dtype=bool), *stages])
+        masks = [np.ones(len(rows), dtype=bool), *stages]
+        at_once = max(1, AT_ONCE // (2 * len(rows)))
+        meeting, order = _lanes(times)
+        chunks = (masks[begin : begin + at_once] for begin in range(0, len(masks), at_once))
+        found = np.concatenate([_beside_ideal(times, order, meeting, chunk) for chunk in chunks])
         return Parts(found[0], found[1:].transpose(1, 0, 2))
     dp_ranks = [rows.dp == dp for dp in range(rows.dp_size)]
     workers = None
@@ -59,20 +64,23 @@ def by_part(times: PipelineTimes) -> Parts:
     return Parts(times.steps_if(dp_ranks), workers)
 
 
-def _beside_ideal(times: PipelineTimes, recorded: list[Bools]) -> Floats:
-    """(scenarios × dp ranks × steps): every rank with the masked rows as recorded, beside ideal others."""
+def _lanes(times: PipelineTimes) -> tuple[Bools, Plan]:
+    """The operations where a rank meets its ideal counterpart, and the replay of each rank by itself."""
     rows, graph = times.rows, times.model.graph
-    across = _across(rows, graph)
     member = np.flatnonzero(graph.group != NONE)
     group = np.full(graph.nodes, NONE)
     group[member] = dense(np.stack((graph.group[member], rows.dp[member])))
-    within = Graph(graph.nodes, graph.before, graph.after, group)
+    return _across(rows, graph), plan(Graph(graph.nodes, graph.before, graph.after, group))
+
+
+def _beside_ideal(times: PipelineTimes, order: Plan, meeting: Bools, recorded: Sequence[Bools]) -> Floats:
+    """(scenarios × dp ranks × steps): every rank with the masked rows as recorded, beside ideal others."""
     durations = np.repeat(times.ideal_ns[:, None], 2 * len(recorded), axis=1)
     for lane, mask in enumerate(recorded):
         durations[mask, lane] = times.own_ns[mask]
-    end = replay(plan(within), durations, meeting=across)
+    end = replay(order, durations, meeting=meeting)
     both = np.maximum(end[:, : len(recorded)], end[:, len(recorded) :])
-    return _last_of_each(rows, both)
+    return _last_of_each(times.rows, both)
 
 
 def _across(rows: PipelineRows, graph: Graph) -> Bools:
