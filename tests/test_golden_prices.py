@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kair_engine.errors import UsageError
 from kair_engine.opening import open_trace
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix
@@ -48,3 +49,20 @@ def test_fixing_ranks_0_and_6_of_megatron_saves_more_than_nothing_and_less_than_
     result = whatif(open_trace(MEGATRON, cache=tmp_path), [parse_fix("rank=0,6+kind=host")])
     assert 0 < result.fixes[0].saved_us < result.step_time_us
     assert result.simulation_error < 0.01
+
+
+@pytest.mark.parametrize("text", ["rank=99", "host=elsewhere", "stage=5", "op=no_such_operator*"])
+def test_a_fix_of_something_that_the_recording_lacks_is_a_usage_error(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing in the chosen steps fits"):
+        whatif(open_trace(SAMPLES / "healthy", cache=tmp_path), [parse_fix(text)])
+
+
+def test_a_job_of_more_ranks_than_are_priced_one_by_one_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kair_engine.whatif.execution_analysis.MOST_RANKS", 3)
+    result = whatif(open_trace(SAMPLES / "slow_operator", cache=tmp_path))
+    assert result.by_rank == {}
+    assert result.pattern == "unknown"
+    assert [warning.code for warning in result.warnings] == ["too_many_workers"]
+    assert result.slowdown > 1.2

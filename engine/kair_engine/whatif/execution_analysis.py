@@ -1,12 +1,13 @@
 """The what-if analysis of a job that a profiler recorded, operator by operator."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
 import numpy as np
+import polars as pl
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import UsageError
@@ -15,7 +16,7 @@ from kair_engine.roles import roles
 from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
 from kair_engine.whatif.fixes import Fix, FixKind
-from kair_engine.whatif.prices import ERROR_GATE, price
+from kair_engine.whatif.prices import ERROR_GATE, nothing_fits, price
 from kair_engine.whatif.result import FixPrice, StepPrice, WhatifResult
 from kair_engine.whatif.scenarios import Scenario
 from kair_engine.whatif.verdict import pattern_of, verdict_of
@@ -64,7 +65,12 @@ class _Steps:
 
 
 def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None) -> WhatifResult:
-    """S, waste and what each part costs, of any recording. Raises UsageError where no step can be replayed."""
+    """S, waste and what each part costs, of any recording.
+
+    Raises UsageError where no step can be replayed, or a fix names nothing that the recording has.
+    """
+    for fix in fixes:
+        _must_fit(trace, fix)
     parts = _parts(trace)
     asked: list[tuple[Scenario, ...]] = [(_scenario(fix),) for fix in fixes]
     if len(asked) > 1:
@@ -184,6 +190,21 @@ def _scenario(fix: Fix) -> Scenario:
         kinds=fix.kinds or (),
         scale=fix.scale,
     )
+
+
+def _must_fit(trace: Trace, fix: Fix) -> None:
+    job, layout = trace.job, trace.job.layout
+    known: list[tuple[Collection[object] | None, Collection[object]]] = [
+        (fix.ranks, job.ranks),
+        (fix.hosts, set(job.hosts.values())),
+        (fix.stages, set(layout.pipeline_stage.values()) if layout is not None else set()),
+    ]
+    fits = all(asked is None or set(asked) & set(there) for asked, there in known)
+    if fits and fix.operators is not None:
+        names = trace.scan().select(pl.col("name").unique().cast(pl.String)).collect()["name"]
+        fits = any(map(fix.named, names))
+    if not fits:
+        raise nothing_fits(fix)
 
 
 def _fixes(

@@ -57,6 +57,11 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
     )
 
 
+def nothing_fits(fix: Fix) -> UsageError:
+    """The error for a fix that changes no operation."""
+    return UsageError(f"nothing in the chosen steps fits --{'fix' if fix.scale is None else 'scale'} {fix.text}")
+
+
 def fixed_durations(
     job: Job, times: PipelineTimes, rank_of: Mapping[tuple[int, int], int], fix: Fix, durations: Floats
 ) -> Floats:
@@ -64,7 +69,7 @@ def fixed_durations(
     rows = times.rows
     mask = _fitting(job, rows, rank_of, fix)
     if not mask.any():
-        raise UsageError(f"nothing in the chosen steps fits --{'fix' if fix.scale is None else 'scale'} {fix.text}")
+        raise nothing_fits(fix)
     if fix.scale is not None:
         return np.where(mask, durations * fix.scale, durations)
     ideal = times.ideal_ns if fix.stages is not None else peers_ideal(times)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from kair_engine.model import Notice
 
-SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse"]
+SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
 
 
 @dataclass(frozen=True)

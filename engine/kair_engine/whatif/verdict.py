@@ -21,9 +21,14 @@ _MOST_OF_STAGE = 0.75
 
 
 def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
-    """What the heatmap (dp ranks × stages, S of each worker) shows: single cells, one column, or no structure."""
+    """What the heatmap (dp ranks × stages, S of each worker) shows: single cells, one column, or no structure.
+
+    An empty one, of a job with too many workers to price each, shows nothing.
+    """
     if slowdown < SLOW:
         return "none"
+    if not workers.size:
+        return "unknown"
     cost = workers - 1
     hot = cost >= _HOT * cost.max()
     count = int(hot.sum())
@@ -66,6 +71,7 @@ def verdict_of(
         "few_workers": "a few workers stand out of the heatmap",
         "one_stage": "one stage stands out of the heatmap",
         "diffuse": "the cost is spread over all workers",
+        "unknown": "workers were not priced one by one",
     }[pattern]
     cause = ", and second ".join(causes) if causes else "no single cause"
     return f"{slowdown:.2f} times slower than without stragglers: {cause}; {seen}"
