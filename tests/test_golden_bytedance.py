@@ -61,3 +61,10 @@ def test_every_collective_finds_its_members(job: tuple[str, Trace]) -> None:
     _, trace = job
     looked_at = info(trace)
     assert looked_at.matched_collectives == looked_at.collectives > 0
+
+
+def test_the_first_line_accuses_no_rank_of_what_is_no_rank_s_fault(job: tuple[str, Trace]) -> None:
+    name, trace = job
+    causes = {"SE": ("sequence imbalance", "stage imbalance"), "ST": ("stage imbalance",)}[name]
+    said = triage(trace).summary.removeprefix("straggler: ").split(" and ")
+    assert [part.partition(",")[0] for part in said] == [f"no rank's fault ({cause}" for cause in causes]

@@ -64,5 +64,5 @@ def test_a_job_of_more_ranks_than_are_priced_one_by_one_is_answered(
     result = whatif(open_trace(SAMPLES / "slow_operator", cache=tmp_path))
     assert result.by_rank == {}
     assert result.pattern == "unknown"
-    assert [warning.code for warning in result.warnings] == ["too_many_workers"]
+    assert [warning.code for warning in result.warnings] == ["too_many_workers", "upper_bound"]
     assert result.slowdown > 1.2

@@ -25,8 +25,7 @@ def summary(verdict: Verdict, findings: Sequence[Finding], job: JobExcess, warni
     scope = f"{_count(len(job.ranks), 'rank')}, {_count(len(job.steps), 'step')}"
     if verdict == "straggler":
         parts = [
-            f"{_ranks(f.ranks)} ({f.cause.replace('_', ' ')}, {duration(f.time_lost_us_per_step)} a step)"
-            for f in findings
+            f"{_culprit(f)} ({f.cause.replace('_', ' ')}, {duration(f.time_lost_us_per_step)} a step)" for f in findings
         ]
         return f"straggler: {' and '.join(parts)}"
     if verdict == "no_straggler":
@@ -34,6 +33,10 @@ def summary(verdict: Verdict, findings: Sequence[Finding], job: JobExcess, warni
     reasons = {w.code: w.message for w in warnings}
     why = reasons.get("one_rank") or reasons.get("few_steps") or reasons.get("few_peers") or "too few peers for a test"
     return f"inconclusive: {scope}; {why}"
+
+
+def _culprit(finding: Finding) -> str:
+    return "no rank's fault" if finding.pattern == "job_wide" else _ranks(finding.ranks)
 
 
 def evidence(

@@ -58,6 +58,8 @@ def _totals(result: TriageResult) -> str:
 
 
 def _title(finding: Finding, page: Page) -> str:
+    if finding.pattern == "job_wide":
+        return f"no rank's fault: {words(finding.cause)} (seen on ranks {spans(finding.ranks)})"
     noun = "rank" if len(finding.ranks) == 1 else "ranks"
     who = f"{noun} {spans(finding.ranks)}" if finding.ranks else "the whole job"
     on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""

@@ -1,7 +1,7 @@
 """The what-if analysis of a job that a profiler recorded, operator by operator."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
@@ -17,7 +17,7 @@ from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
 from kair_engine.whatif.fixes import Fix, FixKind
 from kair_engine.whatif.prices import ERROR_GATE, nothing_fits, price
-from kair_engine.whatif.result import FixPrice, StepPrice, WhatifResult
+from kair_engine.whatif.result import FixPrice, SlowdownPattern, StepPrice, WhatifResult
 from kair_engine.whatif.scenarios import Scenario
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
@@ -118,7 +118,7 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         remedies=(),
         per_step=_per_step(of_step, steps),
         steps=trace.steps,
-        warnings=_notices(trace, prices, known, error),
+        warnings=(*_notices(trace, prices, known, error), *_bound(pattern)),
     )
 
 
@@ -237,6 +237,15 @@ def _per_step(of_step: _Steps, of_parts: _OfParts[Floats]) -> tuple[StepPrice, .
             )
         )
     return tuple(result)
+
+
+def _bound(pattern: SlowdownPattern) -> Iterator[Notice]:
+    if pattern in {"diffuse", "unknown"}:
+        yield Notice(
+            "upper_bound",
+            "S is an upper bound: every operation is held against its peers' median, so that what all ranks lose to "
+            "ordinary noise counts too",
+        )
 
 
 def _notices(trace: Trace, prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
