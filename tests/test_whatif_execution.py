@@ -9,12 +9,12 @@ from trace_builder import trace
 from kair_engine.model import Layout, Trace
 from kair_engine.opening import open_trace
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
-from kair_engine.whatif.scenarios import Scenario
+from kair_engine.whatif.fixes import Fix
 
 TRACES = Path(__file__).resolve().parents[1].parent / "shared" / "traces"
 
 
-def step_times(made: Trace, *fixes: Scenario) -> list[float]:
+def step_times(made: Trace, *fixes: Fix) -> list[float]:
     """The first step's time in µs under each fix."""
     return (price_steps(made, fixes).scenario_ns[:, 0] / 1e3).tolist()
 
@@ -43,9 +43,7 @@ def test_what_is_not_changed_takes_as_long_as_it_was_recorded(tmp_path: Path) ->
 
 def test_fixing_a_slow_kernel_saves_what_it_took_longer_than_its_peer(tmp_path: Path) -> None:
     made = two_ranks(tmp_path, first=30, second=50)
-    prices = price_steps(
-        made, [Scenario(ranks=(1,)), Scenario(operators=("gem*",)), Scenario(ranks=(1,), kinds=("compute",))]
-    )
+    prices = price_steps(made, [Fix(ranks=(1,)), Fix(operators=("gem*",)), Fix(ranks=(1,), kinds=("compute",))])
     assert prices.scenario_ns[:, 0].tolist() == [45_000] * 3
     assert prices.saved_ns.tolist() == [20_000] * 3
 
@@ -53,10 +51,10 @@ def test_fixing_a_slow_kernel_saves_what_it_took_longer_than_its_peer(tmp_path: 
 def test_fixing_who_is_not_slow_saves_nothing(tmp_path: Path) -> None:
     made = two_ranks(tmp_path, first=30, second=50)
     unhelpful = (
-        Scenario(ranks=(0,)),
-        Scenario(ranks=(1,), kinds=("input",)),
-        Scenario(operators=("conv*",)),
-        Scenario(ranks=(7,)),
+        Fix(ranks=(0,)),
+        Fix(ranks=(1,), kinds=("input",)),
+        Fix(operators=("conv*",)),
+        Fix(ranks=(7,)),
     )
     assert step_times(made, *unhelpful) == [65] * 4
 
@@ -65,17 +63,17 @@ def test_a_scaled_operator_takes_so_many_times_as_long(tmp_path: Path) -> None:
     made = two_ranks(tmp_path, first=30, second=50)
     assert step_times(
         made,
-        Scenario(operators=("gemm",), scale=0.5),
-        Scenario(operators=("gemm",), scale=2.0),
-        Scenario(operators=("gemm",), ranks=(1,), scale=0.5),
-        Scenario(operators=("allreduce",), scale=3.0),
+        Fix(operators=("gemm",), scale=0.5),
+        Fix(operators=("gemm",), scale=2.0),
+        Fix(operators=("gemm",), ranks=(1,), scale=0.5),
+        Fix(operators=("allreduce",), scale=3.0),
     ) == [40, 115, 45, 85]
 
 
 def test_fixes_can_be_made_together(tmp_path: Path) -> None:
     made = two_ranks(tmp_path, first=30, second=50)
-    faster = Scenario(operators=("allreduce",), kinds=("communication",), scale=0.5)
-    assert (price_steps(made, [(Scenario(ranks=(1,)), faster)]).scenario_ns / 1e3).tolist() == [[40]]
+    faster = Fix(operators=("allreduce",), kinds=("communication",), scale=0.5)
+    assert (price_steps(made, [(Fix(ranks=(1,)), faster)]).scenario_ns / 1e3).tolist() == [[40]]
 
 
 FOUR_RANKS = """
@@ -92,20 +90,19 @@ FOUR_RANKS = """
 
 def test_of_two_culprits_the_second_keeps_the_step_slow(tmp_path: Path) -> None:
     made = trace(tmp_path, FOUR_RANKS)
-    assert step_times(made, Scenario(ranks=(3,)), Scenario(ranks=(2,)), Scenario(ranks=(2, 3))) == [55, 65, 35]
+    assert step_times(made, Fix(ranks=(3,)), Fix(ranks=(2,)), Fix(ranks=(2, 3))) == [55, 65, 35]
 
 
 def test_ranks_can_be_named_by_host_and_by_stage(tmp_path: Path) -> None:
     layout = Layout(pp=1, pipeline_stage=dict.fromkeys(range(4), 0))
     made = trace(tmp_path, FOUR_RANKS, hosts={0: "a", 1: "a", 2: "b", 3: "b"}, layout=layout)
     named = (
-        Scenario(hosts=("b",)),
-        Scenario(hosts=("a",)),
-        Scenario(stages=("0",)),
-        Scenario(stages=("stage 0",)),
-        Scenario(stages=("1",)),
+        Fix(hosts=("b",)),
+        Fix(hosts=("a",)),
+        Fix(stages=(0,)),
+        Fix(stages=(1,)),
     )
-    assert step_times(made, *named) == [35, 65, 35, 35, 65]
+    assert step_times(made, *named) == [35, 65, 35, 65]
 
 
 def test_what_a_transfer_hides_costs_nothing(tmp_path: Path) -> None:
@@ -120,7 +117,7 @@ def test_what_a_transfer_hides_costs_nothing(tmp_path: Path) -> None:
         0-1 gpu20 | allreduce@dp#1 20+60 ^2
         """,
     )
-    hidden, transfer = step_times(made, Scenario(ranks=(1,)), Scenario(operators=("allreduce",), scale=0.75))
+    hidden, transfer = step_times(made, Fix(ranks=(1,)), Fix(operators=("allreduce",), scale=0.75))
     assert hidden == 100
     assert transfer == 85
 
@@ -137,7 +134,7 @@ def test_an_optimizer_waits_for_the_gradients_as_it_did(tmp_path: Path) -> None:
         1 gpu20 | allreduce@dp#1 60+20 ^2
         """,
     )
-    assert step_times(made, Scenario(ranks=(1,))) == [70]
+    assert step_times(made, Fix(ranks=(1,))) == [70]
 
 
 def test_a_long_input_fetch_costs_what_the_device_starved_for(tmp_path: Path) -> None:
@@ -153,7 +150,7 @@ def test_a_long_input_fetch_costs_what_the_device_starved_for(tmp_path: Path) ->
         1 gpu20 | allreduce@dp#1 81+19 ^2
         """,
     )
-    assert step_times(made, Scenario(ranks=(1,), kinds=("input",)), Scenario(ranks=(1,), kinds=("host",))) == [70, 100]
+    assert step_times(made, Fix(ranks=(1,), kinds=("input",)), Fix(ranks=(1,), kinds=("host",))) == [70, 100]
 
 
 def test_a_pause_of_the_host_has_its_price_and_garbage_collection_its_own(tmp_path: Path) -> None:
@@ -166,7 +163,7 @@ def test_a_pause_of_the_host_has_its_price_and_garbage_collection_its_own(tmp_pa
         0,2 gpu20 | allreduce@dp#1 50+50
         1 gpu20 | allreduce@dp#1 72+28
         """
-    host, garbage = Scenario(ranks=(1,), kinds=("host",)), Scenario(ranks=(1,), kinds=("gc",))
+    host, garbage = Fix(ranks=(1,), kinds=("host",)), Fix(ranks=(1,), kinds=("gc",))
     assert step_times(trace(tmp_path / "pause", table.format(pause="")), host, garbage) == [78, 100]
     collected = table.format(pause="python_gc 2+40 :gc |")
     assert step_times(trace(tmp_path / "gc", collected), host, garbage) == [78, 78]
@@ -183,7 +180,7 @@ def test_another_kernel_in_place_of_the_peers_is_not_taken_for_an_excess(tmp_pat
         0-3 gpu20 | allreduce@dp#1 21+39
         """,
     )
-    assert step_times(made, Scenario(ranks=(3,))) == [60]
+    assert step_times(made, Fix(ranks=(3,))) == [60]
 
 
 def test_a_rank_that_ends_late_makes_the_next_step_late(tmp_path: Path) -> None:
@@ -209,13 +206,13 @@ def test_a_rank_that_ends_late_makes_the_next_step_late(tmp_path: Path) -> None:
         1 gpu7 | adam 90+50 ^2
         """,
     )
-    prices = price_steps(made, [Scenario(ranks=(1,))])
+    prices = price_steps(made, [Fix(ranks=(1,))])
     assert (prices.scenario_ns / 1e3).tolist() == [[50, 50]]
 
 
 def test_clocks_that_differ_change_no_price(tmp_path: Path) -> None:
     apart = trace(tmp_path, FOUR_RANKS, shift={1: 3000, 3: -500})
-    assert step_times(apart, Scenario(ranks=(3,)), Scenario(ranks=(2, 3))) == pytest.approx([55, 35])
+    assert step_times(apart, Fix(ranks=(3,)), Fix(ranks=(2, 3))) == pytest.approx([55, 35])
 
 
 def test_without_a_device_a_thread_goes_on_when_the_collective_is_over(tmp_path: Path) -> None:
@@ -229,7 +226,7 @@ def test_without_a_device_a_thread_goes_on_when_the_collective_is_over(tmp_path:
         1 th2 | gloo:all_reduce@dp#1 6010+2990
         """,
     )
-    assert step_times(made, Scenario(ranks=(1,)), Scenario(ranks=(1,), kinds=("host",))) == [7000, 10000]
+    assert step_times(made, Fix(ranks=(1,)), Fix(ranks=(1,), kinds=("host",))) == [7000, 10000]
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +234,7 @@ def megatron(tmp_path_factory: pytest.TempPathFactory) -> StepPrices:
     if not TRACES.is_dir():
         pytest.skip(f"the real traces are not at {TRACES}")
     made = open_trace(TRACES / "megatron-tp8", cache=tmp_path_factory.mktemp("cache"))
-    return price_steps(made, [Scenario(ranks=(0, 6)), Scenario(ranks=(0, 6), kinds=("host",)), Scenario()])
+    return price_steps(made, [Fix(ranks=(0, 6)), Fix(ranks=(0, 6), kinds=("host",)), Fix()])
 
 
 def test_a_real_step_is_replayed_as_recorded(megatron: StepPrices) -> None:

@@ -27,7 +27,7 @@ from simulator import JobSpec, simulate
 from table import write_table
 
 from kair_engine.whatif.execution_prices import price_steps
-from kair_engine.whatif.scenarios import Scenario
+from kair_engine.whatif.fixes import Fix
 
 LAYOUTS = ("dp8", "dp64", "3d64")
 
@@ -38,7 +38,7 @@ class Case:
 
     name: str
     fault: Fault
-    fix: Scenario
+    fix: Fix
 
 
 @dataclass(frozen=True)
@@ -75,26 +75,26 @@ def main() -> None:
 
 
 def _cases(layout: JobLayout, rank: int) -> Iterator[Case]:
-    of_rank = Scenario(ranks=(rank,))
+    of_rank = Fix(ranks=(rank,))
     for factor in (1.1, 1.3):
-        yield Case(f"slow GPU ×{factor}", SlowGpu(rank, factor), Scenario(ranks=(rank,), kinds=("compute",)))
+        yield Case(f"slow GPU ×{factor}", SlowGpu(rank, factor), Fix(ranks=(rank,), kinds=("compute",)))
     yield Case("slow GPU ×1.1, all of the rank fixed", SlowGpu(rank, 1.1), of_rank)
-    attention = Scenario(ranks=(rank,), operators=("*flash_fwd*",))
+    attention = Fix(ranks=(rank,), operators=("*flash_fwd*",))
     yield Case("slow kernel ×1.5", SlowKernel(rank, "attention", 1.5), attention)
-    yield Case("slow input 15 %", SlowInput(rank, 0.15), Scenario(ranks=(rank,), kinds=("input",)))
-    of_host = Scenario(ranks=(rank,), kinds=("host",))
+    yield Case("slow input 15 %", SlowInput(rank, 0.15), Fix(ranks=(rank,), kinds=("input",)))
+    of_host = Fix(ranks=(rank,), kinds=("host",))
     yield Case("host-bound 15 %", HostBound(rank, 0.15), of_host)
     yield Case("stall of 40 % in 30 % of the steps", Stall(rank, 0.3, 0.4), of_host)
-    everybody = Scenario(kinds=("host",))
+    everybody = Fix(kinds=("host",))
     yield Case("garbage collection, invisible, all hosts fixed", GarbageCollection(0.07, 20.0), everybody)
     collection = GarbageCollection(0.07, 20.0, visible=True)
-    yield Case("garbage collection, visible", collection, Scenario(kinds=("gc",)))
+    yield Case("garbage collection, visible", collection, Fix(kinds=("gc",)))
     if layout.kind == "3d":
         ends = layout.rank_at(1, 2, 1), layout.rank_at(2, 2, 1)
         slow = SlowEdge(1, 2, 1, extra_ms=EDGE_DELAY_MS / (2 * layout.microbatches))
-        yield Case("slow pipeline edge +8 ms", slow, Scenario(ranks=ends, kinds=("communication",)))
+        yield Case("slow pipeline edge +8 ms", slow, Fix(ranks=ends, kinds=("communication",)))
         group = layout.dp_group(rank)
-        yield Case("slow link ×4", SlowLink(rank, 4.0), Scenario(ranks=group, kinds=("communication",)))
+        yield Case("slow link ×4", SlowLink(rank, 4.0), Fix(ranks=group, kinds=("communication",)))
 
 
 def _rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[Row]:

@@ -15,13 +15,11 @@ from kair_engine.model import Layout, Notice, Trace
 from kair_engine.roles import roles
 from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
-from kair_engine.whatif.fixes import Fix, FixKind
+from kair_engine.whatif.fixes import KINDS, Fix
 from kair_engine.whatif.prices import ERROR_GATE, nothing_fits, price
 from kair_engine.whatif.result import FixPrice, SlowdownPattern, StepPrice, WhatifResult
-from kair_engine.whatif.scenarios import Scenario
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
-KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
 MOST_RANKS = 64
 """Of more ranks not each is priced by itself: every one takes a replay of the whole job."""
 Part = TypeVar("Part")
@@ -72,10 +70,10 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     for fix in fixes:
         _must_fit(trace, fix)
     parts = _parts(trace)
-    asked: list[tuple[Scenario, ...]] = [(_scenario(fix),) for fix in fixes]
+    asked: list[tuple[Fix, ...]] = [(fix,) for fix in fixes]
     if len(asked) > 1:
-        asked.append(tuple(_scenario(fix) for fix in fixes))
-    prices = price_steps(trace, [Scenario(), *parts.all(), *asked])
+        asked.append(tuple(fixes))
+    prices = price_steps(trace, [Fix(), *parts.all(), *asked])
     known = ~np.isnan(prices.replayed_ns)
     if not known.any():
         raise UsageError("no step of the recording can be replayed: its operations wait for one another in a circle")
@@ -122,12 +120,12 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     )
 
 
-def _parts(trace: Trace) -> _OfParts[Scenario]:
+def _parts(trace: Trace) -> _OfParts[Fix]:
     layout, ranks = trace.job.layout, trace.job.ranks
     stages = layout.pipeline_stage if layout is not None and layout.pipeline_stage else _numbered(roles(trace))
     dp_ranks = layout.dp_rank if layout is not None and layout.dp_rank else {}
     return _OfParts(
-        kinds={kind: Scenario(kinds=tuple(other for other in KINDS if other != kind)) for kind in KINDS},
+        kinds={kind: Fix(kinds=tuple(other for other in KINDS if other != kind)) for kind in KINDS},
         stages=_all_but(stages, ranks),
         dp_ranks=_all_but(dp_ranks, ranks) if len(set(dp_ranks.values())) <= MOST_RANKS else {},
         ranks=_all_but({rank: rank for rank in ranks}, ranks) if len(ranks) <= MOST_RANKS else {},
@@ -139,12 +137,12 @@ def _numbered(role_of: Mapping[int, str]) -> dict[int, int]:
     return {rank: names.index(role) for rank, role in role_of.items()}
 
 
-def _all_but(of: Mapping[int, int], ranks: Sequence[int]) -> dict[int, Scenario]:
+def _all_but(of: Mapping[int, int], ranks: Sequence[int]) -> dict[int, Fix]:
     """For each part of the ranks the scenario in which all others are ideal; none where there is one part only."""
     keys = sorted(set(of.values()))
     if len(keys) < 2:
         return {}
-    return {key: Scenario(ranks=tuple(rank for rank in ranks if of.get(rank) != key)) for key in keys}
+    return {key: Fix(ranks=tuple(rank for rank in ranks if of.get(rank) != key)) for key in keys}
 
 
 def _slowest(by_rank: Mapping[int, float]) -> tuple[int, ...]:
@@ -159,7 +157,7 @@ def _explained(trace: Trace, of_step: _Steps, slowest: Sequence[int]) -> tuple[f
     last = tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
     lost = float(of_step.replayed.mean() - of_step.ideal.mean())
     asked = {"m_w": tuple(slowest), "m_s": last if len(last) < len(stages) else ()}
-    chosen = {name: Scenario(ranks=ranks) for name, ranks in asked.items() if ranks}
+    chosen = {name: Fix(ranks=ranks) for name, ranks in asked.items() if ranks}
     if lost <= 0 or not chosen:
         return None, None
     prices = price_steps(trace.select(list(of_step.numbers)), list(chosen.values()))
@@ -181,26 +179,15 @@ def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple
     return (tuple(by_rank[rank] for rank in ranks),)
 
 
-def _scenario(fix: Fix) -> Scenario:
-    return Scenario(
-        ranks=fix.ranks or (),
-        hosts=fix.hosts or (),
-        stages=tuple(map(str, fix.stages or ())),
-        operators=fix.operators or (),
-        kinds=fix.kinds or (),
-        scale=fix.scale,
-    )
-
-
 def _must_fit(trace: Trace, fix: Fix) -> None:
     job, layout = trace.job, trace.job.layout
-    known: list[tuple[Collection[object] | None, Collection[object]]] = [
+    known: list[tuple[Collection[object], Collection[object]]] = [
         (fix.ranks, job.ranks),
         (fix.hosts, set(job.hosts.values())),
         (fix.stages, set(layout.pipeline_stage.values()) if layout is not None else set()),
     ]
-    fits = all(asked is None or set(asked) & set(there) for asked, there in known)
-    if fits and fix.operators is not None:
+    fits = all(not asked or set(asked) & set(there) for asked, there in known)
+    if fits and fix.operators:
         names = trace.scan().select(pl.col("name").unique().cast(pl.String)).collect()["name"]
         fits = any(map(fix.named, names))
     if not fits:

@@ -9,9 +9,8 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
 from kair_engine.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.selftime import INPUT_STAGE
 from kair_engine.whatif.execution_graph import StepGraph
+from kair_engine.whatif.fixes import KINDS
 
-KINDS = ("compute", "input", "host", "communication", "gc")
-"""What a part of a step's time can be; delays that are nobody's are none of these (NONE)."""
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(KINDS))
 OWN, GAP, REST = range(3)
 """An operation's own time, the delay before it, what an operation around it spent before it."""

@@ -12,9 +12,10 @@ from kair_engine.operations import Operations
 from kair_engine.roles import role_codes, roles
 from kair_engine.synchronisation import Synchronisation, synchronise
 from kair_engine.whatif.execution_model import execution_model
+from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.ideals import ideal_ns
 from kair_engine.whatif.replay import plan, replay
-from kair_engine.whatif.scenarios import Places, Scenario, changed
+from kair_engine.whatif.scenarios import Places, changed
 
 _AT_ONCE = 8_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory."""
@@ -47,9 +48,9 @@ class StepPrices:
         return np.asarray((self.replayed_ns - self.scenario_ns)[:, known].mean(axis=1))
 
 
-def price_steps(trace: Trace, scenarios: Sequence[Scenario | Sequence[Scenario]]) -> StepPrices:
+def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepPrices:
     """Replays every chosen step once for each scenario: a fix, or several that are made together."""
-    fixes = [(one,) if isinstance(one, Scenario) else tuple(one) for one in scenarios]
+    fixes = [(one,) if isinstance(one, Fix) else tuple(one) for one in scenarios]
     role_of = roles(trace)
     places = Places(trace.job.hosts, role_of)
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
@@ -92,7 +93,7 @@ class _Batch:
         steps: Sequence[Operations],
         syncs: Sequence[Synchronisation],
         role: Sequence[Ints],
-        fixes: Sequence[Sequence[Scenario]],
+        fixes: Sequence[Sequence[Fix]],
         places: Places,
     ) -> None:
         self._steps = steps

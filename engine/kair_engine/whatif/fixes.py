@@ -8,28 +8,30 @@ from typing import Literal
 from kair_engine.errors import UsageError
 
 FixKind = Literal["compute", "communication", "input", "host", "gc"]
-_KINDS: tuple[FixKind, ...] = ("compute", "communication", "input", "host", "gc")
+KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
+"""What a part of a step's time can be; delays that are nobody's are none of these."""
 _FIELDS = ("rank", "host", "stage", "op", "kind")
 
 
 @dataclass(frozen=True)
 class Fix:
-    """Which operations a scenario changes: those that meet all that is given; None leaves a question open."""
+    """Which operations a scenario changes: those that meet all that is given; an empty field stands for all."""
 
-    text: str
+    text: str = ""
     """As it was asked for."""
-    ranks: tuple[int, ...] | None = None
-    hosts: tuple[str, ...] | None = None
-    stages: tuple[int, ...] | None = None
-    operators: tuple[str, ...] | None = None
-    """Shell patterns of operator names or operation types."""
-    kinds: tuple[FixKind, ...] | None = None
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    stages: tuple[int, ...] = ()
+    operators: tuple[str, ...] = ()
+    """Shell patterns (* ? []) of operators or operation types."""
+    kinds: tuple[FixKind, ...] = ()
+    """Of operators `host` stands for garbage collection too, as in triage's classes."""
     scale: float | None = None
-    """Their durations times this; None brings them to their peers' ideal."""
+    """Their durations times this; None brings them to their peers' ideal. Delays only where kinds name `host`."""
 
     def named(self, operator: str) -> bool:
         """Whether an operator's name fits a pattern."""
-        return self.operators is None or any(re.match(translate(one), operator) for one in self.operators)
+        return not self.operators or any(re.match(translate(one), operator) for one in self.operators)
 
 
 def parse_fix(text: str) -> Fix:
@@ -44,9 +46,9 @@ def parse_fix(text: str) -> Fix:
             numbers = _numbers(text, values)
             fix = replace(fix, ranks=numbers) if key == "rank" else replace(fix, stages=numbers)
         elif key == "kind":
-            if unknown := set(values) - set(_KINDS):
-                raise UsageError(f"no kind {', '.join(sorted(unknown))}: there are {', '.join(_KINDS)}")
-            fix = replace(fix, kinds=tuple(kind for kind in _KINDS if kind in values))
+            if unknown := set(values) - set(KINDS):
+                raise UsageError(f"no kind {', '.join(sorted(unknown))}: there are {', '.join(KINDS)}")
+            fix = replace(fix, kinds=tuple(kind for kind in KINDS if kind in values))
         else:
             fix = replace(fix, hosts=values) if key == "host" else replace(fix, operators=values)
     return fix

@@ -3,7 +3,8 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.whatif.execution_parts import KINDS, Parts
+from kair_engine.whatif.execution_parts import Parts
+from kair_engine.whatif.fixes import KINDS
 
 
 def ideal_ns(parts: Parts, role_size: Ints) -> Floats:

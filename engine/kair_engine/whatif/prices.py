@@ -72,7 +72,7 @@ def fixed_durations(
         raise nothing_fits(fix)
     if fix.scale is not None:
         return np.where(mask, durations * fix.scale, durations)
-    ideal = times.ideal_ns if fix.stages is not None else peers_ideal(times)
+    ideal = times.ideal_ns if fix.stages else peers_ideal(times)
     return np.where(mask, np.minimum(durations, ideal), durations)
 
 
@@ -92,21 +92,19 @@ def peers_ideal(times: PipelineTimes) -> Floats:
 
 def _fitting(job: Job, rows: PipelineRows, rank_of: Mapping[tuple[int, int], int], fix: Fix) -> Bools:
     mask = np.ones(len(rows), dtype=bool)
-    if fix.ranks is not None or fix.hosts is not None:
+    if fix.ranks or fix.hosts:
         ranks = np.full((rows.dp_size, rows.pp_size), -1)
         for at, rank in rank_of.items():
             ranks[at] = rank
         chosen = {
             rank
             for rank in rank_of.values()
-            if (fix.ranks is None or rank in fix.ranks) and (fix.hosts is None or host_of(job, rank) in fix.hosts)
+            if (not fix.ranks or rank in fix.ranks) and (not fix.hosts or host_of(job, rank) in fix.hosts)
         }
         mask &= np.isin(ranks[rows.dp, rows.stage], list(chosen))
-    if fix.stages is not None:
+    if fix.stages:
         mask &= np.isin(rows.stage, fix.stages)
-    types = [
-        code for code, name in enumerate(TYPES) if fix.named(name) and (fix.kinds is None or _kind(name) in fix.kinds)
-    ]
+    types = [code for code, name in enumerate(TYPES) if fix.named(name) and (not fix.kinds or _kind(name) in fix.kinds)]
     return np.asarray(mask & np.isin(rows.type, types))
 
 

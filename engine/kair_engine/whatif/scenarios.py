@@ -2,34 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Literal
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.whatif.execution_model import ExecutionModel
-from kair_engine.whatif.execution_parts import KINDS
-
-PartKind = Literal["compute", "input", "host", "communication", "gc"]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What is replaced; an empty field stands for all. An operation is replaced where every field names it.
-
-    Of communication all members are, if one is. `host` stands for garbage collection too, as in triage's classes.
-    """
-
-    ranks: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
-    """Roles, as `stage 2`, or the number of a pipeline stage alone."""
-    operators: tuple[str, ...] = ()
-    """Shell patterns (* ? []) for names."""
-    kinds: tuple[PartKind, ...] = ()
-    scale: float | None = None
-    """Operations take so many times as long, instead of the ideal; delays only where kinds name `host`."""
+from kair_engine.whatif.fixes import KINDS, Fix
 
 
 @dataclass(frozen=True)
@@ -41,9 +19,12 @@ class Places:
 
 
 def changed(
-    model: ExecutionModel, fixes: Sequence[Scenario], ideal_ns: Floats, names: Mapping[int, str], places: Places
+    model: ExecutionModel, fixes: Sequence[Fix], ideal_ns: Floats, names: Mapping[int, str], places: Places
 ) -> tuple[Ints, Floats]:
-    """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly."""
+    """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly.
+
+    Of communication all members are changed, if one is.
+    """
     parts = model.parts
     value = parts.value_ns
     for fix in fixes:
@@ -58,14 +39,14 @@ def changed(
     return parts.node[different], value[different] - parts.value_ns[different]
 
 
-def _matched(model: ExecutionModel, fix: Scenario, names: Mapping[int, str], places: Places) -> Bools:
+def _matched(model: ExecutionModel, fix: Fix, names: Mapping[int, str], places: Places) -> Bools:
     parts = model.parts
     chosen = np.asarray(parts.kind != NONE)
     if fix.kinds:
         kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds)
         chosen &= np.isin(parts.kind, [KINDS.index(kind) for kind in kinds])
     if fix.operators:
-        codes = [code for code, name in names.items() if any(fnmatchcase(name, glob) for glob in fix.operators)]
+        codes = [code for code, name in names.items() if fix.named(name)]
         chosen &= np.isin(parts.name, codes)
     if fix.ranks or fix.hosts or fix.stages:
         chosen &= np.concatenate([_of_ranks(ranks, fix, places) for ranks in model.ranks])[_cell(model)]
@@ -83,13 +64,13 @@ def _cell(model: ExecutionModel) -> Ints:
     return np.asarray(first[model.parts.step] + model.parts.rank)
 
 
-def _of_ranks(ranks: Ints, fix: Scenario, places: Places) -> Bools:
+def _of_ranks(ranks: Ints, fix: Fix, places: Places) -> Bools:
     def named(rank: int) -> bool:
         role = places.role.get(rank, "")
         return (
             (not fix.ranks or rank in fix.ranks)
             and (not fix.hosts or places.host.get(rank) in fix.hosts)
-            and (not fix.stages or role in fix.stages or role.removeprefix("stage ") in fix.stages)
+            and (not fix.stages or role in {f"stage {stage}" for stage in fix.stages})
         )
 
     return np.array([named(rank) for rank in ranks.tolist()], dtype=bool)
