@@ -90,6 +90,7 @@ def _body(result: WhatifResult, page: Page) -> None:
     page.line()
     _parts("operation type", result.by_operator_type, page)
     _parts("stage", result.by_stage, page, "stage ")
+    _parts("host", result.by_host, page)
     _parts("rank", result.by_rank or result.by_rank_approximate, page, "rank ")
     _heatmap(result, page)
     if result.fixes:
@@ -133,6 +134,7 @@ def _tree(result: WhatifResult, page: Page) -> None:
             ("by operation type", result.by_operator_type, ""),
             ("by stage", result.by_stage, "stage "),
             ("by data-parallel rank", result.by_dp_rank, "dp "),
+            ("by host", result.by_host, ""),
             ("by rank", result.by_rank or result.by_rank_approximate, "rank "),
         )
         for title, of, label in groups:

@@ -1,52 +1,22 @@
 """The what-if analysis of a job that a profiler recorded, operator by operator."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-import polars as pl
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import UsageError
 from kair_engine.model import Layout, Notice, Trace
-from kair_engine.roles import roles
 from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
-from kair_engine.whatif.fixes import KINDS, Fix
-from kair_engine.whatif.prices import ERROR_GATE, nothing_fits, price
+from kair_engine.whatif.fitting import must_fit
+from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.priced_parts import OfParts, most_scenarios, priced_parts, ranks_alone, suspects, unpriced
+from kair_engine.whatif.prices import ERROR_GATE, price
 from kair_engine.whatif.result import FixPrice, SlowdownPattern, StepPrice, WhatifResult
 from kair_engine.whatif.verdict import pattern_of, verdict_of
-
-MOST_RANKS = 64
-"""Of more ranks not each is priced by itself: every one takes a replay of the whole job."""
-Part = TypeVar("Part")
-Other = TypeVar("Other")
-
-
-@dataclass(frozen=True)
-class _OfParts(Generic[Part]):
-    """Something for each part that is priced by itself: all but that part is ideal."""
-
-    kinds: dict[str, Part]
-    stages: dict[int, Part]
-    dp_ranks: dict[int, Part]
-    ranks: dict[int, Part]
-
-    def all(self) -> list[Part]:
-        return [*self.kinds.values(), *self.stages.values(), *self.dp_ranks.values(), *self.ranks.values()]
-
-    def mapped(self, values: Iterable[Other]) -> "_OfParts[Other]":
-        """The same parts with other values, in the order of `all`."""
-        rest = iter(values)
-        return _OfParts(
-            dict(zip(self.kinds, islice(rest, len(self.kinds)), strict=True)),
-            dict(zip(self.stages, islice(rest, len(self.stages)), strict=True)),
-            dict(zip(self.dp_ranks, islice(rest, len(self.dp_ranks)), strict=True)),
-            dict(zip(self.ranks, islice(rest, len(self.ranks)), strict=True)),
-        )
 
 
 class _Steps:
@@ -61,6 +31,11 @@ class _Steps:
         """The mean step over the ideal mean step."""
         return ratio(float(times.mean()), float(self.ideal.mean()))
 
+    def explained(self, times: Floats) -> float | None:
+        """The share of the slowdown that goes away where steps take these times; None where there is none."""
+        lost = float(self.replayed.mean() - self.ideal.mean())
+        return ratio(float(self.replayed.mean() - times.mean()), lost) if lost > 0 else None
+
 
 def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None) -> WhatifResult:
     """S, waste and what each part costs, of any recording.
@@ -68,24 +43,31 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     Raises UsageError where no step can be replayed, or a fix names nothing that the recording has.
     """
     for fix in fixes:
-        _must_fit(trace, fix)
-    parts = _parts(trace)
+        must_fit(trace, fix)
     asked: list[tuple[Fix, ...]] = [(fix,) for fix in fixes]
     if len(asked) > 1:
         asked.append(tuple(fixes))
-    prices = price_steps(trace, [Fix(), *parts.all(), *asked])
+    parts, last_stage = priced_parts(trace), _last_stage(trace.job.layout)
+    prices = price_steps(trace, [Fix(), *parts.all(), *asked, *last_stage])
     known = ~np.isnan(prices.replayed_ns)
     if not known.any():
         raise UsageError("no step of the recording can be replayed: its operations wait for one another in a circle")
     of_step = _Steps(prices, known)
-    steps = parts.mapped(of_step.scenarios)
+    of_parts, of_fixes = of_step.scenarios[: len(parts.all())], of_step.scenarios[len(parts.all()) :]
+    replayable = trace.select(list(of_step.numbers))
+    steps = parts.mapped(of_parts)
+    if not parts.ranks:
+        steps = replace(steps, ranks=_suspects(replayable, prices.excess_ns))
     cost = steps.mapped(map(of_step.slowdown, steps.all()))
-    slowdown, heatmap, slowest = (
-        of_step.slowdown(of_step.replayed),
-        _heatmap(trace.job.layout, cost.ranks),
-        _slowest(cost.ranks),
-    )
-    m_w, m_s = _explained(trace, of_step, slowest)
+    at_most = {
+        rank: excess / float(of_step.ideal.mean())
+        for rank, excess in prices.excess_ns.items()
+        if rank not in cost.ranks and len(trace.job.ranks) > 1
+    }
+    slowdown, slowest = of_step.slowdown(of_step.replayed), _slowest(cost.ranks, len(trace.job.ranks))
+    heatmap = _heatmap(trace.job.layout, cost.ranks | {rank: 1 + share for rank, share in at_most.items()})
+    m_w = of_step.explained(price_steps(replayable, [Fix(ranks=slowest)]).scenario_ns[0]) if slowest else None
+    m_s = of_step.explained(of_fixes[-1]) if last_stage else None
     pattern = pattern_of(slowdown, np.array(heatmap, dtype=float).T)
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
     return WhatifResult(
@@ -99,6 +81,7 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         by_stage=largest_first(cost.stages),
         by_rank=largest_first(cost.ranks),
         by_rank_approximate={},
+        by_host=largest_first(cost.hosts),
         heatmap=heatmap,
         m_w=m_w,
         slowest_ranks=slowest,
@@ -112,60 +95,32 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         launch_by_stage=None,
         pattern=pattern,
         verdict=verdict_of(slowdown, pattern, m_w=m_w, m_s=m_s, correlation=None, variation=None, slowest=slowest),
-        fixes=_fixes(trace, of_step, fixes, of_step.scenarios[len(parts.all()) :], gpu_cost),
+        fixes=_fixes(trace, of_step, fixes, of_fixes[: len(asked)], gpu_cost),
         remedies=(),
         per_step=_per_step(of_step, steps),
         steps=trace.steps,
-        warnings=(*_notices(trace, prices, known, error), *_bound(pattern)),
+        warnings=(*_notices(prices, known, error), *_limits(trace, at_most, pattern)),
     )
 
 
-def _parts(trace: Trace) -> _OfParts[Fix]:
-    layout, ranks = trace.job.layout, trace.job.ranks
-    stages = layout.pipeline_stage if layout is not None and layout.pipeline_stage else _numbered(roles(trace))
-    dp_ranks = layout.dp_rank if layout is not None and layout.dp_rank else {}
-    return _OfParts(
-        kinds={kind: Fix(kinds=tuple(other for other in KINDS if other != kind)) for kind in KINDS},
-        stages=_all_but(stages, ranks),
-        dp_ranks=_all_but(dp_ranks, ranks) if len(set(dp_ranks.values())) <= MOST_RANKS else {},
-        ranks=_all_but({rank: rank for rank in ranks}, ranks) if len(ranks) <= MOST_RANKS else {},
-    )
-
-
-def _numbered(role_of: Mapping[int, str]) -> dict[int, int]:
-    names = sorted(set(role_of.values()))
-    return {rank: names.index(role) for rank, role in role_of.items()}
-
-
-def _all_but(of: Mapping[int, int], ranks: Sequence[int]) -> dict[int, Fix]:
-    """For each part of the ranks the scenario in which all others are ideal; none where there is one part only."""
-    keys = sorted(set(of.values()))
-    if len(keys) < 2:
-        return {}
-    return {key: Fix(ranks=tuple(rank for rank in ranks if of.get(rank) != key)) for key in keys}
-
-
-def _slowest(by_rank: Mapping[int, float]) -> tuple[int, ...]:
-    ranked = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
-    return tuple(ranked[: math.ceil(len(ranked) * SLOWEST_SHARE)])
-
-
-def _explained(trace: Trace, of_step: _Steps, slowest: Sequence[int]) -> tuple[float | None, float | None]:
-    """M_W and M_S: what goes away where the slowest ranks, or the last stage, are ideal."""
-    layout = trace.job.layout
-    stages = dict(layout.pipeline_stage) if layout is not None else {}
+def _last_stage(layout: Layout | None) -> list[Fix]:
+    """The scenario in which the last of several pipeline stages is ideal."""
+    stages = layout.pipeline_stage if layout is not None else {}
     last = tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
-    lost = float(of_step.replayed.mean() - of_step.ideal.mean())
-    asked = {"m_w": tuple(slowest), "m_s": last if len(last) < len(stages) else ()}
-    chosen = {name: Fix(ranks=ranks) for name, ranks in asked.items() if ranks}
-    if lost <= 0 or not chosen:
-        return None, None
-    prices = price_steps(trace.select(list(of_step.numbers)), list(chosen.values()))
-    left = dict(zip(chosen, prices.scenario_ns, strict=True))
-    m_w, m_s = (
-        ratio(float(of_step.replayed.mean() - left[name].mean()), lost) if name in left else None for name in asked
-    )
-    return m_w, m_s
+    return [Fix(ranks=last)] if len(last) < len(stages) else []
+
+
+def _suspects(trace: Trace, excess_ns: Mapping[int, float]) -> dict[int, Floats]:
+    """The step times of the scenarios of those ranks that can cost most."""
+    alone = ranks_alone(suspects(excess_ns, most_scenarios(trace)), trace.job.ranks)
+    if not alone:
+        return {}
+    return dict(zip(alone, price_steps(trace, list(alone.values())).scenario_ns, strict=True))
+
+
+def _slowest(by_rank: Mapping[int, float], ranks: int) -> tuple[int, ...]:
+    ranked = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
+    return tuple(ranked[: math.ceil(ranks * SLOWEST_SHARE)])
 
 
 def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:
@@ -179,21 +134,6 @@ def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple
     return (tuple(by_rank[rank] for rank in ranks),)
 
 
-def _must_fit(trace: Trace, fix: Fix) -> None:
-    job, layout = trace.job, trace.job.layout
-    known: list[tuple[Collection[object], Collection[object]]] = [
-        (fix.ranks, job.ranks),
-        (fix.hosts, set(job.hosts.values())),
-        (fix.stages, set(layout.pipeline_stage.values()) if layout is not None else set()),
-    ]
-    fits = all(not asked or set(asked) & set(there) for asked, there in known)
-    if fits and fix.operators:
-        names = trace.scan().select(pl.col("name").unique().cast(pl.String)).collect()["name"]
-        fits = any(map(fix.named, names))
-    if not fits:
-        raise nothing_fits(fix)
-
-
 def _fixes(
     trace: Trace, of_step: _Steps, fixes: Sequence[Fix], times: Floats, gpu_cost: float | None
 ) -> tuple[FixPrice, ...]:
@@ -205,7 +145,7 @@ def _fixes(
     )
 
 
-def _per_step(of_step: _Steps, of_parts: _OfParts[Floats]) -> tuple[StepPrice, ...]:
+def _per_step(of_step: _Steps, of_parts: OfParts[Floats]) -> tuple[StepPrice, ...]:
     result = []
     for at, step in enumerate(of_step.numbers):
         ideal = float(of_step.ideal[at])
@@ -226,7 +166,12 @@ def _per_step(of_step: _Steps, of_parts: _OfParts[Floats]) -> tuple[StepPrice, .
     return tuple(result)
 
 
-def _bound(pattern: SlowdownPattern) -> Iterator[Notice]:
+def _limits(trace: Trace, at_most: Mapping[int, float], pattern: SlowdownPattern) -> Iterator[Notice]:
+    """What the figures do not say."""
+    if at_most:
+        yield unpriced(trace.job.ranks, at_most)
+    if len(trace.job.ranks) < 2:
+        yield Notice("no_peers", "one rank has no peers to be held against: only its own time can be replayed")
     if pattern in {"diffuse", "unknown"}:
         yield Notice(
             "upper_bound",
@@ -235,7 +180,7 @@ def _bound(pattern: SlowdownPattern) -> Iterator[Notice]:
         )
 
 
-def _notices(trace: Trace, prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
+def _notices(prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
     result = []
     if not known.all():
         text = f"{int((~known).sum())} steps are left out: their operations wait for one another in a circle"
@@ -248,6 +193,4 @@ def _notices(trace: Trace, prices: StepPrices, known: Bools, error: float) -> tu
             f"({replayed:.1f} instead of {measured:.1f} ms): read the figures with care"
         )
         result.append(Notice("simulation_error", text))
-    if len(trace.job.ranks) > MOST_RANKS:
-        result.append(Notice("too_many_workers", f"of {len(trace.job.ranks)} ranks not each is priced by itself"))
     return tuple(result)

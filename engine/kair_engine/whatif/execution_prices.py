@@ -15,12 +15,16 @@ from kair_engine.whatif.execution_model import execution_model
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.ideals import ideal_ns
 from kair_engine.whatif.replay import plan, replay
-from kair_engine.whatif.scenarios import Places, changed
+from kair_engine.whatif.scenarios import Places, Scenarios
 
 _AT_ONCE = 8_000_000
-"""Durations that are replayed together (nodes × scenarios): bounds memory."""
-_ROWS_AT_ONCE = 2_000_000
-"""Operations whose steps are replayed together: they share the replay's waves."""
+"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's waves."""
+_ROWS_AT_ONCE = 300_000
+"""Operations whose steps are replayed together, once their ranks are enough."""
+_ENOUGH_PEERS = 64
+"""Ranks' steps that are looked at together at least, to tell from their overlaps what waits for what."""
+_MOST_ROWS = 2_000_000
+"""Operations that are held together at most, where ranks are few."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class StepPrices:
     """With nothing changed."""
     scenario_ns: Floats
     """(scenarios × steps). NaN for steps whose operations wait for one another in a circle."""
+    excess_ns: dict[int, float]
+    """Per rank, of the mean step, by how much its operations exceed their peers' ideal in sum: at most so much longer
+    is a step in which only this rank is as recorded."""
 
     @property
     def replay_error(self) -> Floats:
@@ -56,21 +63,27 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role = role_codes(job_ranks, role_of)
     results, carried = [], None
-    for steps in _together(trace):
+    excess: dict[int, float] = dict.fromkeys(trace.job.ranks, 0.0)
+    for steps in _together(trace, len(fixes) + 1):
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
         syncs = [synchronise(ops) for ops in steps]
         batch = _Batch(steps, syncs, role, fixes, places)
         carried, times = batch.times(carried)
         results.append(times)
+        for rank, nanoseconds in batch.excess_ns():
+            excess[rank] += nanoseconds / len(trace.steps)
     measured, replayed = (np.concatenate(of) for of in zip(*results, strict=True))
-    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1:].T)
+    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1:].T, excess)
 
 
-def _together(trace: Trace) -> Iterator[list[Operations]]:
+def _together(trace: Trace, scenarios: int) -> Iterator[list[Operations]]:
     """Steps whose operations share their codes, up to so many operations."""
     held: list[Operations] = []
     for ops in each_step(trace):
-        if held and (held[0].name_text is not ops.name_text or sum(map(len, held)) + len(ops) > _ROWS_AT_ONCE):
+        rows = sum(map(len, held)) + len(ops)
+        full = rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE
+        full &= sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
+        if held and (held[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
             yield held
             held = []
         held.append(ops)
@@ -108,11 +121,17 @@ class _Batch:
         ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
         self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
         names = steps[0].name_text
-        self._changes = [changed(model, of, ideal, names, places) for of in fixes]
+        self._fixes = fixes
+        self._scenarios = Scenarios(model, ideal, names, places)
+
+    def excess_ns(self) -> Iterator[tuple[int, float]]:
+        """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
+        ranks, excess = self._scenarios.excess_ns()
+        return zip(ranks.tolist(), excess.tolist(), strict=True)
 
     def times(self, carried: _Shift | None) -> tuple[_Shift | None, tuple[Floats, Floats]]:
         """(measured, (steps × scenarios) replayed with nothing changed and in every scenario)."""
-        scenarios = [(np.zeros(0, dtype=np.int64), np.zeros(0)), *self._changes]
+        scenarios: list[Sequence[Fix]] = [(), *self._fixes]
         at_once = max(1, _AT_ONCE // max(self._model.graph.nodes, 1))
         parts = []
         for begin in range(0, len(scenarios), at_once):
@@ -125,20 +144,21 @@ class _Batch:
         )
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
-    def _replayed(self, scenarios: Sequence[tuple[Ints, Floats]], before: _Shift | None) -> tuple[Floats, Floats]:
+    def _replayed(self, scenarios: Sequence[Sequence[Fix]], before: _Shift | None) -> tuple[Floats, Floats]:
         """(how the last step's end is shifted, the times of the steps).
 
         A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
         recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
-        meet in between.
+        meet in between. A step by itself is replayed once.
         """
         model = self._model
         durations: Floats = np.repeat(self._recorded[:, None], len(scenarios), axis=1)
-        for at, (node, change) in enumerate(scenarios):
+        for at, fixes in enumerate(scenarios):
+            node, change = self._scenarios.changed(fixes)
             durations[:, at] += np.bincount(node, weights=change, minlength=len(durations))
         recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in model.begin_ns]
-        begins = recorded
-        for _ in range(2):
+        begins = [_begun(self._steps[0], recorded[0], before), *recorded[1:]]
+        for _ in range(min(len(begins), 2)):
             for nodes, begin in zip(model.begin, begins, strict=True):
                 durations[nodes] = begin
             end = replay(self._order, durations)
@@ -146,10 +166,11 @@ class _Batch:
             shifts = [end[nodes] - was[:, None] for nodes, was in zip(model.end, model.end_ns, strict=True)]
             ended = [_Shift(of.step, of.ranks, shift) for of, shift in zip(self._steps, shifts, strict=True)]
             previous = [before, *ended[:-1]]
-            begins = [
-                _begun(of, was, earlier) for of, was, earlier in zip(self._steps, recorded, previous, strict=True)
-            ]
-            if all((one == other).all() for one, other in zip(begins, recorded, strict=True)):
+            used, begins = (
+                begins,
+                [_begun(of, was, earlier) for of, was, earlier in zip(self._steps, recorded, previous, strict=True)],
+            )
+            if all((one == other).all() for one, other in zip(begins, used, strict=True)):
                 break
         lengths = [end[of] - durations[at] for of, at in zip(model.end, model.begin, strict=True)]
         return shifts[-1], np.stack([self._length(at, of) for at, of in enumerate(lengths)])

@@ -57,9 +57,9 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
     )
 
 
-def nothing_fits(fix: Fix) -> UsageError:
+def nothing_fits(fix: Fix, hint: str | None = None) -> UsageError:
     """The error for a fix that changes no operation."""
-    return UsageError(f"nothing in the chosen steps fits --{'fix' if fix.scale is None else 'scale'} {fix.text}")
+    return UsageError(f"nothing in the chosen steps fits --{'fix' if fix.scale is None else 'scale'} {fix.text}", hint)
 
 
 def fixed_durations(

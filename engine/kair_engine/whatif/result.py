@@ -1,6 +1,6 @@
 """What a what-if analysis answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kair_engine.model import Notice
@@ -71,11 +71,11 @@ class WhatifResult:
     by_dp_rank: dict[int, float]
     by_stage: dict[int, float]
     by_rank: dict[int, float]
-    """Exact, by a replay of each worker; empty where that takes too long."""
+    """Exact, by a replay of each worker; empty or without the cheapest ones where that takes too long."""
     by_rank_approximate: dict[int, float]
     """The published one: the lower of S of the rank's data-parallel rank and of its stage."""
     heatmap: tuple[tuple[float, ...], ...]
-    """(stages × dp ranks): every worker's S, exact where that was worked out."""
+    """(stages × dp ranks): every worker's S, exact where that was worked out, else more than that."""
     m_w: float | None
     """Share of the slowdown that goes away with the slowest 3 % of workers."""
     slowest_ranks: tuple[int, ...]
@@ -102,3 +102,5 @@ class WhatifResult:
     per_step: tuple[StepPrice, ...]
     steps: tuple[int, ...]
     warnings: tuple[Notice, ...]
+    by_host: dict[str, float] = field(default_factory=dict)
+    """Where several ranks share a host, and there are several hosts."""
