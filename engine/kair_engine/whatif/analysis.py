@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats
@@ -27,6 +26,7 @@ from kair_engine.whatif.prices import ERROR_GATE, prices
 from kair_engine.whatif.remedies import remedies
 from kair_engine.whatif.result import StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
+from kair_engine.whatif.trace_events import write_events
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
 
@@ -105,18 +105,14 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
 
 
 def write_timeline(trace: Trace, path: Path) -> None:
-    """Writes the chosen steps' timelines, as recorded and ideal.
+    """Writes the chosen steps' timelines, as recorded and ideal. Raises UsageError where the file cannot be written."""
+    if is_pipeline(trace):
+        rows = read_pipeline(trace)
+        write_events(path, timeline(pipeline_times(rows, pipeline_model(rows)), _ranks(trace, rows)))
+    else:
+        from kair_engine.whatif.execution_timeline import execution_timeline  # few need both
 
-    Raises UsageError where the file cannot be written, or the recording has no operation types.
-    """
-    if not is_pipeline(trace):
-        raise UsageError("--timeline needs a recording with operation types (a what-if Parquet file)")
-    rows = read_pipeline(trace)
-    events = timeline(pipeline_times(rows, pipeline_model(rows)), _ranks(trace, rows))
-    try:
-        path.write_bytes(msgspec.json.encode(events))
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        write_events(path, execution_timeline(trace))
 
 
 def _ranks(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:

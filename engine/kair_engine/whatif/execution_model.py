@@ -38,9 +38,7 @@ def execution_model(
     steps: Sequence[Operations], syncs: Sequence[Synchronisation], roles: Sequence[Ints]
 ) -> ExecutionModel:
     """The graph of steps whose operations share their codes; `roles` has a code per rank of each step."""
-    keys = shared_keys(steps, roles)
-    waits = cross_stream_waits(steps, keys)
-    graphs = [step_graph(ops, sync, *wait) for ops, sync, wait in zip(steps, syncs, waits, strict=True)]
+    graphs, keys = step_graphs(steps, syncs, roles)
     parts = [
         step_parts(graph, role, key, at) for at, (graph, role, key) in enumerate(zip(graphs, roles, keys, strict=True))
     ]
@@ -54,6 +52,15 @@ def execution_model(
         tuple(one.time_ns[one.begin] for one in graphs),
         tuple(one.time_ns[one.end] for one in graphs),
     )
+
+
+def step_graphs(
+    steps: Sequence[Operations], syncs: Sequence[Synchronisation], roles: Sequence[Ints]
+) -> tuple[list[StepGraph], list[Ints]]:
+    """Per step its graph, whose nodes follow those of the step before in the model; and its operations' keys."""
+    keys = shared_keys(steps, roles)
+    waits = cross_stream_waits(steps, keys)
+    return [step_graph(ops, sync, *wait) for ops, sync, wait in zip(steps, syncs, waits, strict=True)], keys
 
 
 def _joined_graph(graphs: Sequence[StepGraph], first: Ints) -> Graph:

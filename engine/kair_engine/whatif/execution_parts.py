@@ -47,6 +47,35 @@ def step_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> Parts:
 
 
 @dataclass(frozen=True)
+class EventTimes:
+    """What each event of the threads of a step takes, ns."""
+
+    own: Floats
+    """Of its operation itself, until the event."""
+    whole: Floats
+    """Since the event before, or since what was waited for."""
+
+
+def times_of_events(graph: StepGraph, value_ns: Floats) -> EventTimes:
+    """Of the values of a step's parts, in their order, those of its threads' events."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    some = np.flatnonzero(_rests(graph) > 0) if events else np.zeros(0, dtype=np.int64)
+    own = value_ns[:events]
+    whole = own + value_ns[events : 2 * events]
+    whole[some] += value_ns[2 * events : 2 * events + len(some)]
+    return EventTimes(own, whole)
+
+
+def own_times_of_devices(graph: StepGraph, value_ns: Floats) -> tuple[Ints, Floats]:
+    """(operations that end by themselves, what each takes) of the values of a step's parts, in their order."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    rows = np.flatnonzero(graph.over != NONE)
+    alone = rows[graph.arrival[rows] == graph.over[rows]]
+    first = 2 * events + (np.count_nonzero(_rests(graph) > 0) if events else 0) + len(rows)
+    return alone, value_ns[first : first + len(alone)]
+
+
+@dataclass(frozen=True)
 class _Piece:
     """Parts of one sort."""
 
@@ -70,12 +99,10 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     if not len(graph.host):
         return
     row, node = events.row, graph.host[events.node]
-    own, rest = events.own_ns.astype(float), events.rest_ns.astype(float)
+    own, rest = events.own_ns.astype(float), _rests(graph)
     earlier = np.where(events.before == NONE, ops.begin_ns[ops.rank[row]], events.time_ns[events.before])
     gap = events.time_ns - earlier - own - rest
     waited = events.waits_event
-    # What was waited for explains the gap; the rest is what came after it.
-    rest[waited] = 0.0
     gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
     closing = np.r_[False, row[1:] == row[:-1]]
     yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row])
@@ -83,6 +110,13 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     some = rest > 0
     owner, row = events.rest_of[some], row[some]
     yield _Piece(REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row])
+
+
+def _rests(graph: StepGraph) -> Floats:
+    """Per event what an operation around it still spent; what was waited for explains all of the time before it."""
+    rest = graph.events.rest_ns.astype(float)
+    rest[graph.events.waits_event] = 0.0
+    return rest
 
 
 def _of_devices(graph: StepGraph, key: Ints) -> Iterator[_Piece]:

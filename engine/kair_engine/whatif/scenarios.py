@@ -61,6 +61,12 @@ class Scenarios:
         if len(fixes) == 1 and fixes[0].scale is None:
             matched = self._matched(self._of_slow, fixes[0])
             return self._node[self._slow[matched]], self._gain[matched]
+        value = self.values_ns(fixes)
+        different = np.flatnonzero(value != self._value)
+        return self._node[different], value[different] - self._value[different]
+
+    def values_ns(self, fixes: Sequence[Fix]) -> Floats:
+        """Per part of the model, with all of `fixes` made."""
         value = self._value
         for fix in fixes:
             chosen = self._matched(self._all, fix)
@@ -70,8 +76,7 @@ class Scenarios:
                 value = np.where(chosen, value * fix.scale, value)
             else:
                 value = np.where(chosen, np.minimum(value, self._ideal), value)
-        different = np.flatnonzero(value != self._value)
-        return self._node[different], value[different] - self._value[different]
+        return value
 
     def excess_ns(self) -> tuple[Ints, Floats]:
         """(ranks, by how much each exceeds its peers in sum), transfers left out: they are nobody's alone."""
