@@ -1,6 +1,6 @@
 """The what-if analysis of a pipeline-parallel job, put together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,6 +11,7 @@ from kair_engine.errors import UsageError
 from kair_engine.model import Notice, Trace
 from kair_engine.whatif.attribution import (
     Attribution,
+    Key,
     attribute,
     explained,
     forward_backward,
@@ -19,7 +20,7 @@ from kair_engine.whatif.attribution import (
     slowest_workers,
 )
 from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.launches import launch_prices, replayed_with_delays
+from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with_delays
 from kair_engine.whatif.pipeline_model import pipeline_model
 from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, is_pipeline, read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps, step_times
@@ -53,14 +54,16 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     approximate = of.approximate()
     slowest = slowest_workers(approximate, rank_of)
     last_stage = rows.stage == rows.pp_size - 1
-    m_w, m_s = explained(times, of, [_of_ranks(rows, rank_of, slowest), last_stage])
-    m_s = m_s if rows.pp_size > 1 else None
+    of_slowest, of_last = explained(times, of, [_of_ranks(rows, rank_of, slowest), last_stage])
+    of_last = of_last if rows.pp_size > 1 else None
+    m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     correlation, variation = forward_backward(rows, times.own_ns)
     delayed = replayed_with_delays(times)
     exact = None if of.workers is None else np.array([[of.slowdown(one) for one in row] for row in of.workers])
     slowdown = of.slowdown(of.replayed)
     pattern = pattern_of(slowdown, approximate if exact is None else exact)
-    launches = launch_prices(times, of.replayed, measured)
+    launches = launch_steps(times, of.replayed, measured)
+    replayed_ns = float(of.replayed.mean())
     return WhatifResult(
         slowdown=slowdown,
         waste=1 - 1 / slowdown,
@@ -75,14 +78,17 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         heatmap=tuple(map(tuple, (approximate if exact is None else exact).T.tolist())),
         m_w=m_w,
         slowest_ranks=slowest,
+        slowest_workers=of_slowest,
         m_s=m_s,
+        last_stage=of_last,
         forward_backward_correlation=correlation,
         forward_variation=variation,
         simulation_error=abs(ratio(float(delayed.mean()), float(measured.mean())) - 1),
+        delay_share=1 - ratio(replayed_ns, float(measured.mean())),
         launch_slowdown=ratio(float(measured.mean()), float(of.replayed.mean())),
-        launch_by_operator_type=launches.types if launches else None,
-        launch_by_dp_rank=launches.dp_ranks if launches else None,
-        launch_by_stage=launches.stages if launches else None,
+        launch_by_operator_type=_over(launches.types, replayed_ns) if launches else None,
+        launch_by_dp_rank=_over(launches.dp_ranks, replayed_ns) if launches else None,
+        launch_by_stage=_over(launches.stages, replayed_ns) if launches else None,
         pattern=pattern,
         verdict=verdict_of(
             slowdown,
@@ -93,9 +99,9 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
             variation=variation,
             slowest=slowest,
         ),
-        fixes=prices(trace.job, times, rank_of, fixes, replayed_ns=float(of.replayed.mean()), gpu_cost=gpu_cost),
+        fixes=prices(trace.job, times, rank_of, fixes, replayed_ns=replayed_ns, gpu_cost=gpu_cost),
         remedies=tuple(remedies(times, of.replayed)),
-        per_step=_steps(rows, of, measured, rank_of),
+        per_step=_steps(rows, of, measured, rank_of, launches),
         steps=rows.steps,
         warnings=_notices(times, delayed, measured, exact is None),
     )
@@ -154,24 +160,36 @@ def _of_ranks(rows: PipelineRows, rank_of: dict[tuple[int, int], int], ranks: Se
     return np.asarray(chosen[rows.dp, rows.stage])
 
 
+def _over(of_parts: Mapping[Key, Floats], base_ns: float, at: slice | int = slice(None)) -> dict[Key, float]:
+    """Every part's mean step (or the one at `at`) over the base, the largest first."""
+    return largest_first({part: ratio(float(np.mean(steps[at])), base_ns) for part, steps in of_parts.items()})
+
+
 def _steps(
-    rows: PipelineRows, of: Attribution, measured: Floats, rank_of: dict[tuple[int, int], int]
+    rows: PipelineRows,
+    of: Attribution,
+    measured: Floats,
+    rank_of: dict[tuple[int, int], int],
+    launches: LaunchSteps | None,
 ) -> tuple[StepPrice, ...]:
     result = []
     for at, step in enumerate(rows.steps):
-        ideal = float(of.ideal[at])
+        ideal, replayed = float(of.ideal[at]), float(of.replayed[at])
         workers = {} if of.workers is None else {rank: of.workers[place][at] for place, rank in rank_of.items()}
         result.append(
             StepPrice(
                 step=step,
                 measured_us=float(measured[at]) / 1e3,
-                replayed_us=float(of.replayed[at]) / 1e3,
+                replayed_us=replayed / 1e3,
                 ideal_us=ideal / 1e3,
-                slowdown=ratio(float(of.replayed[at]), ideal),
+                slowdown=ratio(replayed, ideal),
                 by_operator_type=largest_first({name: ratio(float(t[at]), ideal) for name, t in of.types.items()}),
                 by_dp_rank=largest_first({dp: ratio(float(t[at]), ideal) for dp, t in enumerate(of.dp_ranks)}),
                 by_stage=largest_first({stage: ratio(float(t[at]), ideal) for stage, t in enumerate(of.stages)}),
                 by_rank=largest_first({rank: ratio(float(t), ideal) for rank, t in workers.items()}),
+                launch_by_operator_type=_over(launches.types, replayed, at) if launches else None,
+                launch_by_dp_rank=_over(launches.dp_ranks, replayed, at) if launches else None,
+                launch_by_stage=_over(launches.stages, replayed, at) if launches else None,
             )
         )
     return tuple(result)

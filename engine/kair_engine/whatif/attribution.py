@@ -10,6 +10,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes
+from kair_engine.whatif.result import PartEffect
 from kair_engine.whatif.workers import by_part
 
 SLOWEST_SHARE = 0.03
@@ -77,11 +78,27 @@ def slowest_workers(approximate: Floats, rank_of: Mapping[tuple[int, int], int])
     return tuple(rank for _, rank in ranked[: math.ceil(len(ranked) * SLOWEST_SHARE)])
 
 
-def explained(times: PipelineTimes, of: Attribution, fixed: Sequence[Bools]) -> list[float | None]:
-    """The share of the slowdown that goes away where the rows of each mask are ideal; None where there is none."""
-    lost = float(of.replayed.mean() - of.ideal.mean())
-    steps = times.steps_if([~mask for mask in fixed])
-    return [ratio(float(of.replayed.mean() - one.mean()), lost) if lost > 0 else None for one in steps]
+def explained(times: PipelineTimes, of: Attribution, parts: Sequence[Bools]) -> list[PartEffect | None]:
+    """Of each part (a mask of rows): what goes away without it, and what it does alone; None where nothing is lost."""
+    steps = times.steps_if([scenario for mask in parts for scenario in (~mask, mask)])
+    replayed, ideal = float(of.replayed.mean()), float(of.ideal.mean())
+    return [
+        part_effect(replayed, ideal, removed_ns=float(removed.mean()), alone_ns=float(alone.mean()))
+        for removed, alone in zip(steps[::2], steps[1::2], strict=True)
+    ]
+
+
+def part_effect(replayed_ns: float, ideal_ns: float, *, removed_ns: float, alone_ns: float) -> PartEffect | None:
+    """From mean step times to shares of what is lost, T - T_ideal; None where nothing is lost."""
+    lost = replayed_ns - ideal_ns
+    if lost <= 0:
+        return None
+    return PartEffect(
+        share_removed=(replayed_ns - removed_ns) / lost,
+        share_alone=(alone_ns - ideal_ns) / lost,
+        step_time_removed_us=removed_ns / 1e3,
+        step_time_alone_us=alone_ns / 1e3,
+    )
 
 
 def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, float | None]:

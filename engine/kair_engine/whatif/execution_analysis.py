@@ -13,11 +13,11 @@ from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import UsageError
 from kair_engine.model import Layout, Notice, Trace
 from kair_engine.roles import roles
-from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
+from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, part_effect, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
 from kair_engine.whatif.fixes import KINDS, Fix
 from kair_engine.whatif.prices import ERROR_GATE, nothing_fits, price
-from kair_engine.whatif.result import FixPrice, SlowdownPattern, StepPrice, WhatifResult
+from kair_engine.whatif.result import FixPrice, PartEffect, SlowdownPattern, StepPrice, WhatifResult
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
 MOST_RANKS = 64
@@ -55,6 +55,7 @@ class _Steps:
     def __init__(self, prices: StepPrices, known: Bools) -> None:
         self.numbers = tuple(step for step, is_known in zip(prices.steps, known, strict=True) if is_known)
         self.measured, self.replayed = prices.measured_ns[known], prices.replayed_ns[known]
+        self.undelayed = prices.undelayed_ns[known]
         self.ideal, self.scenarios = prices.scenario_ns[0, known], prices.scenario_ns[1:, known]
 
     def slowdown(self, times: Floats) -> float:
@@ -85,7 +86,8 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         _heatmap(trace.job.layout, cost.ranks),
         _slowest(cost.ranks),
     )
-    m_w, m_s = _explained(trace, of_step, slowest)
+    of_slowest, of_last = _explained(trace, of_step, slowest)
+    m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     pattern = pattern_of(slowdown, np.array(heatmap, dtype=float).T)
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
     return WhatifResult(
@@ -102,10 +104,13 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         heatmap=heatmap,
         m_w=m_w,
         slowest_ranks=slowest,
+        slowest_workers=of_slowest,
         m_s=m_s,
+        last_stage=of_last,
         forward_backward_correlation=None,
         forward_variation=None,
         simulation_error=error,
+        delay_share=1 - ratio(float(of_step.undelayed.mean()), float(of_step.measured.mean())),
         launch_slowdown=ratio(float(of_step.measured.mean()), float(of_step.replayed.mean())),
         launch_by_operator_type=None,
         launch_by_dp_rank=None,
@@ -150,22 +155,22 @@ def _slowest(by_rank: Mapping[int, float]) -> tuple[int, ...]:
     return tuple(ranked[: math.ceil(len(ranked) * SLOWEST_SHARE)])
 
 
-def _explained(trace: Trace, of_step: _Steps, slowest: Sequence[int]) -> tuple[float | None, float | None]:
-    """M_W and M_S: what goes away where the slowest ranks, or the last stage, are ideal."""
+def _explained(trace: Trace, of_step: _Steps, slowest: Sequence[int]) -> tuple[PartEffect | None, PartEffect | None]:
+    """What the slowest ranks, and the last stage, do to the step; None of a part that is nobody or everybody."""
     layout = trace.job.layout
     stages = dict(layout.pipeline_stage) if layout is not None else {}
     last = tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
-    lost = float(of_step.replayed.mean() - of_step.ideal.mean())
-    asked = {"m_w": tuple(slowest), "m_s": last if len(last) < len(stages) else ()}
-    chosen = {name: Fix(ranks=ranks) for name, ranks in asked.items() if ranks}
-    if lost <= 0 or not chosen:
+    replayed, ideal = float(of_step.replayed.mean()), float(of_step.ideal.mean())
+    pairs = [(part, tuple(rank for rank in trace.job.ranks if rank not in part)) for part in (tuple(slowest), last)]
+    fixes = [Fix(ranks=ranks) for pair in pairs if all(pair) for ranks in pair]
+    if replayed <= ideal or not fixes:
         return None, None
-    prices = price_steps(trace.select(list(of_step.numbers)), list(chosen.values()))
-    left = dict(zip(chosen, prices.scenario_ns, strict=True))
-    m_w, m_s = (
-        ratio(float(of_step.replayed.mean() - left[name].mean()), lost) if name in left else None for name in asked
+    times = iter(price_steps(trace.select(list(of_step.numbers)), fixes).scenario_ns.mean(axis=1).tolist())
+    of_slowest, of_last = (
+        part_effect(replayed, ideal, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
+        for pair in pairs
     )
-    return m_w, m_s
+    return of_slowest, of_last
 
 
 def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:

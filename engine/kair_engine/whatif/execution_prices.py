@@ -15,7 +15,7 @@ from kair_engine.whatif.execution_model import execution_model
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.ideals import ideal_ns
 from kair_engine.whatif.replay import plan, replay
-from kair_engine.whatif.scenarios import Places, changed
+from kair_engine.whatif.scenarios import Places, changed, without_delays
 
 _AT_ONCE = 8_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory."""
@@ -31,6 +31,8 @@ class StepPrices:
     measured_ns: Floats
     replayed_ns: Floats
     """With nothing changed."""
+    undelayed_ns: Floats
+    """Without the delays that no edge explains, all else as recorded."""
     scenario_ns: Floats
     """(scenarios × steps). NaN for steps whose operations wait for one another in a circle."""
 
@@ -63,7 +65,7 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
         carried, times = batch.times(carried)
         results.append(times)
     measured, replayed = (np.concatenate(of) for of in zip(*results, strict=True))
-    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1:].T)
+    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1], replayed[:, 2:].T)
 
 
 def _together(trace: Trace) -> Iterator[list[Operations]]:
@@ -108,10 +110,10 @@ class _Batch:
         ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
         self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
         names = steps[0].name_text
-        self._changes = [changed(model, of, ideal, names, places) for of in fixes]
+        self._changes = [without_delays(parts), *(changed(model, of, ideal, names, places) for of in fixes)]
 
     def times(self, carried: _Shift | None) -> tuple[_Shift | None, tuple[Floats, Floats]]:
-        """(measured, (steps × scenarios) replayed with nothing changed and in every scenario)."""
+        """(measured, (steps × scenarios) replayed with nothing changed, without delays, and in every scenario)."""
         scenarios = [(np.zeros(0, dtype=np.int64), np.zeros(0)), *self._changes]
         at_once = max(1, _AT_ONCE // max(self._model.graph.nodes, 1))
         parts = []

@@ -7,6 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.whatif.execution_model import ExecutionModel
+from kair_engine.whatif.execution_parts import Parts
 from kair_engine.whatif.fixes import KINDS, Fix
 
 
@@ -37,6 +38,12 @@ def changed(
             value = np.where(chosen, np.minimum(value, ideal_ns), value)
     different = np.flatnonzero(value != parts.value_ns)
     return parts.node[different], value[different] - parts.value_ns[different]
+
+
+def without_delays(parts: Parts) -> tuple[Ints, Floats]:
+    """As `changed`, when no delay is left."""
+    delays = np.flatnonzero(parts.delay)
+    return parts.node[delays], -parts.value_ns[delays]
 
 
 def _matched(model: ExecutionModel, fix: Fix, names: Mapping[int, str], places: Places) -> Bools:
