@@ -41,7 +41,7 @@ from kair_engine.results import (
     StepTime,
     TriageResult,
 )
-from kair_engine.whatif.result import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
+from kair_engine.whatif.result import Cause, FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
@@ -223,6 +223,7 @@ def whatif(name: str = "forward-compute") -> WhatifResult:
         launch_by_dp_rank={1: 1.05, 0: 1.0},
         launch_by_stage={0: 1.05},
         pattern="one_worker",
+        causes=(Cause("slow_workers", f"slow worker, rank 1 ({name})", (1,), 0.9),),
         verdict=f"1.25 times slower than without stragglers: {name}",
         fixes=(FixPrice(f"op={name}", 90_000.0, 10_000.0, 0.1, 0.111, 7.2, 14.4),),
         remedies=(Remedy("even_stages", f"move {name}", 85_000.0, 15_000.0),),

@@ -20,16 +20,17 @@ from kair_engine.whatif.attribution import (
     slowest_workers,
 )
 from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.irregular import irregular_causes
 from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with_delays
 from kair_engine.whatif.pipeline_model import pipeline_model
 from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, is_pipeline, read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps, step_times
 from kair_engine.whatif.prices import ERROR_GATE, prices, require_cost
-from kair_engine.whatif.remedies import remedies
+from kair_engine.whatif.remedies import last_stage_excess, remedies
 from kair_engine.whatif.replay import replay
 from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
-from kair_engine.whatif.verdict import pattern_of, verdict_of
+from kair_engine.whatif.verdict import causes_of, pattern_of, verdict_of
 
 
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
@@ -57,32 +58,46 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     of_slowest, of_last = explained(times, of, [_of_ranks(rows, rank_of, slowest), last_stage])
     of_last = of_last if rows.pp_size > 1 else None
     m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
-    correlation, variation = forward_backward(rows, times.own_ns)
     delayed = replayed_with_delays(times)
     exact = None if of.workers is None else np.array([[of.slowdown(one) for one in row] for row in of.workers])
+    by_stage = largest_first({stage: of.slowdown(steps) for stage, steps in enumerate(of.stages)})
+    by_rank = {} if exact is None else largest_first({rank: float(exact[at]) for at, rank in rank_of.items()})
+    by_rank_approximate = largest_first({rank: float(approximate[at]) for at, rank in rank_of.items()})
     slowdown = of.slowdown(of.replayed)
     pattern = pattern_of(slowdown, approximate if exact is None else exact)
     launches = launch_steps(times, of.replayed, measured)
     replayed_ns = float(of.replayed.mean())
+    ideal_ns = float(of.ideal.mean())
+    alike = forward_backward(rows, times.own_ns)
+    irregular = irregular_causes(times, rank_of, replayed_ns=replayed_ns, ideal_ns=ideal_ns)
+    causes = causes_of(
+        slowdown,
+        effects=(of_slowest, of_last),
+        alike=alike,
+        slowest=slowest,
+        steps=len(rows.steps),
+        stage_excess=last_stage_excess(times),
+        irregular=irregular,
+    )
     return WhatifResult(
         slowdown=slowdown,
         waste=1 - 1 / slowdown,
-        step_time_us=float(of.replayed.mean()) / 1e3,
+        step_time_us=replayed_ns / 1e3,
         measured_step_time_us=float(measured.mean()) / 1e3,
-        ideal_step_time_us=float(of.ideal.mean()) / 1e3,
+        ideal_step_time_us=ideal_ns / 1e3,
         by_operator_type=largest_first({name: of.slowdown(steps) for name, steps in of.types.items()}),
         by_dp_rank=largest_first({dp: of.slowdown(steps) for dp, steps in enumerate(of.dp_ranks)}),
-        by_stage=largest_first({stage: of.slowdown(steps) for stage, steps in enumerate(of.stages)}),
-        by_rank={} if exact is None else largest_first({rank: float(exact[at]) for at, rank in rank_of.items()}),
-        by_rank_approximate=largest_first({rank: float(approximate[at]) for at, rank in rank_of.items()}),
+        by_stage=by_stage,
+        by_rank=by_rank,
+        by_rank_approximate=by_rank_approximate,
         heatmap=tuple(map(tuple, (approximate if exact is None else exact).T.tolist())),
         m_w=m_w,
         slowest_ranks=slowest,
         slowest_workers=of_slowest,
         m_s=m_s,
         last_stage=of_last,
-        forward_backward_correlation=correlation,
-        forward_variation=variation,
+        forward_backward_correlation=alike[0],
+        forward_variation=alike[1],
         simulation_error=abs(ratio(float(delayed.mean()), float(measured.mean())) - 1),
         delay_share=1 - ratio(replayed_ns, float(measured.mean())),
         launch_slowdown=ratio(float(measured.mean()), float(of.replayed.mean())),
@@ -90,15 +105,8 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         launch_by_dp_rank=_over(launches.dp_ranks, replayed_ns) if launches else None,
         launch_by_stage=_over(launches.stages, replayed_ns) if launches else None,
         pattern=pattern,
-        verdict=verdict_of(
-            slowdown,
-            pattern,
-            m_w=m_w,
-            m_s=m_s,
-            correlation=correlation,
-            variation=variation,
-            slowest=slowest,
-        ),
+        causes=causes,
+        verdict=verdict_of(slowdown, pattern, causes, by_rank=by_rank or by_rank_approximate, by_stage=by_stage),
         fixes=prices(trace.job, times, rank_of, fixes, replayed_ns=replayed_ns, gpu_cost=gpu_cost),
         remedies=tuple(remedies(times, of.replayed)),
         per_step=_steps(rows, of, measured, rank_of, launches),

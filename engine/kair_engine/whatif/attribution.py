@@ -103,7 +103,7 @@ def part_effect(replayed_ns: float, ideal_ns: float, *, removed_ns: float, alone
 
 def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, float | None]:
     """Correlation of forward and backward time per microbatch, and the forward's variation: medians over workers."""
-    forward, backward = (_by_microbatch(rows, name) for name in (FORWARD, BACKWARD))
+    forward, backward = (by_microbatch(rows, name) for name in (FORWARD, BACKWARD))
     _, left, right = np.intersect1d(forward[1], backward[1], assume_unique=True, return_indices=True)
     f, b = forward[0][left], backward[0][right]
     worker = rows.dp[f] * rows.pp_size + rows.stage[f]
@@ -118,7 +118,7 @@ def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, 
     return float(np.median(correlations)), float(np.median(variations))
 
 
-def _by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
+def by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
     """The rows of a type, and a number of each microbatch of a chunk on each worker-step."""
     chosen = rows.of_type(name)
     number = np.where(rows.microbatch[chosen] == NONE, rows.turn[chosen], rows.microbatch[chosen])

@@ -18,7 +18,7 @@ from kair_engine.whatif.execution_prices import StepPrices, price_steps
 from kair_engine.whatif.fixes import KINDS, Fix
 from kair_engine.whatif.prices import ERROR_GATE, nothing_fits, price
 from kair_engine.whatif.result import FixPrice, PartEffect, SlowdownPattern, StepPrice, WhatifResult
-from kair_engine.whatif.verdict import pattern_of, verdict_of
+from kair_engine.whatif.verdict import causes_of, pattern_of, verdict_of
 
 MOST_RANKS = 64
 """Of more ranks not each is priced by itself: every one takes a replay of the whole job."""
@@ -89,6 +89,9 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     of_slowest, of_last = _explained(trace, of_step, slowest)
     m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     pattern = pattern_of(slowdown, np.array(heatmap, dtype=float).T)
+    by_stage, by_rank = largest_first(cost.stages), largest_first(cost.ranks)
+    effects = of_slowest, of_last
+    causes = causes_of(slowdown, effects=effects, slowest=slowest, steps=len(of_step.numbers))
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
     return WhatifResult(
         slowdown=slowdown,
@@ -98,8 +101,8 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         ideal_step_time_us=float(of_step.ideal.mean()) / 1e3,
         by_operator_type=largest_first(cost.kinds),
         by_dp_rank=largest_first(cost.dp_ranks),
-        by_stage=largest_first(cost.stages),
-        by_rank=largest_first(cost.ranks),
+        by_stage=by_stage,
+        by_rank=by_rank,
         by_rank_approximate={},
         heatmap=heatmap,
         m_w=m_w,
@@ -116,7 +119,8 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         launch_by_dp_rank=None,
         launch_by_stage=None,
         pattern=pattern,
-        verdict=verdict_of(slowdown, pattern, m_w=m_w, m_s=m_s, correlation=None, variation=None, slowest=slowest),
+        causes=causes,
+        verdict=verdict_of(slowdown, pattern, causes, by_rank=by_rank, by_stage=by_stage),
         fixes=_fixes(trace, of_step, fixes, of_step.scenarios[len(parts.all()) :], gpu_cost),
         remedies=(),
         per_step=_per_step(of_step, steps),

@@ -6,6 +6,21 @@ from typing import Literal
 from kair_engine.model import Notice
 
 SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
+CauseName = Literal[
+    "slow_workers", "sequence_imbalance", "stage_imbalance", "garbage_collection", "communication_flapping"
+]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What the figures speak for as a cause of the slowdown."""
+
+    cause: CauseName
+    text: str
+    ranks: tuple[int, ...] = ()
+    """Where it is: of a slow stage none."""
+    share: float | None = None
+    """Of the slowdown, what goes away without it; None where no scenario removes it alone."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,8 @@ class WhatifResult:
     launch_by_stage: dict[int, float] | None
     pattern: SlowdownPattern
     """Of the workers' S."""
+    causes: tuple[Cause, ...]
+    """Those worth naming, the first one first; empty where no figure speaks for one."""
     verdict: str
     fixes: tuple[FixPrice, ...]
     remedies: tuple[Remedy, ...]
