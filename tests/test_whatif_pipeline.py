@@ -172,12 +172,6 @@ def test_steps_of_no_duration_are_answered(tmp_path: Path) -> None:
     assert result.pattern == "none"
 
 
-def test_only_other_operations_is_a_usage_error(tmp_path: Path) -> None:
-    rows = [dict(row, optype="evaluation") for row in pipeline_job()]
-    with pytest.raises(UsageError, match="none of the operation types"):
-        asked(tmp_path, rows)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

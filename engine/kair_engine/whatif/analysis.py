@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.model import Notice, Trace
 from kair_engine.whatif.attribution import (
@@ -22,12 +22,13 @@ from kair_engine.whatif.attribution import (
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.irregular import irregular_causes
 from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with_delays
-from kair_engine.whatif.pipeline_model import pipeline_model
-from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, is_pipeline, read_pipeline
-from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps, step_times
+from kair_engine.whatif.pipeline_model import whole_groups
+from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_pipeline
+from kair_engine.whatif.pipeline_times import PipelineTimes, recorded_steps, step_times
 from kair_engine.whatif.prices import ERROR_GATE, prices, require_cost
 from kair_engine.whatif.remedies import last_stage_excess, remedies
 from kair_engine.whatif.replay import replay
+from kair_engine.whatif.replayable import replayable
 from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
 from kair_engine.whatif.verdict import causes_of, pattern_of, verdict_of
@@ -38,7 +39,8 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
 
     Of recordings with operation types and pipeline stages by the published model, of all others operator by operator.
 
-    Raises UsageError where no step can be analysed, a fix fits nothing, or a GPU's cost is none.
+    Raises UsageError where no step is chosen, a fix fits nothing, or a GPU's cost is none, InputError where no step can
+    be replayed.
     """
     if not trace.steps:
         raise UsageError("no complete step to analyse")
@@ -47,7 +49,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         from kair_engine.whatif.execution_analysis import whatif_of_execution  # few need both
 
         return whatif_of_execution(trace, fixes, gpu_cost)
-    times = _times(trace)
+    times, left_out = replayable(trace)
     rows = times.rows
     of = attribute(times)
     measured = recorded_steps(rows)
@@ -111,7 +113,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         remedies=tuple(remedies(times, of.replayed)),
         per_step=_steps(rows, of, measured, rank_of, launches),
         steps=rows.steps,
-        warnings=_notices(times, delayed, measured, exact is None),
+        warnings=(*left_out, *_notices(times, delayed, measured, exact is None)),
     )
 
 
@@ -120,20 +122,13 @@ def price_pipeline(
 ) -> tuple[tuple[FixPrice, ...], tuple[Remedy, ...]]:
     """Fixes (each by itself, and where there are several all together) and remedies alone, without what else costs.
 
-    Raises UsageError as `whatif` does.
+    Raises UsageError and InputError as `whatif` does.
     """
-    times = _times(trace)
+    times, _ = replayable(trace)
     replayed = step_times(times.rows, replay(times.order, times.own_ns[:, None]))[0]
     rank_of, mean = _ranks(trace, times.rows), float(replayed.mean())
     found = prices(trace.job, times, rank_of, fixes, replayed_ns=mean, gpu_cost=gpu_cost)
     return found, tuple(remedies(times, replayed))
-
-
-def _times(trace: Trace) -> PipelineTimes:
-    rows = read_pipeline(trace)
-    if not len(rows):
-        raise UsageError("the recording has none of the operation types of a training step")
-    return pipeline_times(rows, pipeline_model(rows))
 
 
 def write_timeline(trace: Trace, path: Path) -> None:
@@ -143,8 +138,8 @@ def write_timeline(trace: Trace, path: Path) -> None:
     """
     if not is_pipeline(trace):
         raise UsageError("--timeline needs a recording with operation types (a what-if Parquet file)")
-    rows = read_pipeline(trace)
-    events = timeline(pipeline_times(rows, pipeline_model(rows)), _ranks(trace, rows))
+    times, _ = replayable(trace)
+    events = timeline(times, _ranks(trace, times.rows))
     try:
         path.write_bytes(msgspec.json.encode(events))
     except OSError as error:
@@ -203,6 +198,13 @@ def _steps(
     return tuple(result)
 
 
+def _lacking_members(rows: PipelineRows, group: Ints) -> Ints:
+    """Of collectives: sends and receives without their other end are counted by the model."""
+    transfer = np.isin(rows.type, [TYPES.index(name) for name in TRANSFERS])
+    several = np.isin(rows.type, np.unique(rows.type[whole := whole_groups(rows, group)]))
+    return np.flatnonzero(several & ~transfer & ~whole & (group != NONE))
+
+
 def _notices(times: PipelineTimes, delayed: Floats, measured: Floats, too_many: bool) -> tuple[Notice, ...]:
     rows, model, result = times.rows, times.model, []
     if rows.unknown:
@@ -211,10 +213,13 @@ def _notices(times: PipelineTimes, delayed: Floats, measured: Floats, too_many: 
     if model.unpaired:
         text = f"{model.unpaired} sends and receives have no other end in the recording: they wait for nobody"
         result.append(Notice("unpaired_transfers", text))
-    if len(times.order.stuck):
-        kinds = ", ".join(sorted({TYPES[code] for code in rows.type[times.order.stuck].tolist()})[:5])
-        text = f"{len(times.order.stuck)} operations wait for one another in a circle and are left out ({kinds})"
-        result.append(Notice("circular_dependencies", text))
+    partly = _lacking_members(rows, model.graph.group)
+    if len(partly):
+        kinds = ", ".join(sorted({TYPES[code] for code in rows.type[partly].tolist()}))
+        text = (
+            f"{len(partly)} operations ({kinds}) lack members that others of their type have: only those recorded meet"
+        )
+        result.append(Notice("incomplete_groups", text))
     error = np.abs(delayed - measured) / np.maximum(measured, 1.0)
     if abs(ratio(float(delayed.mean()), float(measured.mean())) - 1) > ERROR_GATE:
         worst = int(np.argmax(error))

@@ -8,7 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
-from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, TRANSFERS, TYPES, PipelineRows
+from kair_engine.collectives import dense
+from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, FORWARD_BACKWARD, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import PartEffect
 from kair_engine.whatif.workers import by_part
@@ -119,13 +120,13 @@ def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, 
 
 
 def by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
-    """The rows of a type, and a number of each microbatch of a chunk on each worker-step."""
-    chosen = rows.of_type(name)
-    number = np.where(rows.microbatch[chosen] == NONE, rows.turn[chosen], rows.microbatch[chosen])
-    most, chunks = (int(of.max(initial=0)) + 1 for of in (number, rows.chunk[chosen]))
-    key = (rows.worker_step[chosen] * chunks + np.maximum(rows.chunk[chosen], 0)) * most + number
-    first = np.unique(key, return_index=True)[1]
-    return chosen[first], key[first]
+    """The rows of forward or backward, and a number of each microbatch of a chunk on a worker-step, alike of both."""
+    computes = rows.of_type(*FORWARD_BACKWARD)
+    number = np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
+    key = dense(np.stack((rows.worker_step[computes], rows.chunk[computes], number)))
+    chosen = rows.type[computes] == TYPES.index(name)
+    key, first = np.unique(key[chosen], return_index=True)
+    return computes[chosen][first], key
 
 
 def ratio(one: float, other: float) -> float:

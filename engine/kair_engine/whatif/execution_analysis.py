@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from kair_engine.arrays import Bools, Floats
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError
 from kair_engine.model import Layout, Notice, Trace
 from kair_engine.roles import roles
 from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, part_effect, ratio
@@ -66,7 +66,7 @@ class _Steps:
 def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None) -> WhatifResult:
     """S, waste and what each part costs, of any recording.
 
-    Raises UsageError where no step can be replayed, or a fix names nothing that the recording has.
+    Raises InputError where no step can be replayed, UsageError where a fix names nothing that the recording has.
     """
     for fix in fixes:
         _must_fit(trace, fix)
@@ -77,7 +77,7 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     prices = price_steps(trace, [Fix(), *parts.all(), *asked])
     known = ~np.isnan(prices.replayed_ns)
     if not known.any():
-        raise UsageError("no step of the recording can be replayed: its operations wait for one another in a circle")
+        raise InputError("no step of the recording can be replayed: its operations wait for one another in a circle")
     of_step = _Steps(prices, known)
     steps = parts.mapped(of_step.scenarios)
     cost = steps.mapped(map(of_step.slowdown, steps.all()))

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import Floats, Ints
 from kair_engine.collectives import dense
 from kair_engine.stats import binomial_tail, median_by
 from kair_engine.whatif.attribution import by_microbatch, ratio
-from kair_engine.whatif.pipeline_rows import BACKWARD, COMMUNICATION, FORWARD, TRANSFERS, TYPES, PipelineRows
+from kair_engine.whatif.pipeline_model import whole_groups
+from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes, step_times
 from kair_engine.whatif.replay import replay
 from kair_engine.whatif.result import Cause, CauseName
@@ -110,27 +111,14 @@ def flapping_transfers(times: PipelineTimes) -> tuple[Ints, Floats]:
     of one sender to one receiver, or of one group the n-th collective of its type. Those whose other members are not
     recorded may only have waited for them, and are left out.
     """
-    rows, group = times.rows, times.model.graph.group
-    chosen = np.flatnonzero(_whole_groups(rows, group))
-    turn = np.where(np.isin(rows.type, _codes(TRANSFERS)), 0, rows.turn)
+    rows = times.rows
+    chosen = np.flatnonzero(whole_groups(rows, times.model.graph.group))
+    turn = np.where(np.isin(rows.type, [TYPES.index(name) for name in TRANSFERS]), 0, rows.turn)
     same = dense(np.stack((rows.dp, rows.stage, rows.type, turn))[:, chosen])
     own, often = times.own_ns[chosen], np.bincount(same)[same] >= SAMPLES
     typical = median_by(same, own)
     flaps = often & (typical > 0) & (own > FLAP * typical)
     return chosen[flaps], typical[flaps]
-
-
-def _whole_groups(rows: PipelineRows, group: Ints) -> Bools:
-    """Communications of two members or more, all of which are recorded."""
-    member = (group != NONE) & np.isin(rows.type, _codes(tuple(COMMUNICATION)))
-    size = np.bincount(group[member], minlength=int(group.max(initial=NONE)) + 1)
-    most = np.zeros(len(TYPES), dtype=np.int64)
-    np.maximum.at(most, rows.type[member], size[group[member]])
-    return np.asarray(member & (size[group] > 1) & (size[group] == most[rows.type]))
-
-
-def _codes(names: tuple[str, ...]) -> list[int]:
-    return [TYPES.index(name) for name in names]
 
 
 def _ranks(rows: PipelineRows, chosen: Ints, rank_of: Mapping[tuple[int, int], int]) -> tuple[int, ...]:
