@@ -135,9 +135,10 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
     width = min(columns, _WIDEST, max(page.look.width - _MARGIN, 10))
     page.line(f"what each worker costs ({axes})")
     for stage, row in enumerate(costs):
-        drawn = heat_row([round(cost * 1e6) for cost in row], peak * 1e6, width, ascii_only=page.look.ascii_only)
+        # Of many ranks one that costs much must not vanish in a mean.
+        drawn = heat_row(row, peak, width, ascii_only=page.look.ascii_only, together=max)
         page.line(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}|{drawn}| up to {percent(max(row))}")
-    together = f"; a glyph is the mean of {columns / width:.1f} columns" if width < columns else ""
+    together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
     ramp = RAMP_ASCII if page.look.ascii_only else RAMP
     page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
     page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the ideal step", DIM)

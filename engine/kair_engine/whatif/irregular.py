@@ -38,18 +38,20 @@ def irregular_causes(
     """Of each pattern that the recording shows, what its removal takes away; it may be little."""
     if replayed_ns <= ideal_ns:
         return
-    found: tuple[tuple[CauseName, tuple[Ints, Floats]], ...] = (
-        ("garbage_collection", forward_pauses(times)),
-        ("communication_flapping", flapping_transfers(times)),
-    )
-    for name, (rows, expected) in found:
-        if not len(rows):
-            continue
-        durations = times.own_ns.copy()
-        durations[rows] = expected
-        removed = float(step_times(times.rows, replay(times.order, durations[:, None])).mean())
+    shown: dict[CauseName, tuple[Ints, Floats]] = {
+        "garbage_collection": forward_pauses(times),
+        "communication_flapping": flapping_transfers(times),
+    }
+    shown = {name: found for name, found in shown.items() if len(found[0])}
+    if not shown:
+        return
+    durations = np.repeat(times.own_ns[:, None], len(shown), axis=1)
+    for at, (rows, expected) in enumerate(shown.values()):
+        durations[rows, at] = expected
+    removed = step_times(times.rows, replay(times.order, durations)).mean(axis=1).tolist()
+    for (name, (rows, _)), without in zip(shown.items(), removed, strict=True):
         ranks, steps = _ranks(times.rows, rows, rank_of), np.unique(times.rows.step[rows]).size
-        share = ratio(replayed_ns - removed, replayed_ns - ideal_ns)
+        share = ratio(replayed_ns - without, replayed_ns - ideal_ns)
         yield Cause(name, _text(name, times.rows, rows, f"on {len(ranks)} ranks in {steps} steps"), ranks, share)
 
 
