@@ -79,9 +79,8 @@ def causes_of(
         text = f"slow {who} {_listed(slowest)} (fixing {them} takes {of_slowest:.0%} of the slowdown away)"
         first.append(Cause("slow_workers", text, tuple(slowest), of_slowest))
     elif uneven is not None:
-        held = (
-            f"; or slow ranks {_listed(slowest)}: {steps} steps are too few to tell" if of_slowest >= EXPLAINS else ""
-        )
+        few = "one step is" if steps == 1 else f"{steps} steps are"
+        held = f"; or slow ranks {_listed(slowest)}: {few} too few to tell" if of_slowest >= EXPLAINS else ""
         first.append(Cause("sequence_imbalance", f"sequence-length imbalance ({uneven}{held})"))
     if of_last >= EXPLAINS and (stage_excess is None or stage_excess >= LONGER_STAGE):
         text = f"stage imbalance (an ideal last stage takes {of_last:.0%} of the slowdown away)"
