@@ -1,5 +1,6 @@
 """`kair triage`: the whole investigation."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,12 @@ def run(
         typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: findings priced in money."),
     ] = None,
 ) -> TriageResult:
-    """Asks the engine."""
+    """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""
     from kair_engine.triage import triage
 
-    return triage(trace, gpu_cost=gpu_cost)
+    result = triage(trace, gpu_cost=gpu_cost)
+    if trace.job.stored_in is not None and trace.steps == trace.job.steps:
+        from kair_engine.store.verdicts import keep_verdict
+
+        keep_verdict(Path(trace.job.stored_in), result)
+    return result

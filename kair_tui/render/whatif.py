@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
-from kair_tui.render.heat import heat_row
+from kair_engine.whatif.result import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
+from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
 from kair_tui.render.units import duration, percent, plural, signed_duration, spans
 from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
 
 _SHOWN = 10
-_MARGIN = 24
+_LABEL, _MARGIN, _WIDEST = 10, 26, 100
+"""Columns of the heatmap: before its rows, beside them, and in them at most."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,20 @@ def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> 
 def _body(result: WhatifResult, page: Page) -> None:
     page.fact("step", _times(result))
     page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({percent(result.waste)} of the time is waste)")
-    page.fact("M_W", _share(result.m_w, f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)}) were ideal"))
-    page.fact("M_S", _share(result.m_s, "the last stage were ideal"))
+    slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
+    page.fact("M_W", _effect(result.slowest_workers, slowest))
+    page.fact("M_S", _effect(result.last_stage, "the last stage"))
     if result.forward_backward_correlation is not None and result.forward_variation is not None:
         page.fact(
             "microbatches",
             f"forward and backward correlate by {result.forward_backward_correlation:.3f} within a rank; "
             f"the forward varies by {percent(result.forward_variation)}",
         )
-    page.fact("replay", f"{percent(result.simulation_error)} off the recording")
+    page.fact(
+        "replay",
+        f"{percent(result.simulation_error)} off the recording, with delays that no recorded operation explains kept; "
+        f"{percent(result.delay_share)} of the step rests on them alone",
+    )
     page.line()
     _parts("operation type", result.by_operator_type, page)
     _parts("stage", result.by_stage, page, "stage ")
@@ -109,21 +115,34 @@ def _times(result: WhatifResult) -> str:
     )
 
 
-def _share(value: float | None, condition: str) -> str:
-    return "not known" if value is None else f"{percent(value)} of the slowdown would go if {condition}"
+def _effect(effect: PartEffect | None, part: str) -> str:
+    if effect is None:
+        return "not known"
+    return (
+        f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal; "
+        f"if all others were, {percent(effect.share_alone)} would stay"
+    )
 
 
 def _heatmap(result: WhatifResult, page: Page) -> None:
-    """A row per stage, a glyph per data-parallel rank: what the worker costs, the darkest most."""
+    """A row per stage, a glyph per data-parallel rank (or for all ranks one row): what the worker costs."""
     costs = [[max(value - 1, 0.0) for value in row] for row in result.heatmap]
     peak = max((max(row, default=0.0) for row in costs), default=0.0)
-    if len(costs) * max(len(row) for row in costs) < 2 or peak <= 0:
+    columns = max(len(row) for row in costs)
+    if len(costs) * columns < 2 or peak <= 0:
         return
-    width = min(100, max(page.look.width - _MARGIN, 10))
+    staged = len(result.by_dp_rank) == columns
+    axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
+    width = min(columns, _WIDEST, max(page.look.width - _MARGIN, 10))
+    page.line(f"what each worker costs ({axes})")
     for stage, row in enumerate(costs):
-        drawn = heat_row([round(cost * 1e6) for cost in row], peak * 1e6, width, ascii_only=page.look.ascii_only)
-        page.line(f"stage {stage:<4} |{drawn}| {percent(max(row))} at most")
-    page.line(f"data-parallel ranks run to the right; darker costs more, the darkest {percent(peak)}", DIM)
+        # Of many ranks one that costs much must not vanish in a mean.
+        drawn = heat_row(row, peak, width, ascii_only=page.look.ascii_only, together=max)
+        page.line(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}|{drawn}| up to {percent(max(row))}")
+    together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
+    ramp = RAMP_ASCII if page.look.ascii_only else RAMP
+    page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
+    page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the ideal step", DIM)
     page.line()
 
 

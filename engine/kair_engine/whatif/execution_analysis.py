@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError
 from kair_engine.model import Layout, Notice, Trace
-from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
+from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, part_effect, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
 from kair_engine.whatif.fitting import must_fit
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.priced_parts import OfParts, most_scenarios, priced_parts, ranks_alone, suspects, unpriced
 from kair_engine.whatif.prices import ERROR_GATE, price
-from kair_engine.whatif.result import FixPrice, SlowdownPattern, StepPrice, WhatifResult
-from kair_engine.whatif.verdict import pattern_of, verdict_of
+from kair_engine.whatif.result import Cause, FixPrice, PartEffect, SlowdownPattern, StepPrice, WhatifResult
+from kair_engine.whatif.verdict import EXPLAINS, SLOW, causes_of, pattern_of, verdict_of
 
 
 class _Steps:
@@ -25,37 +25,32 @@ class _Steps:
     def __init__(self, prices: StepPrices, known: Bools) -> None:
         self.numbers = tuple(step for step, is_known in zip(prices.steps, known, strict=True) if is_known)
         self.measured, self.replayed = prices.measured_ns[known], prices.replayed_ns[known]
+        self.undelayed = prices.undelayed_ns[known]
         self.ideal, self.scenarios = prices.scenario_ns[0, known], prices.scenario_ns[1:, known]
 
     def slowdown(self, times: Floats) -> float:
         """The mean step over the ideal mean step."""
         return ratio(float(times.mean()), float(self.ideal.mean()))
 
-    def explained(self, times: Floats) -> float | None:
-        """The share of the slowdown that goes away where steps take these times; None where there is none."""
-        lost = float(self.replayed.mean() - self.ideal.mean())
-        return ratio(float(self.replayed.mean() - times.mean()), lost) if lost > 0 else None
-
 
 def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None) -> WhatifResult:
     """S, waste and what each part costs, of any recording.
 
-    Raises UsageError where no step can be replayed, or a fix names nothing that the recording has.
+    Raises InputError where no step can be replayed, UsageError where a fix names nothing that the recording has.
     """
     for fix in fixes:
         must_fit(trace, fix)
     asked: list[tuple[Fix, ...]] = [(fix,) for fix in fixes]
     if len(asked) > 1:
         asked.append(tuple(fixes))
-    parts, last_stage = priced_parts(trace), _last_stage(trace.job.layout)
-    prices = price_steps(trace, [Fix(), *parts.all(), *asked, *last_stage])
+    parts = priced_parts(trace)
+    prices = price_steps(trace, [Fix(), *parts.all(), *asked])
     known = ~np.isnan(prices.replayed_ns)
     if not known.any():
-        raise UsageError("no step of the recording can be replayed: its operations wait for one another in a circle")
+        raise InputError("no step of the recording can be replayed: its operations wait for one another in a circle")
     of_step = _Steps(prices, known)
-    of_parts, of_fixes = of_step.scenarios[: len(parts.all())], of_step.scenarios[len(parts.all()) :]
     replayable = trace.select(list(of_step.numbers))
-    steps = parts.mapped(of_parts)
+    steps = parts.mapped(of_step.scenarios)
     if not parts.ranks:
         steps = replace(steps, ranks=_suspects(replayable, prices.excess_ns))
     cost = steps.mapped(map(of_step.slowdown, steps.all()))
@@ -66,9 +61,16 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     }
     slowdown, slowest = of_step.slowdown(of_step.replayed), _slowest(cost.ranks, len(trace.job.ranks))
     heatmap = _heatmap(trace.job.layout, cost.ranks | {rank: 1 + share for rank, share in at_most.items()})
-    m_w = of_step.explained(price_steps(replayable, [Fix(ranks=slowest)]).scenario_ns[0]) if slowest else None
-    m_s = of_step.explained(of_fixes[-1]) if last_stage else None
+    hosts = largest_first(cost.hosts)
+    worst_host = tuple(rank for rank, host in trace.job.hosts.items() if host == next(iter(hosts), None))
+    of_slowest, of_last, of_host = _explained(replayable, of_step, [slowest, _last_stage(trace.job.layout), worst_host])
+    m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     pattern = pattern_of(slowdown, np.array(heatmap, dtype=float).T)
+    by_stage, by_rank = largest_first(cost.stages), largest_first(cost.ranks)
+    effects = of_slowest, of_last
+    causes = causes_of(slowdown, effects=effects, slowest=slowest, steps=len(of_step.numbers))
+    if not any(cause.cause == "slow_workers" for cause in causes):
+        causes = (*_slow_host(slowdown, next(iter(hosts), None), worst_host, of_host), *causes)
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
     return WhatifResult(
         slowdown=slowdown,
@@ -78,24 +80,28 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         ideal_step_time_us=float(of_step.ideal.mean()) / 1e3,
         by_operator_type=largest_first(cost.kinds),
         by_dp_rank=largest_first(cost.dp_ranks),
-        by_stage=largest_first(cost.stages),
-        by_rank=largest_first(cost.ranks),
+        by_stage=by_stage,
+        by_rank=by_rank,
         by_rank_approximate={},
-        by_host=largest_first(cost.hosts),
+        by_host=hosts,
         heatmap=heatmap,
         m_w=m_w,
         slowest_ranks=slowest,
+        slowest_workers=of_slowest,
         m_s=m_s,
+        last_stage=of_last,
         forward_backward_correlation=None,
         forward_variation=None,
         simulation_error=error,
+        delay_share=1 - ratio(float(of_step.undelayed.mean()), float(of_step.measured.mean())),
         launch_slowdown=ratio(float(of_step.measured.mean()), float(of_step.replayed.mean())),
         launch_by_operator_type=None,
         launch_by_dp_rank=None,
         launch_by_stage=None,
         pattern=pattern,
-        verdict=verdict_of(slowdown, pattern, m_w=m_w, m_s=m_s, correlation=None, variation=None, slowest=slowest),
-        fixes=_fixes(trace, of_step, fixes, of_fixes[: len(asked)], gpu_cost),
+        causes=causes,
+        verdict=verdict_of(slowdown, pattern, causes, by_rank=by_rank, by_stage=by_stage),
+        fixes=_fixes(trace, of_step, fixes, of_step.scenarios[len(parts.all()) :], gpu_cost),
         remedies=(),
         per_step=_per_step(of_step, steps),
         steps=trace.steps,
@@ -103,11 +109,10 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     )
 
 
-def _last_stage(layout: Layout | None) -> list[Fix]:
-    """The scenario in which the last of several pipeline stages is ideal."""
+def _last_stage(layout: Layout | None) -> tuple[int, ...]:
+    """The ranks of the last pipeline stage."""
     stages = layout.pipeline_stage if layout is not None else {}
-    last = tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
-    return [Fix(ranks=last)] if len(last) < len(stages) else []
+    return tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
 
 
 def _suspects(trace: Trace, excess_ns: Mapping[int, float]) -> dict[int, Floats]:
@@ -121,6 +126,28 @@ def _suspects(trace: Trace, excess_ns: Mapping[int, float]) -> dict[int, Floats]
 def _slowest(by_rank: Mapping[int, float], ranks: int) -> tuple[int, ...]:
     ranked = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
     return tuple(ranked[: math.ceil(ranks * SLOWEST_SHARE)])
+
+
+def _explained(trace: Trace, of_step: _Steps, chosen: Sequence[tuple[int, ...]]) -> list[PartEffect | None]:
+    """What some ranks do to the step; None of a part that is nobody or everybody."""
+    replayed, ideal = float(of_step.replayed.mean()), float(of_step.ideal.mean())
+    pairs = [(part, tuple(rank for rank in trace.job.ranks if rank not in part)) for part in chosen]
+    fixes = [Fix(ranks=ranks) for pair in pairs if all(pair) for ranks in pair]
+    if replayed <= ideal or not fixes:
+        return [None] * len(chosen)
+    times = iter(price_steps(trace, fixes).scenario_ns.mean(axis=1).tolist())
+    return [
+        part_effect(replayed, ideal, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
+        for pair in pairs
+    ]
+
+
+def _slow_host(slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None) -> list[Cause]:
+    """A host all of whose ranks together explain what none of them does alone."""
+    if host is None or effect is None or slowdown < SLOW or effect.share_removed < EXPLAINS:
+        return []
+    text = f"slow host {host} (fixing its {len(ranks)} ranks takes {effect.share_removed:.0%} of the slowdown away)"
+    return [Cause("slow_workers", text, ranks, effect.share_removed)]
 
 
 def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:

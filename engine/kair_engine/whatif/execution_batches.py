@@ -33,7 +33,7 @@ def batches(trace: Trace, fixes: Sequence[Sequence[Fix]]) -> Iterator["Batch"]:
     places = Places(trace.job.hosts, role_of)
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role = role_codes(job_ranks, role_of)
-    for steps in _together(trace, len(fixes) + 1):
+    for steps in _together(trace, len(fixes) + 2):
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
         yield Batch(steps, [synchronise(ops) for ops in steps], role, fixes, places)
 
@@ -93,8 +93,8 @@ class Batch:
         return np.asarray(self._scenarios.values_ns([fix])[self.model.parts.step == at])
 
     def times(self, carried: Shift | None) -> tuple[Shift | None, tuple[Floats, Floats]]:
-        """(measured, (steps × scenarios) replayed with nothing changed and in every scenario)."""
-        scenarios: list[Sequence[Fix]] = [(), *self._fixes]
+        """(measured, (steps × scenarios) replayed with nothing changed, without delays, and in every scenario)."""
+        scenarios: list[Sequence[Fix] | None] = [(), None, *self._fixes]
         at_once = max(1, _AT_ONCE // max(self.model.graph.nodes, 1))
         parts = []
         for begin in range(0, len(scenarios), at_once):
@@ -108,8 +108,8 @@ class Batch:
         )
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
-    def replayed(self, scenarios: Sequence[Sequence[Fix]], before: Shift | None) -> "Replayed":
-        """Every node's end in each scenario.
+    def replayed(self, scenarios: Sequence[Sequence[Fix] | None], before: Shift | None) -> "Replayed":
+        """Every node's end in each scenario: some fixes made together, or None for all delays left out.
 
         A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
         recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
@@ -118,7 +118,8 @@ class Batch:
         model = self.model
         durations: Floats = np.repeat(self._recorded[:, None], len(scenarios), axis=1)
         for at, fixes in enumerate(scenarios):
-            node, change = self._scenarios.changed(fixes)
+            of = self._scenarios
+            node, change = of.without_delays() if fixes is None else of.changed(fixes)
             durations[:, at] += np.bincount(node, weights=change, minlength=len(durations))
         recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in model.begin_ns]
         begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]

@@ -36,6 +36,11 @@ class Parts:
     """True for operations' own time, False for delays."""
     role: Ints
 
+    @property
+    def delay(self) -> Bools:
+        """Time before an operation in which its thread or stream ran nothing, though all it waited for had ended."""
+        return np.asarray(self.key % (REST + 1) == GAP)
+
 
 def step_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> Parts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""

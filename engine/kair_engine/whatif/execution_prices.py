@@ -19,6 +19,8 @@ class StepPrices:
     measured_ns: Floats
     replayed_ns: Floats
     """With nothing changed."""
+    undelayed_ns: Floats
+    """Without the delays that no edge explains, all else as recorded."""
     scenario_ns: Floats
     """(scenarios × steps). NaN for steps whose operations wait for one another in a circle."""
     excess_ns: dict[int, float]
@@ -50,4 +52,4 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
         for rank, nanoseconds in batch.excess_ns():
             excess[rank] += nanoseconds / len(trace.steps)
     measured, replayed = (np.concatenate(of) for of in zip(*results, strict=True))
-    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1:].T, excess)
+    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1], replayed[:, 2:].T, excess)

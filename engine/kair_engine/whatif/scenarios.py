@@ -48,6 +48,7 @@ class Scenarios:
         )
         self._groups = int(group.max(initial=NONE)) + 1
         self._transfers = self._all.of(self._all.transfer != NONE)
+        self._delays = np.flatnonzero(parts.delay)
         # What is no slower than its peers no fix changes: half of all parts.
         self._slow = np.flatnonzero((ideal_ns < parts.value_ns) & (parts.kind != NONE))
         self._of_slow = self._all.of(self._slow)
@@ -64,6 +65,10 @@ class Scenarios:
         value = self.values_ns(fixes)
         different = np.flatnonzero(value != self._value)
         return self._node[different], value[different] - self._value[different]
+
+    def without_delays(self) -> tuple[Ints, Floats]:
+        """As `changed`, when no delay is left."""
+        return self._node[self._delays], -self._value[self._delays]
 
     def values_ns(self, fixes: Sequence[Fix]) -> Floats:
         """Per part of the model, with all of `fixes` made."""
