@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kair_engine.whatif.fixes import KINDS
 from kair_engine.whatif.result import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
 from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
 from kair_tui.render.units import duration, percent, plural, signed_duration, spans
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
 
 _SHOWN = 10
+_COSTS_NOTHING = 0.0005
+"""Parts that cost less than this share of the ideal step, 0.0 % as printed, are left out."""
 _LABEL, _MARGIN, _WIDEST = 10, 26, 100
 """Columns of the heatmap: before its rows, beside them, and in them at most."""
 
@@ -66,13 +69,20 @@ def _money(cost: float | None) -> str:
 def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
     if not of:
         return
-    rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in of.items()]
+    worth = {key: slowdown for key, slowdown in of.items() if page.look.wide or slowdown - 1 >= _COSTS_NOTHING}
+    if not worth:
+        page.line(f"No {title} alone costs anything: what is lost, several lose together.")
+        page.line()
+        return
+    rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in worth.items()]
     columns = (
         Column[_Part]("part", title, lambda row: row.part, align="left", weight=9),
         Column[_Part]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=9),
         Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0)), weight=8),
     )
     page.table(columns, rows, limit=_SHOWN)
+    if len(of) > len(worth) and len(rows) <= _SHOWN:
+        page.line(f"… and {len(of) - len(worth):,} that cost nothing", DIM)
     page.line()
 
 
@@ -80,8 +90,10 @@ def _body(result: WhatifResult, page: Page) -> None:
     page.fact("step", _times(result))
     page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({percent(result.waste)} of the time is waste)")
     slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
-    page.fact("M_W", _effect(result.slowest_workers, slowest))
-    page.fact("M_S", _effect(result.last_stage, "the last stage"))
+    if result.slowest_workers is not None:
+        page.fact("M_W", _effect(result.slowest_workers, slowest))
+    if result.last_stage is not None:
+        page.fact("M_S", _effect(result.last_stage, "the last stage"))
     if result.forward_backward_correlation is not None and result.forward_variation is not None:
         page.fact(
             "microbatches",
@@ -94,7 +106,11 @@ def _body(result: WhatifResult, page: Page) -> None:
         f"{percent(result.delay_share)} of the step rests on them alone",
     )
     page.line()
-    _parts("operation type", result.by_operator_type, page)
+    _parts(
+        "kind of time" if set(result.by_operator_type) <= set(KINDS) else "operation type",
+        result.by_operator_type,
+        page,
+    )
     _parts("stage", result.by_stage, page, "stage ")
     _parts("host", result.by_host, page)
     _parts("rank", result.by_rank or result.by_rank_approximate, page, "rank ")
@@ -105,19 +121,18 @@ def _body(result: WhatifResult, page: Page) -> None:
     if result.remedies:
         page.table(_REMEDIES, result.remedies)
         page.line()
-    page.table(COLUMNS, result.per_step, limit=_SHOWN)
+    without_delays = any(duration(row.measured_us) != duration(row.replayed_us) for row in result.per_step)
+    columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.look.wide]
+    page.table(columns, result.per_step, limit=_SHOWN)
 
 
 def _times(result: WhatifResult) -> str:
-    return (
-        f"{duration(result.step_time_us)} without launch delays ({duration(result.measured_step_time_us)} measured), "
-        f"ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.steps), 'step')}"
-    )
+    replayed, measured = duration(result.step_time_us), duration(result.measured_step_time_us)
+    taken = measured if replayed == measured else f"{replayed} without launch delays ({measured} measured)"
+    return f"{taken}, ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.per_step), 'step')}"
 
 
-def _effect(effect: PartEffect | None, part: str) -> str:
-    if effect is None:
-        return "not known"
+def _effect(effect: PartEffect, part: str) -> str:
     return (
         f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal; "
         f"if all others were, {percent(effect.share_alone)} would stay"
@@ -129,7 +144,7 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
     costs = [[max(value - 1, 0.0) for value in row] for row in result.heatmap]
     peak = max((max(row, default=0.0) for row in costs), default=0.0)
     columns = max(len(row) for row in costs)
-    if len(costs) * columns < 2 or peak <= 0:
+    if len(costs) * columns < 2 or peak < _COSTS_NOTHING:
         return
     staged = len(result.by_dp_rank) == columns
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
@@ -148,9 +163,12 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
 
 def _tree(result: WhatifResult, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
-        root.add(safe(_times(result)))
         groups: tuple[tuple[str, Mapping[Any, float], str], ...] = (
-            ("by operation type", result.by_operator_type, ""),
+            (
+                "by kind of time" if set(result.by_operator_type) <= set(KINDS) else "by operation type",
+                result.by_operator_type,
+                "",
+            ),
             ("by stage", result.by_stage, "stage "),
             ("by data-parallel rank", result.by_dp_rank, "dp "),
             ("by host", result.by_host, ""),
@@ -161,17 +179,17 @@ def _tree(result: WhatifResult, page: Page) -> None:
                 continue
             branch = root.add(safe(title))
             for key, slowdown in list(of.items())[:_SHOWN]:
-                branch.add(safe(f"{label}{key}: S {_slowdown(slowdown)}"))
+                branch.add(safe(f"{label}{key}: S {_slowdown(slowdown)}, costs {percent(max(slowdown - 1, 0.0))}"))
             if len(of) > _SHOWN:
                 branch.add(safe(f"… and {len(of) - _SHOWN:,} more"))
         for fix in result.fixes:
             root.add(
-                safe(f"fix {fix.fix}: {signed_duration(fix.saved_us)} a step, {fix.throughput_gain:+.2%} throughput")
+                safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {fix.throughput_gain:+.2%} throughput")
             )
         for remedy in result.remedies:
-            root.add(safe(f"{remedy.text}: {signed_duration(remedy.saved_us)} a step"))
+            root.add(safe(f"{remedy.text} saves {duration(remedy.saved_us)} a step"))
 
-    page.tree(Styled(result.verdict, ALARM if result.pattern != "none" else ""), grow)
+    page.tree(Styled(f"a step takes {_times(result)}", ALARM if result.pattern != "none" else ""), grow)
 
 
 VIEW = View[WhatifResult, StepPrice](

@@ -70,7 +70,10 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     effects = of_slowest, of_last
     causes = causes_of(slowdown, effects=effects, slowest=slowest, steps=len(of_step.numbers))
     if not any(cause.cause == "slow_workers" for cause in causes):
-        causes = (*_slow_host(slowdown, next(iter(hosts), None), worst_host, of_host), *causes)
+        slow_host = _slow_host(slowdown, next(iter(hosts), None), worst_host, of_host)
+        causes = (*slow_host, *causes)
+        # Of few hosts one has too many ranks to stand out by number.
+        pattern = "few_workers" if slow_host and pattern == "diffuse" else pattern
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
     return WhatifResult(
         slowdown=slowdown,
