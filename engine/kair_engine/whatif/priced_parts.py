@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 from kair_engine.model import Notice, Trace
 from kair_engine.whatif.fixes import KINDS, Fix
 
-LARGEST = 1_000_000_000
-"""Operations × scenarios that are replayed: 10 to 20 seconds. Beyond, only the ranks that can cost most are priced."""
+LARGEST = 500_000_000
+"""Operations × scenarios that are replayed, about 10 seconds. Beyond, only the ranks that can cost most are priced."""
 FEWEST_RANKS = 16
 Part = TypeVar("Part")
 Other = TypeVar("Other")

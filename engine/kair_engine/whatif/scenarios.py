@@ -102,9 +102,11 @@ class Scenarios:
         return chosen
 
     def _of_operators(self, parts: _Chosen, fix: Fix) -> Bools:
-        kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds or KINDS)
-        wanted = np.array([kind in kinds for kind in KINDS] + [False])
-        chosen = wanted[parts.kind]
+        chosen = parts.kind != NONE
+        if fix.kinds:
+            kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds)
+            # The last stands for NONE, −1.
+            chosen = np.array([*(kind in kinds for kind in KINDS), False])[parts.kind]
         if fix.operators:
             codes = [code for code, name in self._names.items() if fix.named(name)]
             chosen &= np.isin(parts.name, codes)
