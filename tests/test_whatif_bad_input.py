@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from cli_samples import Outcome, kair, store_variables
-from pipeline_builder import Row, pipeline_job, recorded_step, written
+from pipeline_builder import Row, costs, pipeline_job, recorded_step, written
 
 
 @pytest.fixture
@@ -144,3 +144,18 @@ def test_a_recording_without_rows(tmp_path: Path) -> None:
     path = written(tmp_path, job())
     pq.write_table(pq.read_table(path).slice(0, 0), path)
     refused(kair("whatif", str(path), "--json"), "holds no operations")
+
+
+@pytest.mark.usefixtures("asked")
+def test_triage_keeps_its_estimate_where_no_step_can_be_replayed(tmp_path: Path) -> None:
+    def cost(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:
+        slow = operation in {"F", "B"} and (dp, stage) == (3, 1)
+        return costs(operation, step, dp, stage, microbatch) * (1.5 if slow else 1.0)
+
+    rows = pipeline_job(dp=8, pp=2, steps=range(12), cost=cost)
+    for row in rows:
+        if (row["stage"], row["mb_id"], row["optype"]) == (0, 0, "backward-compute"):
+            row["start_ts"] = 0.1
+    outcome = kair("triage", str(written(tmp_path, rows)), "--json")
+    (finding,) = json.loads(outcome.out)["data"]["findings"]
+    assert (finding["ranks"], finding["priced_by"]) == ([7], "excess")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kair_engine.advice import estimate_evidence, price_evidence
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.model import Trace
 from kair_engine.results import Cause, Finding, JobPattern, PricedBy
 from kair_engine.whatif.analysis import price_pipeline
@@ -115,7 +115,7 @@ def _of_pipeline(
     }
     try:
         fixes, remedies = price_pipeline(trace, [one[0] for one in scenarios.values()], gpu_cost)
-    except UsageError:
+    except (InputError, UsageError):
         return _Prices({})
     of = {at: (cost, f"kair whatif {_options(one)}") for (at, one), cost in zip(scenarios.items(), fixes, strict=False)}
     by_name: dict[str, Remedy] = {remedy.remedy: remedy for remedy in remedies}
