@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.selftime import INPUT_STAGE
 from kair_engine.whatif.execution_graph import StepGraph
@@ -20,21 +21,21 @@ OWN, GAP, REST = range(3)
 class Parts:
     """What the nodes' durations are made of: arrays of one length."""
 
-    node: Ints
+    node: Codes
     value_ns: Floats
-    rank: Ints
+    rank: Codes
     """Position in the ranks of its step."""
-    step: Ints
+    step: Codes
     """Position among the steps."""
     kind: SmallInts
     """Index into KINDS, or NONE."""
-    name: Ints
+    name: Codes
     """The operation's name's code."""
     key: Ints
     """Equal for the same part of a logical operator, on all peers and in all steps."""
     own: Bools
     """True for operations' own time, False for delays."""
-    role: Ints
+    role: Codes
 
     @property
     def delay(self) -> Bools:
@@ -44,11 +45,11 @@ class Parts:
 
 def step_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> Parts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
-    pieces = [*_of_hosts(graph, key), *_of_devices(graph, key), _tails(graph, role)]
-    columns = zip(*(_columns(piece) for piece in pieces), strict=True)
+    pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), [_tails(graph, role)])
+    columns = zip(*map(_columns, pieces), strict=True)
     node, value, rank, kind, name, full_key, own = (np.concatenate(of) for of in columns)
-    step = np.full(len(node), at)
-    return Parts(node, value, rank, step, kind.astype(np.int8), name, full_key, own, role[rank])
+    step = np.full(len(node), at, dtype=np.int32)
+    return Parts(node, value, rank, step, kind, name, full_key, own, role.astype(np.int32)[rank])
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,11 @@ class _Piece:
     key: Ints
 
 
-def _columns(piece: _Piece) -> tuple[Ints | Floats | Bools, ...]:
+def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, ...]:
     kind, name = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in (piece.kind, piece.name))
     own = np.full(len(piece.node), piece.part == OWN)
-    return piece.node, piece.value, piece.rank, kind, name, piece.key * (REST + 1) + piece.part, own
+    node, rank, code = (of.astype(np.int32) for of in (piece.node, piece.rank, name))
+    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own
 
 
 def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:

@@ -51,5 +51,6 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
         results.append(times)
         for rank, nanoseconds in batch.excess_ns():
             excess[rank] += nanoseconds / len(trace.steps)
+        del batch  # or it is still there while the next one is made
     measured, replayed = (np.concatenate(of) for of in zip(*results, strict=True))
     return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1], replayed[:, 2:].T, excess)

@@ -39,7 +39,7 @@ def execution_timeline(trace: Trace) -> Iterator[Event]:
     for batch in batches(trace, []):
         done = batch.replayed([(), (Fix(),)], carried)
         carried = done.shift
-        graphs = step_graphs(batch.steps, batch.syncs, batch.role)[0]
+        graphs = [graph for graph, _ in step_graphs(batch.steps, batch.syncs, batch.role)]
         first = np.cumsum([0, *(len(graph.time_ns) for graph in graphs)]).tolist()
         origin = batch.steps[0].origin_ns if origin is None else origin
         for number, lanes in enumerate(timelines):

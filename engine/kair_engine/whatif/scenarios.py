@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.whatif.execution_model import ExecutionModel
 from kair_engine.whatif.fixes import KINDS, Fix
 
@@ -23,7 +23,7 @@ class _Chosen:
     """Some of a model's parts: what a fix asks of them."""
 
     kind: SmallInts
-    name: Ints
+    name: Codes
     cell: Ints
     """The place of the part's rank among the ranks of all steps."""
     transfer: Ints
@@ -44,7 +44,11 @@ class Scenarios:
         first = np.cumsum([0, *(len(ranks) for ranks in model.ranks)])
         parts, group = model.parts, model.graph.group[model.parts.node]
         self._all = _Chosen(
-            parts.kind, parts.name, first[parts.step] + parts.rank, np.where(parts.own, group, NONE), parts.own
+            parts.kind,
+            parts.name,
+            first[parts.step] + parts.rank.astype(np.int64),
+            np.where(parts.own, group, NONE),
+            parts.own,
         )
         self._groups = int(group.max(initial=NONE)) + 1
         self._transfers = self._all.of(self._all.transfer != NONE)
@@ -54,7 +58,7 @@ class Scenarios:
         self._of_slow = self._all.of(self._slow)
         self._gain = ideal_ns[self._slow] - parts.value_ns[self._slow]
 
-    def changed(self, fixes: Sequence[Fix]) -> tuple[Ints, Floats]:
+    def changed(self, fixes: Sequence[Fix]) -> tuple[Codes, Floats]:
         """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly.
 
         Of communication all members are changed, if one is.
@@ -66,7 +70,7 @@ class Scenarios:
         different = np.flatnonzero(value != self._value)
         return self._node[different], value[different] - self._value[different]
 
-    def without_delays(self) -> tuple[Ints, Floats]:
+    def without_delays(self) -> tuple[Codes, Floats]:
         """As `changed`, when no delay is left."""
         return self._node[self._delays], -self._value[self._delays]
 
