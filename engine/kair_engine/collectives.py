@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, order_by
 from kair_engine.operations import COLLECTIVE, RECV, SEND, Operations
 
 _LARGEST_KEY = 1 << 62
@@ -206,7 +206,11 @@ def dense(columns: Ints) -> Ints:
     key = np.zeros(columns.shape[1], dtype=np.int64)
     for row, lowest, span in zip(columns, low, spans, strict=True):
         key = key * span + (row - lowest)
-    return np.unique(key, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    order = order_by(key)
+    fresh = np.diff(key[order], prepend=key[order[:1]]) != 0
+    result = np.empty(len(key), dtype=np.int64)
+    result[order] = np.cumsum(fresh)
+    return result
 
 
 def ordinal(columns: Ints) -> Ints:

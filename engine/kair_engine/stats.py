@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Floats, Ints, order_by
 
 TRIM = 0.2
 SMALL_SAMPLE = 20
@@ -56,7 +56,8 @@ def _deviation_left(cut: float) -> float:
 
 def median_by(cell: Ints, values: Floats) -> Floats:
     """For each value the median of those with the same cell number."""
-    order = np.lexsort((values, cell))
+    by_value = np.argsort(values)
+    order = by_value[order_by(cell[by_value])]
     ordered = cell[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else order
     sizes = np.diff(np.r_[starts, len(ordered)])
