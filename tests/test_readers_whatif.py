@@ -156,6 +156,25 @@ def test_damaged_parquet_is_an_input_error(tmp_path: Path) -> None:
             read_whatif(tmp_path / "trace.parquet", tmp_path / "out.parquet")
 
 
+def test_operation_types_and_numbers_are_read_however_they_are_stored(tmp_path: Path) -> None:
+    plain, _ = read(tmp_path, small_job())
+    table = pq.read_table(tmp_path / "trace-X.parquet")
+    stored = pa.dictionary(pa.uint32(), pa.large_string())
+    table = table.set_column(0, "optype", table["optype"].cast(pa.string()).dictionary_encode().cast(stored))
+    table = table.set_column(table.column_names.index("stage"), "stage", table["stage"].cast(pa.uint8()))
+    pq.write_table(table, tmp_path / "trace-X.parquet")
+    read_whatif(tmp_path / "trace-X.parquet", tmp_path / "out.parquet")
+    assert pl.read_parquet(tmp_path / "out.parquet").with_columns(pl.col(pl.Categorical).cast(pl.String)).equals(plain)
+
+
+def test_more_operation_types_than_a_job_has_are_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kair_engine.readers.whatif_parquet._LARGEST", 30)
+    with pytest.raises(InputError, match="8 operation types on 4 ranks"):
+        read(tmp_path, [row for row in small_job() if row["optype"] not in {"backward-recv", "backward-send"}])
+
+
 def test_columns_of_other_types_are_an_input_error(tmp_path: Path) -> None:
     rows = [{**operation("optimizer", 0, 1), "rank": "zero"}]
     with pytest.raises(InputError, match="type"):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kair_engine.errors import InputError
-from kair_engine.readers.columns import Int64s
+from kair_engine.readers.columns import Int64s, Integers
 from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS
 
@@ -31,6 +31,7 @@ COLUMNS: Final = (
 _REQUIRED: Final = frozenset(COLUMNS) - {"mc", "gmc", "mb_id"}
 _INTEGERS: Final = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "gmc", "mb_id")
 _MAX_SECONDS: Final = 1e9
+Int32s = npt.NDArray[np.int32]
 _MAX_NUMBER: Final = 1_000_000
 """Chunks and microbatches beyond are not numbered, whatever stands there."""
 
@@ -39,76 +40,90 @@ _MAX_NUMBER: Final = 1_000_000
 class WhatifOperations:
     """The valid rows, in columns; times in ns from each step's zero, -1 for absent."""
 
-    dp_rank: Int64s
-    stage: Int64s
-    rank: Int64s
-    step: Int64s
-    operator: Int64s
+    dp_rank: Int32s
+    stage: Int32s
+    rank: Int32s
+    step: Int32s
+    operator: Int32s
     start: Int64s
     duration: Int64s
-    seq_id: Int64s
-    mc: Int64s
-    gmc: Int64s
-    mb_id: Int64s
+    seq_id: Int32s
+    mc: Int32s
+    gmc: Int32s
+    mb_id: Int32s
+
+    def __len__(self) -> int:
+        return len(self.rank)
 
     def take(self, rows: npt.NDArray[Any] | slice) -> "WhatifOperations":
         """The rows that a mask, an index or a slice selects."""
         return WhatifOperations(**{name: values[rows] for name, values in vars(self).items()})
 
 
-def read_columns(source: Path) -> pa.Table:
-    """The file's known columns. Raises NotATraceError where it has others, InputError where it is damaged."""
+def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
+    """Operator names, the valid rows, and how many rows had no valid time or identity.
+
+    Raises NotATraceError where the file has other columns, InputError where it is damaged.
+    """
     try:
+        # Column by column: the whole table and what becomes of it would be in memory together.
         file = pq.ParquetFile(source)
-        missing = sorted(_REQUIRED - set(file.schema_arrow.names))
+        missing = ", ".join(sorted(_REQUIRED - set(file.schema_arrow.names)))
         if missing:
-            columns = ", ".join(missing)
-            text = f"{source.name} is a Parquet file without the columns of a what-if trace ({columns})"
+            text = f"{source.name} is a Parquet file without the columns of a what-if trace ({missing})"
             raise NotATraceError(text)
-        return file.read([name for name in COLUMNS if name in file.schema_arrow.names])
-    except pa.ArrowException as error:
-        raise InputError(f"{source.name} is damaged: {str(error).splitlines()[0]}") from error
+        operators, operator = _operator_column(file)
+        columns = {name: _integer_column(file, name) for name in _INTEGERS}
+        start, start_valid = _time_column(file, "start_ts")
+        duration, valid = _time_column(file, "duration")
     except OSError as error:
         # Arrow reports a corrupt page as an OSError too.
         raise InputError(f"cannot read {source.name}: {str(error).splitlines()[0]}") from error
-
-
-def valid_operations(table: pa.Table) -> tuple[list[str], WhatifOperations, int]:
-    """Operator names, the valid rows, and how many rows had no valid time or identity."""
-    try:
-        columns = {name: _integer_column(table, name) for name in _INTEGERS}
-        seconds = {name: _float_column(table, name) for name in ("start_ts", "duration")}
-        encoded = pc.cast(table["optype"], pa.string()).combine_chunks().dictionary_encode()
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InputError(f"a column of the what-if trace has another type: {error}") from error
-    names = [name or "" for name in encoded.dictionary.to_pylist()]
-    operator = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    start, duration = seconds["start_ts"], seconds["duration"]
-    with np.errstate(invalid="ignore"):
-        valid = (np.abs(start) < _MAX_SECONDS) & (duration >= 0) & (duration < _MAX_SECONDS) & (operator >= 0)
-    for name, limit in (("dp_rank", MAX_RANKS), ("stage", MAX_RANKS), ("rank", MAX_RANKS), ("step", 1 << 31)):
-        valid &= (columns[name] >= 0) & (columns[name] < limit)
+    except pa.ArrowException as error:
+        raise InputError(f"{source.name} is damaged: {str(error).splitlines()[0]}") from error
+    valid &= start_valid & (duration >= 0) & (operator >= 0) & (columns["step"] >= 0)
+    for name in ("dp_rank", "stage", "rank"):
+        valid &= (columns[name] >= 0) & (columns[name] < MAX_RANKS)
     for name in ("mc", "gmc", "mb_id"):
-        known = (columns[name] >= 0) & (columns[name] < _MAX_NUMBER)
-        columns[name] = np.where(known, columns[name], -1)
-    bad = int((~valid).sum())
-    start, duration = np.where(valid, start, 0), np.where(valid, duration, 0)
-    operations = WhatifOperations(
-        **columns,
-        operator=operator,
-        start=np.round(start * 1e9).astype(np.int64),
-        duration=np.round(duration * 1e9).astype(np.int64),
-    )
-    return names, operations.take(valid), bad
+        columns[name][(columns[name] < 0) | (columns[name] >= _MAX_NUMBER)] = -1
+    bad = len(valid) - int(np.count_nonzero(valid))
+    operations = WhatifOperations(**columns, operator=operator, start=start, duration=duration)
+    return operators, operations.take(valid) if bad else operations, bad
 
 
-def _integer_column(table: pa.Table, name: str) -> Int64s:
-    if name not in table.column_names:
-        return np.full(len(table), -1)
-    values: Int64s = pc.fill_null(pc.cast(table[name], pa.int64()), -1).to_numpy()
-    return values
+def _column(file: pq.ParquetFile, name: str, kind: pa.DataType | None) -> pa.ChunkedArray:
+    """A column, as it is or cast to `kind`. Raises InputError where it has another type."""
+    column = file.read([name])[name]
+    try:
+        return column if kind is None else column.cast(kind)
+    except pa.ArrowException as error:
+        raise InputError(f"a column of the what-if trace has another type: {error}") from error
 
 
-def _float_column(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
-    values: npt.NDArray[np.float64] = pc.fill_null(pc.cast(table[name], pa.float64()), np.nan).to_numpy()
-    return values
+def _operator_column(file: pq.ParquetFile) -> tuple[list[str], Int32s]:
+    encoded = pa.types.is_dictionary(file.schema_arrow.field("optype").type)
+    column = _column(file, "optype", pa.dictionary(pa.int32(), pa.string()) if encoded else pa.string())
+    column = (column if encoded else column.dictionary_encode()).unify_dictionaries().combine_chunks()
+    names = [name or "" for name in column.dictionary.to_pylist()]
+    return names, column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+
+
+def _integer_column(file: pq.ParquetFile, name: str) -> Int32s:
+    """Values that no int32 holds are absent, like those below 0."""
+    if name not in file.schema_arrow.names:
+        return np.full(file.metadata.num_rows, -1, np.int32)
+    kind = file.schema_arrow.field(name).type
+    column = _column(file, name, None if pa.types.is_signed_integer(kind) else pa.int64())
+    values: Integers = (pc.fill_null(column, -1) if column.null_count else column).to_numpy()
+    if values.dtype.itemsize >= 4 and values.dtype != np.int32:
+        values = np.where((values >= 0) & (values < 1 << 31), values, -1)
+    return values.astype(np.int32)
+
+
+def _time_column(file: pq.ParquetFile, name: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Whole nanoseconds, and which of them are real."""
+    column = _column(file, name, pa.float64())
+    values: npt.NDArray[np.float64] = (pc.fill_null(column, np.nan) if column.null_count else column).to_numpy()
+    with np.errstate(invalid="ignore"):
+        valid = np.abs(values) < _MAX_SECONDS
+    return np.round(np.where(valid, values, 0) * 1e9).astype(np.int64), valid

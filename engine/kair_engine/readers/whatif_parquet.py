@@ -4,163 +4,156 @@ A worker is one (dp rank, pipeline stage); its rank is the first of the ranks it
 seconds from each step's own zero, so steps are laid end to end on one clock.
 """
 
-from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from kair_engine.arrays import order_by, whole_parts
 from kair_engine.errors import InputError
 from kair_engine.format import KINDS, SCHEMA, STAGES, STEP_SCOPE, STREAM_PREFIX, FragmentWriter
 from kair_engine.model import FragmentInfo, Layout, Notice, StepTimes
 from kair_engine.notices import notice
-from kair_engine.readers.columns import Int64s, dictionary, nullable, occurrences
+from kair_engine.readers.columns import Int64s, Integers, dictionary, nullable, occurrences
 from kair_engine.readers.identity import MAX_RANKS
-from kair_engine.readers.whatif_columns import WhatifOperations, read_columns, valid_operations
+from kair_engine.readers.whatif_columns import WhatifOperations, read_operations
 from kair_engine.readers.whatif_meta import read_sizes
+
+COMPUTATIONS: Final = ("forward-compute", "backward-compute")
+_COMPUTE: Final = f"{STREAM_PREFIX}compute"
+_ROWS_AT_A_TIME: Final = 1 << 17
+_LARGEST: Final = 20_000_000
+"""Ranks × operation types: a million ranks have room for 20."""
 
 
 def read_whatif(source: Path, out: Path) -> FragmentInfo:
-    """Writes `source` as the fragment `out`: a row group per step.
+    """Writes `source` as the fragment `out`: whole steps in each row group.
 
-    Raises NotATraceError where the Parquet file has other columns, InputError where it is damaged or empty,
+    Raises NotATraceError where the Parquet file has other columns, InputError where it is damaged, empty or no job's,
     OSError when the disk is full.
     """
-    table = read_columns(source)
-    names, operations, bad = valid_operations(table)
-    if not len(operations.rank):
+    names, operations, bad = read_operations(source)
+    if not len(operations):
         raise InputError(f"{source.name} holds no operations")
-    sizes = read_sizes(source)
-    operations = operations.take(np.lexsort((operations.start, operations.rank, operations.step)))
-    builder = _TableBuilder(names, operations, sizes)
+    if np.any(operations.step[1:] < operations.step[:-1]):
+        operations = operations.take(np.argsort(operations.step, kind="stable"))
+    builder = _TableBuilder(names, operations, read_sizes(source))
     with FragmentWriter(out) as writer:
-        for step in builder.steps.tolist():
-            writer.write(builder.table(step))
+        # Small steps are many to a row group.
+        for begin, end in whole_parts(builder.bounds, _ROWS_AT_A_TIME):
+            writer.write(builder.table(begin, end))
         info = _info(source, builder, operations, bad)
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info
 
 
-COMPUTATIONS = ("forward-compute", "backward-compute")
-
-
 class _TableBuilder:
-    """Makes the table of one step after another."""
+    """Makes the table of some steps after another, from operations in the order of their steps."""
 
     def __init__(self, names: list[str], operations: WhatifOperations, sizes: dict[str, int]) -> None:
         self.names = [*names, STEP_SCOPE]
         self.operations = operations
-        workers = np.unique(np.stack([operations.rank, operations.stage, operations.dp_rank]), axis=1).T.tolist()
-        self.pipeline_stage = {rank: stage for rank, stage, _ in workers}
-        self.dp_rank = {rank: dp for rank, _, dp in workers}
+        present = np.zeros(int(operations.rank.max()) + 1, dtype=bool)
+        present[operations.rank] = True
+        self.ranks = np.flatnonzero(present)
+        if len(self.ranks) * len(self.names) > _LARGEST:
+            found = f"{len(names)} operation types on {len(self.ranks)} ranks"
+            raise InputError(f"the recording has {found}: no training job has as many")
+        example = np.zeros(len(present), dtype=np.int64)
+        example[operations.rank] = np.arange(len(operations))
+        places = [values[example[self.ranks]].tolist() for values in (operations.stage, operations.dp_rank)]
+        self.pipeline_stage, self.dp_rank = (dict(zip(self.ranks.tolist(), of, strict=True)) for of in places)
         self.dp = sizes.get("dp_size") or max(self.dp_rank.values()) + 1
         self.pp = sizes.get("pp_size") or max(self.pipeline_stage.values()) + 1
         self.tp = sizes.get("tp_size")
-        world_size = sizes.get("world_size") or _stride(sorted(self.dp_rank)) * self.dp * self.pp
+        world_size = sizes.get("world_size") or _stride(self.ranks.tolist()) * self.dp * self.pp
         self.world_size = world_size if world_size <= MAX_RANKS else max(self.dp_rank) + 1
-        self._rank_at = {(dp, stage): rank for rank, stage, dp in workers}
         kinds, stages, lanes = zip(*map(classify, names), strict=True)
-        self._kind, self._stage = np.array(kinds), np.array(stages)
-        self._lanes = sorted(set(lanes))
-        self._lane = np.array([self._lanes.index(lane) for lane in lanes])
-        self._computing = [at for at, name in enumerate(names) if name in COMPUTATIONS]
-        self._group_of: dict[tuple[int, int, int], tuple[str | None, int]] = {}
+        self._lanes = sorted({*lanes, _COMPUTE})
+        # The last entry is the step's scope.
+        self._kind, self._stage = np.array([*kinds, KINDS.index("scope")]), np.array([*stages, -1])
+        self._lane = np.array([self._lanes.index(lane) for lane in (*lanes, _COMPUTE)])
+        self._computes = np.array([name in COMPUTATIONS for name in names])
+        self.groups, self._group_of, self._peer_of = self._communication()
         self.steps, first = np.unique(operations.step, return_index=True)
-        self._rows_of = dict(zip(self.steps.tolist(), pairwise([*first.tolist(), len(operations.step)]), strict=True))
-        self.step_offsets = self._offsets()
-        self.scopes: list[tuple[int, int, int, int, int]] = []
-        """(rank, step, begin, duration, operations) of every step written."""
+        self.bounds = np.append(first, len(operations))
+        self._offsets = self._clock()
+        self.scopes: list[tuple[Integers, ...]] = []
+        """Columns of rank, step, begin, duration and operations, of the steps written."""
 
-    def _offsets(self) -> dict[int, int]:
+    def _clock(self) -> Int64s:
         """The clock time of each step's zero: where the steps before it ended on all ranks."""
-        offsets, clock = {}, 0
-        for step in self.steps.tolist():
-            rows = self._of_step(step)
-            offsets[step] = clock - int(rows.start.min())
-            clock = offsets[step] + int((rows.start + rows.duration).max())
-        return offsets
+        begin = np.minimum.reduceat(self.operations.start, self.bounds[:-1])
+        end = np.maximum.reduceat(self.operations.start + self.operations.duration, self.bounds[:-1])
+        return np.asarray(np.cumsum(end - begin) - end)
 
-    def _of_step(self, step: int) -> WhatifOperations:
-        begin, end = self._rows_of[step]
-        return self.operations.take(slice(begin, end))
+    def table(self, begin: int, end: int) -> pa.Table:
+        """The rows of these steps on all ranks, in the table's order, each rank's scope row among them."""
+        rows = self.operations.take(slice(self.bounds[begin], self.bounds[end]))
+        step = np.repeat(np.arange(begin, end), np.diff(self.bounds[begin : end + 1]))
+        start, lane = rows.start + self._offsets[step], self._lane[rows.operator]
+        order = order_by(step, rows.rank, lane, start)
+        step, start, rows = step[order], start[order], rows.take(order)
+        fresh = np.append(True, (np.diff(step) != 0) | (np.diff(rows.rank) != 0))
+        first, cell = np.flatnonzero(fresh), np.cumsum(fresh) - 1
+        begins = np.minimum.reduceat(start, first)
+        lasted = np.maximum.reduceat(start + rows.duration, first) - begins
+        counts = np.diff(first, append=len(rows))
+        self.scopes.append((rows.rank[first], self.steps[step[first]], begins, lasted, counts))
+        # A scope comes before its rank's operations: it begins with the first and lasts longest.
+        scope, place = first + np.arange(len(first)), np.arange(len(rows)) + cell + 1
 
-    def table(self, step: int) -> pa.Table:
-        """The step's rows on all ranks, each rank's scope row among them."""
-        rows = self._of_step(step)
-        start = rows.start + self.step_offsets[step]
-        groups, group, sequence, peer = self._communication(rows)
+        def column(of_rows: Integers, of_scopes: Integers | int) -> Int64s:
+            values = np.empty(len(rows) + len(first), np.int64)
+            values[place], values[scope] = of_rows, of_scopes
+            return values
+
         columns = {
-            "rank": rows.rank,
-            "lane": self._lane[rows.operator],
-            "name": rows.operator,
-            "kind": self._kind[rows.operator],
-            "stage": self._stage[rows.operator],
-            "start": start,
-            "duration": rows.duration,
-            "group": group,
-            "sequence": sequence,
-            "peer": peer,
-            "microbatch": rows.mb_id,
-            "chunk": self._chunk(rows),
+            "step": column(step, step[first]),
+            "rank": column(rows.rank, rows.rank[first]),
+            "operator": column(rows.operator, len(self.names) - 1),
+            "start": column(start, begins),
+            "duration": column(rows.duration, lasted),
+            "seq_id": column(rows.seq_id, -1),
+            "microbatch": column(rows.mb_id, -1),
+            "chunk": column(self._chunk(rows), -1),
         }
-        columns = self._with_scopes(columns, step)
-        order = np.lexsort((-columns["duration"], columns["start"], columns["lane"], columns["rank"]))
-        columns = {name: values[order] for name, values in columns.items()}
-        return self._arrow(columns, groups, step)
+        return self._arrow(columns)
 
-    def _chunk(self, rows: WhatifOperations) -> Int64s:
+    def _chunk(self, rows: WhatifOperations) -> Integers:
         """Of computations the chunk of the whole model, even where only the stage's is given; of others as given."""
-        computes = np.isin(rows.operator, self._computing) & (rows.mc >= 0)
-        of_stage = np.where(computes, rows.mc * self.pp + rows.stage, rows.mc)
-        return np.asarray(np.where(rows.gmc >= 0, rows.gmc, of_stage))
+        computes = self._computes[rows.operator] & (rows.mc >= 0)
+        of_stage = np.where(computes, rows.mc.astype(np.int64) * self.pp + rows.stage, rows.mc)
+        return np.where(rows.gmc >= 0, rows.gmc, of_stage)
 
-    def _with_scopes(self, columns: dict[str, Int64s], step: int) -> dict[str, Int64s]:
-        compute = self._lanes.index(f"{STREAM_PREFIX}compute") if f"{STREAM_PREFIX}compute" in self._lanes else 0
-        # Rows are in the order of their ranks.
-        ranks, first, counts = np.unique(columns["rank"], return_index=True, return_counts=True)
-        begin = np.minimum.reduceat(columns["start"], first)
-        duration = np.maximum.reduceat(columns["start"] + columns["duration"], first) - begin
-        for scope in zip(ranks.tolist(), begin.tolist(), duration.tolist(), counts.tolist(), strict=True):
-            self.scopes.append((scope[0], step, *scope[1:]))
-        scopes = {name: np.full(len(ranks), -1) for name in columns}
-        scopes |= {"rank": ranks, "start": begin, "duration": duration}
-        scopes |= {
-            name: np.full(len(ranks), value)
-            for name, value in (("lane", compute), ("name", len(self.names) - 1), ("kind", KINDS.index("scope")))
-        }
-        return {name: np.concatenate([values, scopes[name]]) for name, values in columns.items()}
-
-    def _communication(self, rows: WhatifOperations) -> tuple[list[str], Int64s, Int64s, Int64s]:
-        """Group names, and for every row its group, its number in it, and the peer of a send or receive."""
+    def _communication(self) -> tuple[list[str], Int64s, Int64s]:
+        """The names of the groups; (ranks × operators) codes of their groups, and the peers of sends and receives."""
         groups: dict[str, int] = {}
-        group, sequence, peer = (np.full(len(rows.rank), -1) for _ in range(3))
-        communicating = np.flatnonzero(self._kind[rows.operator] != KINDS.index("compute"))
-        place = rows.dp_rank[communicating] * (int(rows.stage.max(initial=0)) + 1) + rows.stage[communicating]
-        _, first, alike = np.unique(
-            place * len(self.names) + rows.operator[communicating], return_index=True, return_inverse=True
-        )
-        # A group and a peer for each operation type of each worker; then for all of its operations.
-        of_alike = np.full((2, len(first)), -1)
-        for at, row in enumerate(communicating[first].tolist()):
-            dp = int(rows.dp_rank[row])
-            key = int(rows.operator[row]), dp, int(rows.stage[row])
-            if key not in self._group_of:
-                text, other = self._group(self.names[key[0]], dp, key[2])
-                self._group_of[key] = text, -1 if other is None else self._rank_at.get((dp, other), -1)
-            text, peer_rank = self._group_of[key]
-            if text is not None:
-                of_alike[:, at] = groups.setdefault(text, len(groups)), peer_rank
-        group[communicating], peer[communicating] = of_alike[:, alike.reshape(-1)]
-        transfers = np.isin(self._kind[rows.operator], [KINDS.index("send"), KINDS.index("recv")])
-        sequence[transfers] = rows.seq_id[transfers]
-        collective = np.flatnonzero(self._kind[rows.operator] == KINDS.index("collective"))
+        group, peer = (np.full((len(self.ranks), len(self.names)), -1) for _ in range(2))
+        rank_at = {(dp, self.pipeline_stage[rank]): rank for rank, dp in self.dp_rank.items()}
+        communicating = np.flatnonzero((self._kind != KINDS.index("compute")) & (self._kind != KINDS.index("scope")))
+        for at, (rank, dp) in enumerate(self.dp_rank.items()):
+            for operator in communicating.tolist():
+                text, other = self._group(self.names[operator], dp, self.pipeline_stage[rank])
+                if text is not None:
+                    group[at, operator] = groups.setdefault(text, len(groups))
+                    peer[at, operator] = -1 if other is None else rank_at.get((dp, other), -1)
+        return list(groups), group, peer
+
+    def _sequence(self, columns: dict[str, Int64s], kind: Int64s, group: Int64s) -> Int64s:
+        """The number of each communication in its group."""
+        sequence = np.full(len(kind), -1)
+        transfers = np.isin(kind, [KINDS.index("send"), KINDS.index("recv")])
+        sequence[transfers] = columns["seq_id"][transfers]
+        collective = np.flatnonzero(kind == KINDS.index("collective"))
         # Numbered by operator and then by seq_id, alike on every member: a group's number is one call.
-        order = rows.operator[collective] * (1 << 32) + rows.seq_id[collective]
+        order = columns["operator"][collective] * (1 << 32) + columns["seq_id"][collective]
         sequence[collective] = occurrences(
-            group[collective], rows.rank[collective], np.zeros(len(collective), np.int64), order
+            group[collective], columns["rank"][collective], columns["step"][collective], order
         )
-        return list(groups), group, sequence, peer
+        return sequence
 
     def _group(self, name: str, dp: int, stage: int) -> tuple[str | None, int | None]:
         """The group an operation belongs to, and the pipeline stage at its other end."""
@@ -180,26 +173,29 @@ class _TableBuilder:
             return "world", None
         return (None, None) if name == "gc" else (f"dp stage={stage}", None)
 
-    def _arrow(self, columns: dict[str, Int64s], groups: list[str], step: int) -> pa.Table:
-        count = len(columns["rank"])
-        key = columns["rank"] * len(self.names) + columns["name"]
+    def _arrow(self, columns: dict[str, Int64s]) -> pa.Table:
+        step, rank, operator = columns["step"], columns["rank"], columns["operator"]
+        kind, worker = self._kind[operator], np.searchsorted(self.ranks, rank)
+        group = self._group_of[worker, operator]
+        # In the table's order, so that counting is enough.
+        nothing = np.zeros(len(rank), np.int64)
         arrays = [
-            pa.array(np.full(count, step, np.int32)),
-            pa.array(columns["rank"].astype(np.int32)),
-            dictionary(columns["lane"], self._lanes),
-            dictionary(columns["name"], self.names),
-            dictionary(columns["kind"], KINDS),
-            dictionary(columns["stage"], STAGES),
-            pa.array(occurrences(columns["stage"], key, columns["kind"], columns["start"]).astype(np.int32)),
+            pa.array(self.steps[step].astype(np.int32)),
+            pa.array(rank.astype(np.int32)),
+            dictionary(self._lane[operator], self._lanes),
+            dictionary(operator, self.names),
+            dictionary(kind, KINDS),
+            dictionary(self._stage[operator], STAGES),
+            pa.array(occurrences(step, rank, operator, nothing).astype(np.int32)),
             pa.array(columns["start"]),
             pa.array(columns["duration"]),
-            dictionary(columns["group"], groups),
-            nullable(columns["sequence"], pa.int64()),
-            pa.nulls(count, pa.int64()),
-            nullable(columns["peer"], pa.int32()),
+            dictionary(group, self.groups),
+            nullable(self._sequence(columns, kind, group), pa.int64()),
+            pa.nulls(len(rank), pa.int64()),
+            nullable(self._peer_of[worker, operator], pa.int32()),
             nullable(columns["microbatch"], pa.int32()),
             nullable(columns["chunk"], pa.int32()),
-            pa.nulls(count, pa.int64()),
+            pa.nulls(len(rank), pa.int64()),
         ]
         return pa.table(arrays, schema=SCHEMA)
 
@@ -232,7 +228,8 @@ def _stride(ranks: list[int]) -> int:
 
 
 def _info(source: Path, builder: _TableBuilder, operations: WhatifOperations, bad: int) -> FragmentInfo:
-    rank, step, begin, duration, counts = zip(*sorted(builder.scopes), strict=True)
+    scopes = np.concatenate([np.stack(columns) for columns in builder.scopes], axis=1)
+    rank, step, begin, duration, counts = scopes[:, np.lexsort(scopes[1::-1])].tolist()
     warnings: list[Notice] = []
     if bad:
         text = f"{bad} rows of {source.name} have no valid time, rank or step, and are left out"
@@ -248,9 +245,9 @@ def _info(source: Path, builder: _TableBuilder, operations: WhatifOperations, ba
         has_device=True,
         absolute_time=False,
         whole_recording=False,
-        operations=len(operations.rank),
+        operations=len(operations),
         outside_steps=0,
         layout=Layout(builder.dp, builder.pp, builder.tp, builder.pipeline_stage, builder.dp_rank),
-        step_times=StepTimes(rank, step, begin, duration, counts),
+        step_times=StepTimes(*map(tuple, (rank, step, begin, duration, counts))),
         warnings=tuple(warnings),
     )
