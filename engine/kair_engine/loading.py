@@ -23,7 +23,7 @@ def each_step(trace: Trace) -> Iterator[Operations]:
 
     A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
     """
-    for steps in _batches(trace):
+    for steps in step_batches(trace):
         yield from _steps_of(trace, steps)
 
 
@@ -32,26 +32,27 @@ def load_step(trace: Trace, step: int) -> Operations:
     return next(each_step(trace.select([step])))
 
 
-def codes(column: str) -> pl.Expr:
-    """The category codes of a dictionary column; NONE for null."""
-    return pl.col(column).cast(pl.Categorical).to_physical().cast(pl.Int32).fill_null(NONE)
-
-
-def _batches(trace: Trace) -> Iterator[list[int]]:
+def step_batches(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[list[int]]:
+    """The chosen steps in order, as many at a time as have so many operations together, at least one."""
     rows = dict.fromkeys(trace.steps, 0)
-    for step, operations in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
+    for step, of_rank in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
         if step in rows:
-            rows[step] += operations
+            rows[step] += of_rank
     batch: list[int] = []
     held = 0
-    for step, operations in rows.items():
-        if batch and held + operations > ROWS_AT_A_TIME:
+    for step, of_step in rows.items():
+        if batch and held + of_step > operations:
             yield batch
             batch, held = [], 0
         batch.append(step)
-        held += operations
+        held += of_step
     if batch:
         yield batch
+
+
+def codes(column: str) -> pl.Expr:
+    """The category codes of a dictionary column; NONE for null."""
+    return pl.col(column).cast(pl.Categorical).to_physical().cast(pl.Int32).fill_null(NONE)
 
 
 def _read(trace: Trace, steps: list[int]) -> pl.DataFrame:

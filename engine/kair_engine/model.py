@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -121,6 +122,11 @@ class Job:
     stored_in: str | None = None
     """The folder of the store's job; None for traces that were not imported."""
 
+    @cached_property
+    def recorded_steps(self) -> frozenset[int]:
+        """Every step that some rank recorded, in whole or in part."""
+        return frozenset(self.step_times.step)
+
     @property
     def missing_ranks(self) -> tuple[int, ...]:
         """The ranks of the world that left no trace.
@@ -158,7 +164,13 @@ class Trace:
         """
         import polars as pl  # polars costs 110 ms of start-up; `kair --help` must not pay it
 
-        rows = pl.scan_parquet(list(self.fragments)).filter(pl.col("step").is_in(list(self.steps)))
+        chosen = pl.col("step").is_in(list(self.steps))
+        if self.steps and len(self.steps) == sum(
+            self.steps[0] <= step <= self.steps[-1] for step in self.job.recorded_steps
+        ):
+            # Without gaps the same, in half the time.
+            chosen = pl.col("step").is_between(self.steps[0], self.steps[-1])
+        rows = pl.scan_parquet(list(self.fragments)).filter(chosen)
         for step, ranks in self.job.cut_off.items():
             rows = rows.filter((pl.col("step") != step) | ~pl.col("rank").is_in(ranks))
         return rows

@@ -18,15 +18,15 @@ from kair_engine.whatif.attribution import (
     ratio,
     slowest_workers,
 )
+from kair_engine.whatif.choices import Choice, of_stage
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.irregular import irregular_causes
 from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with_delays
 from kair_engine.whatif.pipeline_model import whole_groups
 from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_pipeline
-from kair_engine.whatif.pipeline_times import PipelineTimes, recorded_steps, step_times
+from kair_engine.whatif.pipeline_times import PipelineTimes, recorded_steps
 from kair_engine.whatif.prices import ERROR_GATE, prices, require_cost
 from kair_engine.whatif.remedies import last_stage_excess, remedies
-from kair_engine.whatif.replay import replay
 from kair_engine.whatif.replayable import replayable
 from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
@@ -56,8 +56,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     rank_of = _ranks(trace, rows)
     approximate = of.approximate()
     slowest = slowest_workers(approximate, rank_of)
-    last_stage = rows.stage == rows.pp_size - 1
-    of_slowest, of_last = explained(times, of, [_of_ranks(rows, rank_of, slowest), last_stage])
+    of_slowest, of_last = explained(times, of, [_of_ranks(rank_of, slowest), of_stage(rows.pp_size - 1)])
     of_last = of_last if rows.pp_size > 1 else None
     m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     delayed = replayed_with_delays(times)
@@ -125,7 +124,7 @@ def price_pipeline(
     Raises UsageError and InputError as `whatif` does.
     """
     times, _ = replayable(trace)
-    replayed = step_times(times.rows, replay(times.order, times.own_ns[:, None]))[0]
+    replayed = times.steps_with(times.own_ns)
     rank_of, mean = _ranks(trace, times.rows), float(replayed.mean())
     found = prices(trace.job, times, rank_of, fixes, replayed_ns=mean, gpu_cost=gpu_cost)
     return found, tuple(remedies(times, replayed))
@@ -155,11 +154,14 @@ def _ranks(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
     return {place: rank for place, rank in places.items() if place in recorded}
 
 
-def _of_ranks(rows: PipelineRows, rank_of: dict[tuple[int, int], int], ranks: Sequence[int]) -> Bools:
-    chosen = np.zeros((rows.dp_size, rows.pp_size), dtype=bool)
-    for place, rank in rank_of.items():
-        chosen[place] = rank in ranks
-    return np.asarray(chosen[rows.dp, rows.stage])
+def _of_ranks(rank_of: dict[tuple[int, int], int], ranks: Sequence[int]) -> Choice:
+    def choose(rows: PipelineRows) -> Bools:
+        chosen = np.zeros((rows.dp_size, rows.pp_size), dtype=bool)
+        for place, rank in rank_of.items():
+            chosen[place] = rank in ranks
+        return np.asarray(chosen[rows.dp, rows.stage])
+
+    return choose
 
 
 def _over(of_parts: Mapping[Key, Floats], base_ns: float, at: slice | int = slice(None)) -> dict[Key, float]:

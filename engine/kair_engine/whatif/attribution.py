@@ -7,9 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.collectives import dense
-from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, FORWARD_BACKWARD, TRANSFERS, TYPES, PipelineRows
+from kair_engine.whatif.choices import Choice, all_but, everything, of_stage, of_types
+from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, FORWARD_BACKWARD, PipelineRows, is_type
 from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import PartEffect
 from kair_engine.whatif.workers import by_part
@@ -17,10 +18,6 @@ from kair_engine.whatif.workers import by_part
 SLOWEST_SHARE = 0.03
 """Of the workers, rounded up: those whose fixing M_W measures [W]."""
 Key = TypeVar("Key", int, str)
-_MERGED = {
-    **dict.fromkeys(TRANSFERS[:2], "forward-pp-comm"),
-    **dict.fromkeys(TRANSFERS[2:], "backward-pp-comm"),
-}
 
 
 @dataclass(frozen=True)
@@ -49,23 +46,12 @@ class Attribution:
 
 def attribute(times: PipelineTimes) -> Attribution:
     """Replays every scenario."""
-    rows = times.rows
-    everything = np.ones(len(rows), dtype=bool)
-    types = type_masks(rows)
-    stages = [rows.stage == stage for stage in range(rows.pp_size)]
-    steps = times.steps_if([everything, ~everything, *types.values(), *stages])
-    of_types = dict(zip(types, steps[2 : 2 + len(types)], strict=True))
+    types = of_types(times.rows)
+    stages = [of_stage(stage) for stage in range(times.rows.pp_size)]
+    steps = times.steps_if([everything, all_but(everything), *types.values(), *stages])
+    by_type = dict(zip(types, steps[2 : 2 + len(types)], strict=True))
     parts = by_part(times)
-    return Attribution(steps[0], steps[1], of_types, parts.dp_ranks, steps[2 + len(types) :], parts.workers)
-
-
-def type_masks(rows: PipelineRows) -> dict[str, Bools]:
-    """Operation type → its rows; sends and receives of one direction count together [W]."""
-    result: dict[str, Bools] = {}
-    for code in np.unique(rows.type).tolist():
-        name = _MERGED.get(TYPES[code], TYPES[code])
-        result[name] = result.get(name, np.zeros(len(rows), dtype=bool)) | (rows.type == code)
-    return result
+    return Attribution(steps[0], steps[1], by_type, parts.dp_ranks, steps[2 + len(types) :], parts.workers)
 
 
 def largest_first(values: Mapping[Key, float]) -> dict[Key, float]:
@@ -79,9 +65,9 @@ def slowest_workers(approximate: Floats, rank_of: Mapping[tuple[int, int], int])
     return tuple(rank for _, rank in ranked[: math.ceil(len(ranked) * SLOWEST_SHARE)])
 
 
-def explained(times: PipelineTimes, of: Attribution, parts: Sequence[Bools]) -> list[PartEffect | None]:
-    """Of each part (a mask of rows): what goes away without it, and what it does alone; None where nothing is lost."""
-    steps = times.steps_if([scenario for mask in parts for scenario in (~mask, mask)])
+def explained(times: PipelineTimes, of: Attribution, parts: Sequence[Choice]) -> list[PartEffect | None]:
+    """Of each part: what goes away without it, and what it does alone; None where nothing is lost."""
+    steps = times.steps_if([scenario for part in parts for scenario in (all_but(part), part)])
     replayed, ideal = float(of.replayed.mean()), float(of.ideal.mean())
     return [
         part_effect(replayed, ideal, removed_ns=float(removed.mean()), alone_ns=float(alone.mean()))
@@ -108,15 +94,20 @@ def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, 
     _, left, right = np.intersect1d(forward[1], backward[1], assume_unique=True, return_indices=True)
     f, b = forward[0][left], backward[0][right]
     worker = rows.dp[f] * rows.pp_size + rows.stage[f]
-    correlations, variations = [], []
-    for one in np.unique(worker):
-        x, y = own_ns[f[worker == one]], own_ns[b[worker == one]]
-        if len(x) > 2 and x.std() > 0 and y.std() > 0:
-            correlations.append(float(np.corrcoef(x, y)[0, 1]))
-            variations.append(float(x.std() / x.mean()))
-    if not correlations:
+    count = np.maximum(np.bincount(worker), 1)
+
+    def mean(values: Floats) -> Floats:
+        return np.asarray(np.bincount(worker, weights=values) / count)
+
+    x, y = own_ns[f], own_ns[b]
+    mean_x = mean(x)
+    x, y = x - mean_x[worker], y - mean(y)[worker]
+    deviation_x, deviation_y = np.sqrt(mean(x * x)), np.sqrt(mean(y * y))
+    known = (count > 2) & (deviation_x > 0) & (deviation_y > 0)
+    if not known.any():
         return None, None
-    return float(np.median(correlations)), float(np.median(variations))
+    correlations = mean(x * y)[known] / (deviation_x * deviation_y)[known]
+    return float(np.median(correlations)), float(np.median((deviation_x / np.maximum(mean_x, 1e-9))[known]))
 
 
 def by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
@@ -124,7 +115,7 @@ def by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
     computes = rows.of_type(*FORWARD_BACKWARD)
     number = np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
     key = dense(np.stack((rows.worker_step[computes], rows.chunk[computes], number)))
-    chosen = rows.type[computes] == TYPES.index(name)
+    chosen = is_type(rows.type[computes], name)
     key, first = np.unique(key[chosen], return_index=True)
     return computes[chosen][first], key
 

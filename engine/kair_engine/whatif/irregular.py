@@ -13,8 +13,7 @@ from kair_engine.stats import binomial_tail, median_by
 from kair_engine.whatif.attribution import by_microbatch, ratio
 from kair_engine.whatif.pipeline_model import whole_groups
 from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, TRANSFERS, TYPES, PipelineRows
-from kair_engine.whatif.pipeline_times import PipelineTimes, step_times
-from kair_engine.whatif.replay import replay
+from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import Cause, CauseName
 
 PAUSE = 0.3
@@ -43,13 +42,10 @@ def irregular_causes(
         "communication_flapping": flapping_transfers(times),
     }
     shown = {name: found for name, found in shown.items() if len(found[0])}
-    if not shown:
-        return
-    durations = np.repeat(times.own_ns[:, None], len(shown), axis=1)
-    for at, (rows, expected) in enumerate(shown.values()):
-        durations[rows, at] = expected
-    removed = step_times(times.rows, replay(times.order, durations)).mean(axis=1).tolist()
-    for (name, (rows, _)), without in zip(shown.items(), removed, strict=True):
+    for name, (rows, expected) in shown.items():
+        durations = times.own_ns.copy()
+        durations[rows] = expected
+        without = float(times.steps_with(durations).mean())
         ranks, steps = _ranks(times.rows, rows, rank_of), np.unique(times.rows.step[rows]).size
         share = ratio(replayed_ns - without, replayed_ns - ideal_ns)
         yield Cause(name, _text(name, times.rows, rows, f"on {len(ranks)} ranks in {steps} steps"), ranks, share)

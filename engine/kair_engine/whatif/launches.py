@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
-from kair_engine.whatif.attribution import ratio, type_masks
-from kair_engine.whatif.pipeline_rows import FORWARD, TYPES, PipelineRows
-from kair_engine.whatif.pipeline_times import PipelineTimes, launch_delays, step_times
-from kair_engine.whatif.replay import replay
+from kair_engine.arrays import Floats
+from kair_engine.whatif.attribution import ratio
+from kair_engine.whatif.choices import Choice, all_but, both, first_operations, of_dp_rank, of_stage, of_types
+from kair_engine.whatif.pipeline_rows import TYPES
+from kair_engine.whatif.pipeline_times import PipelineTimes, launch_delays
 
 THRESHOLD = 1.03
 """Below this launch delays are not taken apart [W]."""
@@ -28,7 +28,7 @@ class LaunchSteps:
 def replayed_with_delays(times: PipelineTimes) -> Floats:
     """Each step's time, replayed as recorded, with launch delays: what was measured, if the model holds."""
     delays = launch_delays(times.rows, times.model.graph)
-    return np.asarray(step_times(times.rows, replay(times.order, times.own_ns[:, None], delays=delays[:, None]))[0])
+    return times.steps_with(times.own_ns, delays)
 
 
 def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> LaunchSteps | None:
@@ -39,21 +39,13 @@ def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> La
         return None
     delays = launch_delays(rows, times.model.graph)
 
-    def steps(mask: Bools) -> Floats:
-        with_delays = np.where(mask, delays, 0.0)[:, None]
-        return np.asarray(step_times(rows, replay(times.order, times.own_ns[:, None], delays=with_delays))[0])
+    def steps(choice: Choice) -> Floats:
+        return times.steps_with(times.own_ns, np.where(choice(rows), delays, 0.0))
 
-    first = _first_operations(rows)
-    types = {name: mask & ~first for name, mask in type_masks(rows).items()} | {"first-op": first}
+    others = all_but(first_operations)
+    types = {name: both(choice, others) for name, choice in of_types(rows).items()} | {"first-op": first_operations}
     return LaunchSteps(
-        {name: steps(mask) for name, mask in types.items() if mask.any()},
-        {dp: steps(rows.dp == dp) for dp in range(rows.dp_size)},
-        {stage: steps(rows.stage == stage) for stage in range(rows.pp_size)},
+        {name: steps(choice) for name, choice in types.items() if choice(rows).any()},
+        {dp: steps(of_dp_rank(dp)) for dp in range(rows.dp_size)},
+        {stage: steps(of_stage(stage)) for stage in range(rows.pp_size)},
     )
-
-
-def _first_operations(rows: PipelineRows) -> Bools:
-    """What a step begins with: the first stage's first forward computation, the other stages' first receive."""
-    computes = (rows.type == TYPES.index(FORWARD)) & (rows.stage == 0)
-    receives = (rows.type == TYPES.index("forward-recv")) & (rows.stage > 0)
-    return np.asarray((computes | receives) & (rows.turn == 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.arrays import NONE, Bools, Ints, order_by, whole_parts
 from kair_engine.collectives import dense, ordinal
 from kair_engine.whatif.pipeline_rows import (
     BACKWARD,
@@ -19,15 +19,19 @@ from kair_engine.whatif.pipeline_rows import (
     LAYERNORM,
     OPTIMIZER,
     SCATTER,
+    SENDS,
     SEPARATE,
     TRANSFERS,
     TYPES,
     PipelineRows,
+    is_type,
 )
 from kair_engine.whatif.replay import Graph
 
 CLOCK_NS = 50_000.0
 """Clocks agree within this: a transfer that begins later than the last computation of its kind belongs to none."""
+_AT_ONCE = 1 << 18
+"""Operations."""
 _NEXT_STAGE = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
 
 
@@ -57,26 +61,57 @@ class PipelineModel:
     """Sends and receives whose other end is missing: they wait for nobody."""
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What all steps tell together."""
+
+    synchronised: bool
+    """Data-parallel ranks gather parameters and reduce gradients."""
+    overlapped: bool
+    """Gradients are reduced while others are computed."""
+    chunks: int
+    """Of the whole model."""
+
+
 def pipeline_model(rows: PipelineRows) -> PipelineModel:
     """Edges and communications of every worker-step."""
+    job = _Job(
+        synchronised=rows.dp_size > 1 or bool(len(rows.of_type(GATHER, SCATTER))),
+        overlapped=bool(len(rows.of_type(SEPARATE))),
+        chunks=max(int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1, rows.pp_size),
+    )
+    begins = np.searchsorted(rows.step, np.arange(len(rows.steps) + 1))
+    before, after, group = [], [], np.full(len(rows), NONE)
+    unpaired = groups = 0
+    # Nothing waits across steps; few at a time need little memory.
+    for first, last in whole_parts(begins, _AT_ONCE):
+        own = slice(begins[first], begins[last])
+        edges, of_part, alone = _some_steps(rows.take(own), job)
+        before.append(np.concatenate(edges.before) + own.start)
+        after.append(np.concatenate(edges.after) + own.start)
+        group[own] = np.where(of_part == NONE, NONE, of_part + groups)
+        groups += int(of_part.max(initial=NONE)) + 1
+        unpaired += alone
+    return PipelineModel(Graph(len(rows), np.concatenate(before), np.concatenate(after), group), unpaired)
+
+
+def _some_steps(rows: PipelineRows, job: _Job) -> tuple[_Edges, Ints, int]:
+    """The edges, per row the number of its communication, and how many transfers have no other end."""
     edges, computes = _Edges(), _by_start(rows, rows.of_type(FORWARD, BACKWARD))
     edges.chain(computes, rows.worker_step)
-    transfers = _by_start(rows, rows.of_type(*TRANSFERS), rows.type)
+    transfers = rows.of_type(*TRANSFERS)
     edges.chain(transfers, rows.worker_step, rows.type)
-    matched = _matched_compute(rows, transfers)
+    matched = _matched_compute(rows, transfers, job.chunks)
     _transfer_edges(rows, edges, transfers, matched)
     _first_backward_edges(rows, edges, computes, transfers)
-    synchronised = rows.dp_size > 1 or bool(len(rows.of_type(GATHER, SCATTER)))
-    overlapped = bool(len(rows.of_type(SEPARATE)))
-    if synchronised:
+    if job.synchronised:
         edges.chain(_by_start(rows, rows.of_type(GATHER, SCATTER)), rows.worker_step)
         _gather_edges(rows, edges)
-    if synchronised and overlapped:
+    if job.synchronised and job.overlapped:
         _scatter_edges(rows, edges)
-    _closing_edges(rows, edges, overlapped=overlapped)
-    group, unpaired = _communications(rows, transfers, matched)
-    graph = Graph(len(rows), np.concatenate(edges.before), np.concatenate(edges.after), group)
-    return PipelineModel(graph, unpaired)
+    _closing_edges(rows, edges, overlapped=job.overlapped)
+    key, paired = _transfer_pairs(rows, transfers, matched, job.chunks)
+    return edges, _communications(rows, transfers, key), int(np.count_nonzero(~paired))
 
 
 def whole_groups(rows: PipelineRows, group: Ints) -> Bools:
@@ -88,18 +123,12 @@ def whole_groups(rows: PipelineRows, group: Ints) -> Bools:
     return np.asarray(member & (size[group] > 1) & (size[group] == most[rows.type]))
 
 
-def _by_start(rows: PipelineRows, chosen: Ints, *keys: Ints) -> Ints:
-    order = np.lexsort(
-        (
-            *(rows.type[chosen], rows.turn[chosen], rows.start_ns[chosen]),
-            *(key[chosen] for key in keys[::-1]),
-            rows.worker_step[chosen],
-        )
-    )
-    return chosen[order]
+def _by_start(rows: PipelineRows, chosen: Ints) -> Ints:
+    """Within worker-steps, across types; of rows in their order, so that the type decides between equal ones."""
+    return chosen[order_by(rows.worker_step[chosen], rows.start_ns[chosen].astype(np.int64), rows.turn[chosen])]
 
 
-def _matched_compute(rows: PipelineRows, transfers: Ints) -> Ints:
+def _matched_compute(rows: PipelineRows, transfers: Ints, chunks: int) -> Ints:
     """Per transfer the computation that it feeds or carries on; NONE of those without.
 
     The n-th transfer belongs to the n-th computation of its direction, once those are left out that begin after the
@@ -108,7 +137,6 @@ def _matched_compute(rows: PipelineRows, transfers: Ints) -> Ints:
     it is the first.
     """
     result = np.full(len(transfers), NONE)
-    chunks = _chunks(rows)
     for number, direction in ((0, FORWARD), (2, BACKWARD)):
         computes = rows.of_type(direction)
         places = _places(rows, computes)
@@ -142,15 +170,10 @@ def _matched_compute(rows: PipelineRows, transfers: Ints) -> Ints:
     return result
 
 
-def _chunks(rows: PipelineRows) -> int:
-    """Of the whole model."""
-    return max(int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1, rows.pp_size)
-
-
 def _places(rows: PipelineRows, computes: Ints) -> Ints:
     """(worker-steps × turns): the computation of that turn, NONE where there is none."""
     worker_steps = int(rows.worker_step.max(initial=-1)) + 1
-    order = computes[np.lexsort((rows.turn[computes], rows.worker_step[computes]))]
+    order = computes[order_by(rows.worker_step[computes], rows.turn[computes])]
     turn = ordinal(rows.worker_step[order][None])
     result = np.full((worker_steps, int(turn.max(initial=-1)) + 1), NONE)
     result[rows.worker_step[order], turn] = order
@@ -161,7 +184,7 @@ def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched:
     """A receive feeds its computation, and begins after the one before that; a send carries on what was computed."""
     known = matched != NONE
     own, compute = transfers[known], matched[known]
-    sends = np.isin(rows.type[own], [TYPES.index(name) for name in TRANSFERS if name.endswith("send")])
+    sends = is_type(rows.type[own], *SENDS)
     edges.add(compute[sends], own[sends])
     edges.add(own[~sends], compute[~sends])
     previous = _previous_of_type(rows)[compute]
@@ -186,10 +209,7 @@ def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, tra
     inside = rows.worker_step[computes[earlier]] == rows.worker_step[computes[first]]
     of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
     of[rows.worker_step[computes[first[inside]]]] = computes[earlier[inside]]
-    backward = transfers[
-        np.isin(rows.type[transfers], [TYPES.index(name) for name in ("backward-send", "backward-recv")])
-        & (rows.turn[transfers] == 0)
-    ]
+    backward = transfers[is_type(rows.type[transfers], "backward-send", "backward-recv") & (rows.turn[transfers] == 0)]
     forward = of[rows.worker_step[backward]]
     edges.add(forward[forward != NONE], backward[forward != NONE])
 
@@ -206,7 +226,7 @@ def _gather_edges(rows: PipelineRows, edges: _Edges) -> None:
 def _scatter_edges(rows: PipelineRows, edges: _Edges) -> None:
     """The last backward computation of a chunk comes before the first scatter of its gradients."""
     backwards = rows.of_type(BACKWARD)
-    by_end = backwards[np.lexsort((rows.end_ns[backwards], rows.worker_step[backwards]))]
+    by_end = backwards[order_by(rows.worker_step[backwards], rows.end_ns[backwards].astype(np.int64))]
     last = _one_per(rows, by_end, _chunk_of(rows, by_end), last=True)
     scatters = rows.of_type(SCATTER)
     edges.add(*_joined(rows, last, _one_per(rows, scatters, _chunk_of(rows, scatters), last=False)))
@@ -215,7 +235,7 @@ def _scatter_edges(rows: PipelineRows, edges: _Edges) -> None:
 def _chunk_of(rows: PipelineRows, chosen: Ints) -> Ints:
     """The chunk within the stage."""
     chunk = rows.chunk[chosen]
-    computes = np.isin(rows.type[chosen], [TYPES.index(FORWARD), TYPES.index(BACKWARD)])
+    computes = is_type(rows.type[chosen], FORWARD, BACKWARD)
     return np.where(computes & (chunk != NONE), chunk // rows.pp_size, np.maximum(chunk, 0))
 
 
@@ -238,23 +258,17 @@ def _joined(rows: PipelineRows, before: Ints, after: Ints) -> tuple[Ints, Ints]:
 def _closing_edges(rows: PipelineRows, edges: _Edges, *, overlapped: bool) -> None:
     """What follows the last computation, one after another; gradients are reduced meanwhile, or in between."""
     computes = rows.of_type(FORWARD, BACKWARD)
-    by_end = computes[np.lexsort((rows.end_ns[computes], rows.worker_step[computes]))]
-    last = (
-        by_end[np.append(rows.worker_step[by_end][1:] != rows.worker_step[by_end][:-1], True)]
-        if len(by_end)
-        else by_end
-    )
+    last = _last_to_end(rows, computes)
     between = (SEPARATE,) if overlapped else (SCATTER,)
     names = (GARBAGE, LAYERNORM, EMBEDDING, *between, CLIP, OPTIMIZER)
     place = {TYPES.index(name): at + 1 for at, name in enumerate(names)}
     closing = np.concatenate((last, rows.of_type(*names)))
     position = np.array([place.get(kind, 0) for kind in range(len(TYPES))])[rows.type[closing]]
-    order = closing[np.lexsort((rows.turn[closing] * (position > 0), position, rows.worker_step[closing]))]
+    order = closing[order_by(rows.worker_step[closing], position, rows.turn[closing] * (position > 0))]
     edges.chain(order, rows.worker_step)
     if overlapped:
         final = _last_of_worker_steps(rows, rows.of_type(SCATTER))
-        begins = [TYPES.index(name) for name in names if name != GARBAGE]
-        opening = order[np.isin(rows.type[order], begins)]
+        opening = order[is_type(rows.type[order], *names[1:])]
         opening = opening[ordinal(rows.worker_step[opening][None]) == 0]
         of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
         of[rows.worker_step[opening]] = opening
@@ -262,30 +276,41 @@ def _closing_edges(rows: PipelineRows, edges: _Edges, *, overlapped: bool) -> No
         edges.add(final[target != NONE], target[target != NONE])
 
 
+def _last_to_end(rows: PipelineRows, chosen: Ints) -> Ints:
+    """Of each worker-step's rows the one that ends last."""
+    begins = np.flatnonzero(np.diff(rows.worker_step[chosen], prepend=NONE))
+    if not len(begins):
+        return chosen
+    latest = np.maximum.reduceat(rows.end_ns[chosen], begins)
+    return _last_of_worker_steps(
+        rows, chosen[rows.end_ns[chosen] == np.repeat(latest, np.diff(begins, append=len(chosen)))]
+    )
+
+
 def _last_of_worker_steps(rows: PipelineRows, ordered: Ints) -> Ints:
     ends: Bools = np.diff(rows.worker_step[ordered], append=NONE) != 0
     return ordered[ends]
 
 
-def _communications(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple[Ints, int]:
-    """Per row the number of its communication, and how many transfers have no other end."""
-    keys = np.full((4, len(rows)), NONE)
-    across = rows.of_type(GATHER, SCATTER, SEPARATE)
-    keys[:, across] = np.stack((rows.step, rows.stage, rows.type, rows.turn))[:, across]
-    clip = rows.of_type(CLIP)
-    keys[:, clip] = np.stack((rows.step, np.zeros(len(rows), np.int64), rows.type, rows.turn))[:, clip]
-    embedding = rows.of_type(EMBEDDING)
-    pipeline = rows.step * rows.dp_size + rows.dp
-    keys[:, embedding] = np.stack((pipeline, np.zeros(len(rows), np.int64), rows.type, rows.turn))[:, embedding]
-    edge, paired = _transfer_pairs(rows, transfers, matched)
-    keys[:, transfers] = edge
-    group = np.full(len(rows), NONE)
-    member = keys[2] != NONE
-    group[member] = dense(keys[:, member])
-    return group, int(np.count_nonzero(~paired))
+def _communications(rows: PipelineRows, transfers: Ints, key: Ints) -> Ints:
+    """Per row the number of its communication; of transfers their key tells which."""
+    pipeline, everywhere = rows.step * rows.dp_size + rows.dp, np.zeros(len(rows), dtype=np.int64)
+    members = [(transfers, key)]
+    for names, where in (
+        ((GATHER, SCATTER, SEPARATE), (rows.step, rows.stage)),
+        ((CLIP,), (rows.step, everywhere)),
+        ((EMBEDDING,), (pipeline, everywhere)),
+    ):
+        chosen = rows.of_type(*names)
+        members.append((chosen, np.stack([of[chosen] for of in (*where, rows.type, rows.turn)])))
+    group, count = np.full(len(rows), NONE), 0
+    for chosen, of_chosen in members:
+        group[chosen] = count + dense(of_chosen)
+        count = int(group.max(initial=NONE)) + 1
+    return group
 
 
-def _transfer_pairs(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple[Ints, Bools]:
+def _transfer_pairs(rows: PipelineRows, transfers: Ints, matched: Ints, chunks: int) -> tuple[Ints, Bools]:
     """(4 × transfers): a key that a send and its receive share; and which ones have their other end."""
     towards = np.zeros(len(TYPES), dtype=np.int64)
     for name, stages in _NEXT_STAGE.items():
@@ -294,11 +319,11 @@ def _transfer_pairs(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple
     ahead = towards[kind]
     chunk = np.where(matched != NONE, rows.chunk[matched], NONE)
     # Past the first or last chunk of the model there is nobody.
-    real = (matched != NONE) & (chunk + ahead >= 0) & (chunk + ahead < _chunks(rows))
+    real = (matched != NONE) & (chunk + ahead >= 0) & (chunk + ahead < chunks)
     stage = rows.stage[transfers]
     other = (stage + ahead) % rows.pp_size
-    sends = np.isin(kind, [TYPES.index("forward-send"), TYPES.index("backward-send")])
-    forward = np.isin(kind, [TYPES.index("forward-send"), TYPES.index("forward-recv")])
+    sends = is_type(kind, *SENDS)
+    forward = is_type(kind, "forward-send", "forward-recv")
     pipeline = rows.step[transfers] * rows.dp_size + rows.dp[transfers]
     turn = np.full(len(transfers), NONE)
     turn[real] = ordinal(np.stack((rows.worker_step[transfers][real], kind[real])))

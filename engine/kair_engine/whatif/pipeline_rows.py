@@ -1,18 +1,21 @@
 """The operations of a job whose recording tells pipeline stages and operation types apart (what-if traces)."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.errors import UsageError
-from kair_engine.loading import codes
+from kair_engine.loading import codes, step_batches
 from kair_engine.model import Trace
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 FORWARD_BACKWARD = (FORWARD, BACKWARD)
 TRANSFERS = ("forward-send", "forward-recv", "backward-send", "backward-recv")
+SENDS = ("forward-send", "backward-send")
 GATHER, SCATTER, SEPARATE = "params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce"
 LAYERNORM, EMBEDDING = "layernorm-grads-all-reduce", "embedding-grads-all-reduce"
 CLIP, OPTIMIZER, GARBAGE = "optimizer-clip-main-grad", "optimizer", "gc"
@@ -23,7 +26,14 @@ TYPES = (
 COMMUNICATION = frozenset((*TRANSFERS, GATHER, SCATTER, SEPARATE, LAYERNORM, EMBEDDING, CLIP))
 """Types whose ideal is the median; of all others it is the mean [W]."""
 
-_COLUMNS = ("step", "rank", "name", "start_ns", "duration_ns", "occurrence", "chunk", "microbatch")
+_AT_ONCE = 1 << 18
+"""Operations that are read together; all at once would take half of the memory that the analysis needs."""
+_COLUMNS = ("step", "rank", "name", "start_ns", "duration_ns", "occurrence")
+_KINDS = {
+    **dict.fromkeys(("step", "worker_step"), np.int64),
+    **dict.fromkeys(("dp", "stage", "type", "turn", "chunk", "microbatch"), np.int32),
+    **dict.fromkeys(("start_ns", "end_ns"), np.float64),
+}
 
 
 @dataclass(frozen=True)
@@ -58,9 +68,26 @@ class PipelineRows:
     def __len__(self) -> int:
         return len(self.step)
 
+    def take(self, rows: slice) -> "PipelineRows":
+        """Some of them."""
+        changed: dict[str, Any] = {name: of[rows] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
+        return replace(self, **changed)
+
     def of_type(self, *names: str) -> Ints:
         """The rows of these types."""
-        return np.flatnonzero(np.isin(self.type, [TYPES.index(name) for name in names]))
+        return np.flatnonzero(is_type(self.type, *names))
+
+    def closing(self) -> Ints:
+        """Those whose end is the step's: optimizers; everything of a data-parallel rank that recorded none."""
+        cell = self.step * self.dp_size + self.dp
+        optimizer = is_type(self.type, OPTIMIZER)
+        has = np.bincount(cell[optimizer], minlength=int(cell.max(initial=NONE)) + 1) > 0
+        return np.flatnonzero(optimizer | ~has[cell])
+
+
+def is_type(code: Ints, *names: str) -> Bools:
+    """Which of the codes stand for these types."""
+    return np.array([name in names for name in TYPES])[code]
 
 
 def is_pipeline(trace: Trace) -> bool:
@@ -73,57 +100,76 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     layout = trace.job.layout
     if layout is None:
         raise UsageError("the recording does not tell which pipeline stage a rank belongs to")
+    chosen, times = set(trace.steps), trace.job.step_times
+    held = [at for at, step in enumerate(times.step) if step in chosen]
+    stage_of, dp_of = (_lookup(of, {times.rank[at] for at in held}) for of in (layout.pipeline_stage, layout.dp_rank))
+    # Made at their full size: joining parts would leave holes in memory as large as the parts.
+    size, filled = sum(times.operations[at] for at in held), 0
+    columns: dict[str, Any] = {name: np.empty(size, kind) for name, kind in _KINDS.items()}
+    steps: list[int] = []
+    unknown: set[str] = set()
+    for batch in step_batches(trace, _AT_ONCE):
+        frame, of_batch = _read(trace, batch)
+        unknown |= of_batch
+        numbers, step = np.unique(frame["step"].to_numpy(), return_inverse=True)
+        for name, values in _sorted(frame, step + len(steps), dp_of, stage_of).items():
+            columns[name][filled : filled + len(frame)] = values
+        steps += numbers.tolist()
+        filled += len(frame)
+    return PipelineRows(
+        **{name: values[:filled] for name, values in columns.items()},
+        steps=tuple(steps),
+        dp_size=int(dp_of.max(initial=0)) + 1,
+        pp_size=int(stage_of.max(initial=0)) + 1,
+        unknown=tuple(sorted(unknown)),
+    )
+
+
+def _read(trace: Trace, steps: list[int]) -> tuple[pl.DataFrame, set[str]]:
+    """The operations of known types, and the names of all others."""
     frame = (
-        trace.scan()
-        .filter(pl.col("kind") != "scope", pl.col("step").is_in(list(trace.steps)))
-        .select(*_COLUMNS, codes("name").alias("code"))
+        trace.select(steps)
+        .scan()
+        .filter(pl.col("kind") != "scope")
+        .select(*_COLUMNS, pl.col("chunk", "microbatch").fill_null(NONE), codes("name").alias("code"))
         .collect()
     )
     names = dict(frame.group_by("code").agg(pl.col("name").first().cast(pl.String)).iter_rows())
-    code = frame["code"].to_numpy()
-    type_of = np.full(max(names, default=0) + 1, NONE)
-    for number, name in names.items():
-        type_of[number] = TYPES.index(name) if name in TYPES else NONE
-    kind = type_of[code]
-    known = kind != NONE
-    rank, step = frame["rank"].to_numpy()[known], frame["step"].to_numpy()[known]
-    stage_of, dp_of = (_lookup(of, rank) for of in (layout.pipeline_stage, layout.dp_rank))
-    start = frame["start_ns"].to_numpy()[known]
-    duration = frame["duration_ns"].to_numpy()[known]
-    turn = frame["occurrence"].to_numpy()[known]
-    chunk, microbatch = (frame[name].fill_null(NONE).to_numpy()[known] for name in ("chunk", "microbatch"))
-    steps, step_code = np.unique(step, return_inverse=True)
-    origin = np.full(len(steps), np.iinfo(np.int64).max)
-    np.minimum.at(origin, step_code, start)
-    begin = (start - origin[step_code]).astype(float)
-    stage, dp = stage_of[rank], dp_of[rank]
-    pp, dps = int(stage.max(initial=0)) + 1, int(dp.max(initial=0)) + 1
+    type_of = {code: TYPES.index(name) for code, name in names.items() if name in TYPES}
+    if len(type_of) < len(names):
+        frame = frame.filter(pl.col("code").is_in(list(type_of)))
+    frame = frame.with_columns(pl.col("code").replace_strict(type_of, return_dtype=pl.Int64).alias("type"))
+    return frame.drop("name", "code"), {name for name in names.values() if name not in TYPES}
+
+
+def _sorted(frame: pl.DataFrame, step: Ints, dp_of: Ints, stage_of: Ints) -> dict[str, Any]:
+    """The columns of PipelineRows, from what was read."""
+    of = {series.name: series.to_numpy() for series in frame}
+    dp, stage, start = dp_of[of["rank"]], stage_of[of["rank"]], of["start_ns"]
     # Without virtual stages a recording need not tell the chunk: it is the stage.
-    computes = np.isin(kind[known], [TYPES.index(name) for name in FORWARD_BACKWARD])
-    chunk = np.where(computes & (chunk == NONE), stage, chunk)
-    worker_step = (step_code.astype(np.int64) * dps + dp) * pp + stage
-    order = np.lexsort((turn, begin, kind[known], worker_step))
-    return PipelineRows(
-        step=step_code[order],
-        dp=dp[order],
-        stage=stage[order],
-        type=kind[known][order],
-        turn=turn[order].astype(np.int64),
-        chunk=chunk[order].astype(np.int64),
-        microbatch=microbatch[order].astype(np.int64),
-        start_ns=begin[order],
-        end_ns=(begin + duration)[order],
-        worker_step=worker_step[order],
-        steps=tuple(int(number) for number in steps),
-        dp_size=dps,
-        pp_size=pp,
-        unknown=tuple(sorted(name for name in names.values() if name not in TYPES)),
-    )
+    chunk = np.where((of["chunk"] == NONE) & is_type(of["type"], *FORWARD_BACKWARD), stage, of["chunk"])
+    worker_step = (step * (int(dp_of.max(initial=0)) + 1) + dp) * (int(stage_of.max(initial=0)) + 1) + stage
+    # The table has the operations of a type of a worker-step in the order of their starts.
+    order = np.argsort(worker_step * len(TYPES) + of["type"], kind="stable")
+    origin = np.full(int(step.max(initial=NONE)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(origin, step, start)
+    start = (start - origin[step])[order].astype(float)
+    return {
+        "step": step[order],
+        "dp": dp[order],
+        "stage": stage[order],
+        "type": of["type"][order],
+        "turn": of["occurrence"][order],
+        "chunk": chunk[order],
+        "microbatch": of["microbatch"][order],
+        "start_ns": start,
+        "end_ns": start + of["duration_ns"][order],
+        "worker_step": worker_step[order],
+    }
 
 
-def _lookup(of_rank: dict[int, int], ranks: Ints) -> Ints:
-    result = np.zeros(int(ranks.max(initial=0)) + 1, dtype=np.int64)
-    for rank, value in of_rank.items():
-        if rank < len(result):
-            result[rank] = value
+def _lookup(of_rank: dict[int, int], ranks: Collection[int]) -> Ints:
+    result = np.zeros(max(ranks, default=0) + 1, dtype=np.int64)
+    for rank in ranks:
+        result[rank] = of_rank.get(rank, 0)
     return result

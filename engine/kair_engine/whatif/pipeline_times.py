@@ -1,18 +1,20 @@
 """Step times of a pipeline job under many scenarios: some operations as recorded, all others ideal, or the reverse."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.whatif.alike_steps import AlikeSteps, alike_steps
+from kair_engine.whatif.choices import Choice
 from kair_engine.whatif.pipeline_model import PipelineModel
-from kair_engine.whatif.pipeline_rows import COMMUNICATION, OPTIMIZER, TYPES, PipelineRows
-from kair_engine.whatif.replay import Graph, Plan, plan, replay
+from kair_engine.whatif.pipeline_rows import COMMUNICATION, TYPES, PipelineRows
+from kair_engine.whatif.replay import Graph, replay_in_place
 
 NEGATIVE_NS = 10e6
 """Less than nothing by more than this is a wrong edge or clock, and taken for nothing [W]."""
-AT_ONCE = 4_000_000
+AT_ONCE = 1 << 20
 """Durations that are replayed together: what fits the caches is faster, and bounds memory."""
 
 
@@ -22,20 +24,50 @@ class PipelineTimes:
 
     rows: PipelineRows
     model: PipelineModel
-    order: Plan
+    alike: tuple[AlikeSteps, ...]
     own_ns: Floats
     """As recorded; of communications the transfer alone."""
     ideal_ns: Floats
 
-    def steps_if(self, recorded: Sequence[Bools]) -> Floats:
-        """(scenarios × steps): every step's time where a scenario's rows are as recorded and all others ideal."""
-        at_once = max(1, AT_ONCE // max(len(self.rows), 1))
-        parts = [self._steps(recorded[begin : begin + at_once]) for begin in range(0, len(recorded), at_once)]
-        return np.concatenate(parts) if parts else np.zeros((0, len(self.rows.steps)))
+    @property
+    def stuck(self) -> Ints:
+        """The rows that never start: they wait for one another in a circle."""
+        return np.concatenate([(of.order.stuck[:, None] + of.begins).ravel() for of in self.alike])
 
-    def _steps(self, recorded: Sequence[Bools]) -> Floats:
-        durations = np.where(np.stack(recorded, axis=1), self.own_ns[:, None], self.ideal_ns[:, None])
-        return step_times(self.rows, replay(self.order, durations))
+    def steps_if(self, recorded: Sequence[Choice]) -> Floats:
+        """(scenarios × steps): every step's time where the chosen operations are as recorded and all others ideal."""
+        result = np.empty((len(recorded), len(self.rows.steps)))
+        for of in self.alike:
+            result[:, of.steps] = self.alike_steps_if(of, recorded)
+        return result
+
+    def alike_steps_if(self, of: AlikeSteps, recorded: Sequence[Choice]) -> Floats:
+        """The same of some steps."""
+        result = np.empty((len(recorded), len(of.steps)))
+        masks = np.array([choice(of.rows)[of.order.order] for choice in recorded]).T[:, :, None]
+        for steps in parts_of(len(of.steps), AT_ONCE // of.graph.nodes):
+            at = of.at[:, steps]
+            own, ideal = self.own_ns[at][:, None], self.ideal_ns[at][:, None]
+            for chosen in parts_of(len(recorded), AT_ONCE // at.size):
+                result[chosen, steps] = _step_times(of, np.where(masks[:, chosen], own, ideal))
+        return result
+
+    def steps_with(self, durations: Floats, delays: Floats | None = None) -> Floats:
+        """Every step's time with these durations, and delays, of all rows."""
+        result = np.empty(len(self.rows.steps))
+        for of in self.alike:
+            ends = durations[of.at]
+            result[of.steps] = _step_times(of, ends[:, None], None if delays is None else delays[of.at])
+        return result
+
+    def ends(self, durations: Floats) -> Floats:
+        """When each row ends with these durations of all rows; NaN of those that never start."""
+        result = np.empty(len(self.rows))
+        for of in self.alike:
+            ends = durations[of.at]
+            replay_in_place(of.order, ends)
+            result[of.at] = ends
+        return result
 
 
 def pipeline_times(rows: PipelineRows, model: PipelineModel) -> PipelineTimes:
@@ -45,7 +77,19 @@ def pipeline_times(rows: PipelineRows, model: PipelineModel) -> PipelineTimes:
     for code in np.unique(rows.type):
         chosen = rows.type == code
         ideal[chosen] = np.median(own[chosen]) if TYPES[code] in COMMUNICATION else own[chosen].mean()
-    return PipelineTimes(rows, model, plan(model.graph), own, ideal)
+    return PipelineTimes(rows, model, alike_steps(rows, model.graph), own, ideal)
+
+
+def _step_times(of: AlikeSteps, durations: Floats, delays: Floats | None = None) -> Floats:
+    """(scenarios × steps): when the last optimizer of each step has ended; of durations (places × the same)."""
+    ends = durations.reshape(len(durations), -1)
+    replay_in_place(of.order, ends, delays=delays)
+    return np.asarray(ends[of.last].max(axis=0).reshape(durations.shape[1:]))
+
+
+def parts_of(count: int, at_once: int) -> Iterator[slice]:
+    """0 … count-1 in slices of so many, at least one."""
+    return (slice(begin, min(begin + max(at_once, 1), count)) for begin in range(0, count, max(at_once, 1)))
 
 
 def transfer_ns(rows: PipelineRows, graph: Graph) -> Floats:
@@ -57,24 +101,6 @@ def transfer_ns(rows: PipelineRows, graph: Graph) -> Floats:
     own[member] = rows.end_ns[member] - latest[graph.group[member]]
     own[member] = np.where(own[member] <= -NEGATIVE_NS, 0.0, own[member])
     return own
-
-
-def step_times(rows: PipelineRows, end: Floats) -> Floats:
-    """(scenarios × steps): when the last optimizer of each step has ended."""
-    last = closing(rows)
-    result = np.full((len(rows.steps), end.shape[1]), -np.inf)
-    order = last[np.argsort(rows.step[last], kind="stable")]
-    begins = np.flatnonzero(np.diff(rows.step[order], prepend=NONE))
-    result[rows.step[order[begins]]] = np.maximum.reduceat(end[order], begins, axis=0)
-    return result.T
-
-
-def closing(rows: PipelineRows) -> Ints:
-    """The operations whose end is the step's: optimizers; everything of a data-parallel rank that recorded none."""
-    cell = rows.step * rows.dp_size + rows.dp
-    optimizer = rows.type == TYPES.index(OPTIMIZER)
-    has = np.bincount(cell[optimizer], minlength=int(cell.max(initial=NONE)) + 1) > 0
-    return np.flatnonzero(optimizer | ~has[cell])
 
 
 def recorded_steps(rows: PipelineRows) -> Floats:

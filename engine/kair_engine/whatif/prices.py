@@ -10,8 +10,7 @@ from kair_engine.model import Job
 from kair_engine.roles import host_of
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.pipeline_rows import COMMUNICATION, GARBAGE, TYPES, PipelineRows
-from kair_engine.whatif.pipeline_times import PipelineTimes, step_times
-from kair_engine.whatif.replay import replay
+from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import FixPrice
 
 HOURS_PER_DAY = 24.0
@@ -37,7 +36,7 @@ def prices(
         changed.append((Fix("all together"), durations))
     result = []
     for fix, durations in changed:
-        after = float(step_times(times.rows, replay(times.order, durations[:, None])).mean())
+        after = float(times.steps_with(durations).mean())
         result.append(price(fix.text, replayed_ns, after, devices=job.world_size, gpu_cost=gpu_cost))
     return tuple(result)
 

@@ -8,8 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.collectives import dense
 from kair_engine.whatif.pipeline_rows import FORWARD_BACKWARD, PipelineRows
-from kair_engine.whatif.pipeline_times import PipelineTimes, step_times
-from kair_engine.whatif.replay import replay
+from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import Remedy
 
 WORTH = 0.01
@@ -83,8 +82,9 @@ def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
         return None
     source_batch = np.arange(len(load))
     for one in np.unique(step):
+        # In the order of their ranks, of which each has as many.
         batches = np.flatnonzero(step == one)
-        slots = [batches[dp[batches] == rank][::-1].tolist() for rank in range(rows.dp_size)]
+        slots = batches.reshape(rows.dp_size, -1)[:, ::-1].tolist()
         least = [(0.0, rank) for rank in range(rows.dp_size)]
         for longest in batches[np.argsort(-load[batches], kind="stable")].tolist():
             total, rank = heappop(least)
@@ -106,5 +106,5 @@ def _rows_of_batches(rows: PipelineRows, computes: Ints, batch: Ints, source_bat
 
 
 def _remedy(times: PipelineTimes, remedy: str, text: str, durations: Floats, now_ns: float) -> Remedy:
-    after = float(step_times(times.rows, replay(times.order, durations[:, None])).mean())
+    after = float(times.steps_with(durations).mean())
     return Remedy(remedy, text, after / 1e3, (now_ns - after) / 1e3)  # type: ignore[arg-type]  # one of two words

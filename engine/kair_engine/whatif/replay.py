@@ -4,7 +4,7 @@ A node starts when all nodes it depends on have ended. A node of its own ends it
 communication end once all of them have started, each after its own transfer time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,30 +25,39 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class _Wave:
-    """Nodes that can start together: all that they depend on ended in earlier waves."""
+class _Starts:
+    """Nodes that can start together, those with most predecessors first."""
 
-    starts: Ints
-    """Those with most predecessors first."""
+    count: int
     before: tuple[Ints, ...]
-    """The k-th predecessor of the first len(before[k]) of them."""
-    alone: Ints
-    """Of `starts`, the nodes without a communication."""
-    members: Ints
-    """Nodes of the communications that are complete now, communication by communication."""
-    bounds: Ints
-    """Where each communication's members begin."""
-    sizes: Ints
+    """The places of the k-th predecessors of the first len(before[k]) of them."""
+
+
+@dataclass(frozen=True)
+class _Wave:
+    """Nodes whose predecessors all ended in earlier waves, and the communications that are complete with them."""
+
+    begin: int
+    """The place of the first node without a communication; the others follow, then the members that end."""
+    alone: _Starts
+    joining: _Starts
+    joins: Ints
+    """The places of the nodes that join their communications."""
+    members: tuple[Ints, ...]
+    """(communications × members) of each size, that are complete now: the how many-th of all to join."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """The order in which a graph is replayed."""
 
-    nodes: int
+    order: Ints
+    """Place → node, in the order of their ends, so that what ends together lies together."""
     waves: tuple[_Wave, ...]
+    ended: int
+    """Nodes that end; those at the places behind wait for one another in a circle, or for members that do."""
     stuck: Ints
-    """Nodes that never start: they wait for one another in a circle."""
+    """Nodes that never start."""
 
 
 def plan(graph: Graph) -> Plan:
@@ -63,25 +72,34 @@ def plan(graph: Graph) -> Plan:
     first_member = _offsets(graph.group[graph.group != NONE], groups)
     by_group = by_group[len(by_group) - int(first_member[-1]) :]
     absent = np.diff(first_member)
-    waves, started = [], np.zeros(graph.nodes, dtype=bool)
+    place, joined = np.full(graph.nodes, NONE), np.full(graph.nodes, NONE)
+    waves: list[_Wave] = []
+    order: list[Ints] = []
+    ended = joined_before = 0
     ready = np.flatnonzero(waiting == 0)
     while len(ready):
-        started[ready] = True
         of = graph.group[ready]
-        joined, count = np.unique(of[of != NONE], return_counts=True)
-        absent[joined] -= count
-        complete = joined[absent[joined] == 0]
+        came = of[of != NONE]
+        np.subtract.at(absent, came, 1)
+        complete = np.unique(came[absent[came] == 0])
         sizes = first_member[complete + 1] - first_member[complete]
-        members = by_group[_ranges(first_member[complete], sizes)]
-        alone = ready[of == NONE]
-        starts, before = _predecessors(ready, before_of, first_before)
-        waves.append(_Wave(starts, before, alone, members, np.cumsum(sizes) - sizes, sizes))
-        ended = np.concatenate((alone, members))
-        freed = after_of[_ranges(first_after[ended], first_after[ended + 1] - first_after[ended])]
-        freed, count = np.unique(freed, return_counts=True)
-        waiting[freed] -= count
-        ready = freed[waiting[freed] == 0]
-    return Plan(graph.nodes, tuple(waves), np.flatnonzero(~started))
+        members = [by_group[first_member[complete[sizes == size], None] + np.arange(size)] for size in np.unique(sizes)]
+        alone, joins = (_most_first(nodes, first_before) for nodes in (ready[of == NONE], ready[of != NONE]))
+        joined[joins] = joined_before + np.arange(len(joins))
+        joined_before += len(joins)
+        starts = [_Starts(len(nodes), _predecessors(nodes, before_of, first_before, place)) for nodes in (alone, joins)]
+        waves.append(_Wave(ended, starts[0], starts[1], joins, tuple(joined[of_size] for of_size in members)))
+        order.append(now := np.concatenate((alone, *(of_size.ravel() for of_size in members))))
+        place[now] = ended + np.arange(len(now))
+        ended += len(now)
+        freed = after_of[_ranges(first_after[now], first_after[now + 1] - first_after[now])]
+        np.subtract.at(waiting, freed, 1)
+        ready = np.unique(freed[waiting[freed] == 0])
+    endless = np.flatnonzero(place == NONE)
+    place[endless] = ended + np.arange(len(endless))
+    waves = [replace(wave, joins=place[wave.joins]) for wave in waves]
+    started = joined[endless] != NONE
+    return Plan(np.concatenate((*order, endless)), tuple(waves), ended, endless[~started])
 
 
 def replay(
@@ -99,28 +117,66 @@ def replay(
     Where `meeting` (nodes) is given, the second half of the scenarios are counterparts of the first: such a node
     begins when both have come to it.
     """
-    end = np.full_like(durations, np.nan)
-    start = np.empty_like(durations)
-    for wave in order.waves:
-        at = np.zeros((len(wave.starts), durations.shape[1]))
-        if begin is not None:
-            at += begin[wave.starts, None]
-        for k, before in enumerate(wave.before):
-            part = at[: len(before)]
-            if k == 0:
-                part[:] = end[before]
-            else:
-                np.maximum(part, end[before], out=part)
+    places = order.order
+    ends = durations[places]
+    replay_in_place(
+        order,
+        ends,
+        delays=None if delays is None else delays[places],
+        begin=None if begin is None else begin[places],
+        meeting=None if meeting is None else meeting[places],
+    )
+    result = np.empty_like(ends)
+    result[places] = ends
+    return result
+
+
+def replay_in_place(
+    order: Plan,
+    durations: Floats,
+    *,
+    delays: Floats | None = None,
+    begin: Floats | None = None,
+    meeting: Bools | None = None,
+) -> None:
+    """The same with all arrays in the order of the plan's places; the ends take the place of the durations."""
+    ends, joined = durations, 0
+    came = np.empty((sum(wave.joining.count for wave in order.waves), durations.shape[1]))
+
+    def ready(starts: _Starts, places: Ints | slice) -> Floats:
+        at = _last_end(starts, ends)
+        if begin is not None and not starts.before:
+            at += begin[places, None]
         if delays is not None:
-            at += delays[wave.starts]
+            at += delays[places]
         if meeting is not None:
-            _meet(at, meeting[wave.starts])
-        start[wave.starts] = at
-        end[wave.alone] = start[wave.alone] + durations[wave.alone]
-        if len(wave.members):
-            together = np.maximum.reduceat(start[wave.members], wave.bounds, axis=0)
-            end[wave.members] = np.repeat(together, wave.sizes, axis=0) + durations[wave.members]
-    return end
+            _meet(at, meeting[places])
+        return at
+
+    for wave in order.waves:
+        until = wave.begin + wave.alone.count
+        if wave.alone.count:
+            ends[wave.begin : until] += ready(wave.alone, slice(wave.begin, until))
+        if wave.joining.count:
+            came[joined : joined + wave.joining.count] = ready(wave.joining, wave.joins)
+            joined += wave.joining.count
+        for members in wave.members:
+            begins, until = until, until + members.size
+            # Not reduceat, which takes ten times as long.
+            arrived = came[members]
+            ends[begins:until].reshape(arrived.shape)[:] += arrived.max(axis=1, keepdims=True)
+    ends[order.ended :] = np.nan
+
+
+def _last_end(starts: _Starts, ends: Floats) -> Floats:
+    """(nodes × scenarios): when the last of each node's predecessors ended; 0 without any."""
+    if not starts.before:
+        return np.zeros((starts.count, ends.shape[1]))
+    at = ends[starts.before[0]]
+    for before in starts.before[1:]:
+        part = at[: len(before)]
+        np.maximum(part, ends[before], out=part)
+    return at
 
 
 def _meet(at: Floats, meeting: Bools) -> None:
@@ -129,13 +185,15 @@ def _meet(at: Floats, meeting: Bools) -> None:
     at[meeting, :half], at[meeting, half:] = both, both
 
 
-def _predecessors(starts: Ints, before_of: Ints, first_before: Ints) -> tuple[Ints, tuple[Ints, ...]]:
-    """The nodes, those with most predecessors first; and the k-th predecessor of all that have so many."""
-    count = first_before[starts + 1] - first_before[starts]
-    order = np.argsort(-count, kind="stable")
-    starts, count = starts[order], count[order]
-    having = [starts[: np.count_nonzero(count > k)] for k in range(int(count.max(initial=0)))]
-    return starts, tuple(before_of[first_before[nodes] + k] for k, nodes in enumerate(having))
+def _most_first(nodes: Ints, first_before: Ints) -> Ints:
+    return nodes[np.argsort(first_before[nodes] - first_before[nodes + 1], kind="stable")]
+
+
+def _predecessors(nodes: Ints, before_of: Ints, first_before: Ints, place: Ints) -> tuple[Ints, ...]:
+    """The place of the k-th predecessor of all that have so many; of nodes with most predecessors first."""
+    count = first_before[nodes + 1] - first_before[nodes]
+    having = [nodes[: np.count_nonzero(count > k)] for k in range(int(count.max(initial=0)))]
+    return tuple(place[before_of[first_before[of] + k]] for k, of in enumerate(having))
 
 
 def _offsets(values: Ints, count: int) -> Ints:

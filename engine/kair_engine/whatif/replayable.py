@@ -19,7 +19,7 @@ def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[Notice, ...]]:
     if not len(rows):
         raise InputError("the recording has none of the operation types of a training step")
     times = pipeline_times(rows, pipeline_model(rows))
-    stuck, took = times.order.stuck, recorded_steps(rows)
+    stuck, took = times.stuck, recorded_steps(rows)
     circular, empty = np.zeros(len(took), dtype=bool), (took == 0) & took.any()
     circular[rows.step[stuck]] = True
     if not (circular | empty).any():

@@ -7,9 +7,8 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.whatif.critical_path import Piece, critical_path, starts, waits
-from kair_engine.whatif.pipeline_rows import COMMUNICATION, OPTIMIZER, TRANSFERS, TYPES, PipelineRows
+from kair_engine.whatif.pipeline_rows import COMMUNICATION, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes
-from kair_engine.whatif.replay import replay
 from kair_engine.whatif.trace_events import CRITICAL, Event, arrows, lane, process
 
 _LANES = ("compute", "data-parallel communication", *TRANSFERS)
@@ -20,7 +19,7 @@ def timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Itera
     rows, graph = times.rows, times.model.graph
     drawn = 0
     for number, (title, durations) in enumerate((("recorded", times.own_ns), ("ideal", times.ideal_ns))):
-        end = replay(times.order, durations[:, None])[:, 0]
+        end = times.ends(durations)
         offset = _step_offsets(rows, end)
         lanes = _Timeline(
             rows=rows,
@@ -43,8 +42,7 @@ def _critical(times: PipelineTimes, end: Floats) -> Iterator[list[Piece]]:
     """Per step what its length is made of."""
     rows, graph = times.rows, times.model.graph
     of = waits(graph, end)
-    closing = rows.of_type(OPTIMIZER)
-    closing = closing if len(closing) else np.arange(len(rows))
+    closing = rows.closing()
     for step in range(len(rows.steps)):
         own = closing[(rows.step[closing] == step) & ~np.isnan(end[closing])]
         if len(own):

@@ -4,35 +4,19 @@ Ranks that are ideal and run the same program are alike. So beside each rank, re
 wholly ideal stands for all the others: two lanes instead of as many as there are ranks.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats
 from kair_engine.collectives import dense
-from kair_engine.whatif.pipeline_rows import PipelineRows
-from kair_engine.whatif.pipeline_times import AT_ONCE, PipelineTimes, closing
-from kair_engine.whatif.replay import Graph, Plan, plan, replay
+from kair_engine.whatif.alike_steps import AlikeSteps
+from kair_engine.whatif.choices import Choice, both, everything, of_dp_rank, of_stage
+from kair_engine.whatif.pipeline_times import AT_ONCE, PipelineTimes, parts_of
+from kair_engine.whatif.replay import Graph, plan, replay_in_place
 
 _LARGEST = 300_000_000
 """Operations × scenarios that are replayed one by one where ranks do not run alike."""
-
-
-def alike(rows: PipelineRows, graph: Graph) -> bool:
-    """Whether within each step all data-parallel ranks run the same operations with the same dependencies."""
-    cell = rows.step * rows.dp_size + rows.dp
-    sizes = np.bincount(cell, minlength=len(rows.steps) * rows.dp_size).reshape(len(rows.steps), rows.dp_size)
-    if np.any(sizes != sizes[:, :1]) or np.any(np.diff(cell) < 0):
-        return False
-    first = np.concatenate(([0], np.cumsum(sizes.ravel())))[:-1]
-    place = np.arange(len(rows)) - first[cell]
-    own = np.stack((rows.stage, rows.type, rows.turn))
-    edges = np.stack((place[graph.before], place[graph.after]))
-    crossing = cell[graph.before] != cell[graph.after]
-    if crossing.any():
-        return False
-    return _same(rows, cell, place, own) and _same_edges(rows, cell[graph.after], edges)
 
 
 @dataclass(frozen=True)
@@ -45,76 +29,69 @@ class Parts:
     """(dp ranks × stages × steps); None where that takes too long."""
 
 
+@dataclass(frozen=True)
+class OneRank:
+    """What every data-parallel rank runs in a step."""
+
+    graph: Graph
+    across: Bools
+    """The operations that communicate with other data-parallel ranks."""
+
+
 def by_part(times: PipelineTimes) -> Parts:
     """Every data-parallel rank, and every worker, as recorded among ideal others."""
-    rows = times.rows
-    stages = [rows.stage == stage for stage in range(rows.pp_size)]
-    if rows.dp_size > 1 and alike(rows, times.model.graph):
-        masks = [np.ones(len(rows), dtype=bool), *stages]
-        at_once = max(1, AT_ONCE // (2 * len(rows)))
-        meeting, order = _lanes(times)
-        chunks = (masks[begin : begin + at_once] for begin in range(0, len(masks), at_once))
-        found = np.concatenate([_beside_ideal(times, order, meeting, chunk) for chunk in chunks])
-        return Parts(found[0], found[1:].transpose(1, 0, 2))
-    dp_ranks = [rows.dp == dp for dp in range(rows.dp_size)]
-    workers = None
-    if rows.dp_size * rows.pp_size * len(rows) <= _LARGEST:
-        masks = [dp & stage for dp in dp_ranks for stage in stages]
-        workers = times.steps_if(masks).reshape(rows.dp_size, rows.pp_size, -1)
-    return Parts(times.steps_if(dp_ranks), workers)
+    rows, dps, pps = times.rows, times.rows.dp_size, times.rows.pp_size
+    dp_ranks, workers = np.empty((dps, len(rows.steps))), np.empty((dps, pps, len(rows.steps)))
+    stages = [of_stage(stage) for stage in range(pps)]
+    too_many = False
+    for of in times.alike:
+        rank = one_rank(of)
+        if rank is not None:
+            found = _beside_ideal(times, of, rank, [everything, *stages])
+            dp_ranks[:, of.steps], workers[:, :, of.steps] = found[0], found[1:].transpose(1, 0, 2)
+            continue
+        each = [of_dp_rank(dp) for dp in range(dps)]
+        dp_ranks[:, of.steps] = times.alike_steps_if(of, each)
+        too_many |= dps * pps * len(of.rows) * len(of.steps) > _LARGEST
+        if not too_many:
+            single = [both(dp, stage) for dp in each for stage in stages]
+            workers[:, :, of.steps] = times.alike_steps_if(of, single).reshape(dps, pps, -1)
+    return Parts(dp_ranks, None if too_many else workers)
 
 
-def _lanes(times: PipelineTimes) -> tuple[Bools, Plan]:
-    """The operations where a rank meets its ideal counterpart, and the replay of each rank by itself."""
-    rows, graph = times.rows, times.model.graph
+def one_rank(of: AlikeSteps) -> OneRank | None:
+    """What all data-parallel ranks run, the same operations with the same dependencies; None where they do not."""
+    rows, graph, dps = of.rows, of.graph, of.rows.dp_size
+    size, rest = divmod(len(rows), dps)
+    first = np.arange(dps)[:, None] * size
+    if dps < 2 or rest or len(graph.before) % dps or np.any(rows.dp != np.arange(len(rows)) // size):
+        return None
+    order = np.lexsort((graph.after, graph.before))
+    edges = np.stack((graph.before[order], graph.after[order])).reshape(2, dps, -1) - first
     member = np.flatnonzero(graph.group != NONE)
-    group = np.full(graph.nodes, NONE)
-    group[member] = dense(np.stack((graph.group[member], rows.dp[member])))
-    return _across(rows, graph), plan(Graph(graph.nodes, graph.before, graph.after, group))
+    of_rank = dense(np.stack((graph.group[member], rows.dp[member])))
+    one_of_each = member[np.unique(of_rank, return_index=True)[1]]
+    meets, across = np.full(len(rows), NONE), np.zeros(len(rows), dtype=bool)
+    meets[member] = one_of_each[of_rank] % size
+    across[member] = (np.bincount(graph.group[one_of_each]) > 1)[graph.group[member]]
+    what = np.stack((rows.stage, rows.type, rows.turn, meets, across)).reshape(5, dps, size)
+    if np.any(what != what[:, :1]) or np.any(edges != edges[:, :1]):
+        return None
+    return OneRank(Graph(size, edges[0, 0], edges[1, 0], meets[:size]), across[:size])
 
 
-def _beside_ideal(times: PipelineTimes, order: Plan, meeting: Bools, recorded: Sequence[Bools]) -> Floats:
-    """(scenarios × dp ranks × steps): every rank with the masked rows as recorded, beside ideal others."""
-    durations = np.repeat(times.ideal_ns[:, None], 2 * len(recorded), axis=1)
-    for lane, mask in enumerate(recorded):
-        durations[mask, lane] = times.own_ns[mask]
-    end = replay(order, durations, meeting=meeting)
-    both = np.maximum(end[:, : len(recorded)], end[:, len(recorded) :])
-    return _last_of_each(times.rows, both)
-
-
-def _across(rows: PipelineRows, graph: Graph) -> Bools:
-    """The operations in communications across data-parallel ranks."""
-    member = np.flatnonzero(graph.group != NONE)
-    groups = int(graph.group.max(initial=NONE)) + 1
-    low, high = np.full(groups, rows.dp_size), np.full(groups, NONE)
-    np.minimum.at(low, graph.group[member], rows.dp[member])
-    np.maximum.at(high, graph.group[member], rows.dp[member])
-    return np.asarray((graph.group != NONE) & (low < high)[graph.group]) if groups else np.zeros(len(rows), dtype=bool)
-
-
-def _last_of_each(rows: PipelineRows, end: Floats) -> Floats:
-    """(scenarios × dp ranks × steps): when the last optimizer has ended."""
-    last = closing(rows)
-    result = np.full((rows.dp_size, len(rows.steps), end.shape[1]), -np.inf)
-    np.maximum.at(result, (rows.dp[last], rows.step[last]), end[last])
-    return result.transpose(2, 0, 1)
-
-
-def _same(rows: PipelineRows, cell: Ints, place: Ints, values: Ints) -> bool:
-    """Whether the rows at one place are the same on all ranks of a step."""
-    reference = np.full((values.shape[0], len(rows.steps), int(place.max(initial=0)) + 1), NONE)
-    step = cell // rows.dp_size
-    reference[:, step, place] = values
-    return bool(np.all(reference[:, step, place] == values))
-
-
-def _same_edges(rows: PipelineRows, cell: Ints, edges: Ints) -> bool:
-    """Whether all ranks of a step have the same edges, places for rows."""
-    order = np.lexsort((edges[1], edges[0], cell))
-    sizes = np.bincount(cell, minlength=len(rows.steps) * rows.dp_size).reshape(len(rows.steps), rows.dp_size)
-    if np.any(sizes != sizes[:, :1]):
-        return False
-    first = np.concatenate(([0], np.cumsum(sizes.ravel())))[:-1]
-    ordered = cell[order]
-    return _same(rows, ordered, np.arange(len(ordered)) - first[ordered], edges[:, order])
+def _beside_ideal(times: PipelineTimes, of: AlikeSteps, rank: OneRank, recorded: list[Choice]) -> Floats:
+    """(scenarios × dp ranks × steps): every rank with the chosen rows as recorded, beside an ideal one."""
+    rows, size, order = of.rows, rank.graph.nodes, plan(rank.graph)
+    example = rows.take(slice(0, size))
+    masks = np.array([choice(example)[order.order] for choice in recorded]).T[:, :, None, None]
+    last = np.isin(order.order, example.closing())
+    result = np.empty((len(recorded), rows.dp_size, len(of.steps)))
+    for dps in parts_of(rows.dp_size, AT_ONCE // (2 * len(recorded) * size * len(of.steps))):
+        at = order.order[:, None, None] + size * np.arange(dps.start, dps.stop)[:, None] + of.begins
+        ends = np.empty((size, 2, len(recorded), *at.shape[1:]))
+        ideal = times.ideal_ns[at][:, None]
+        ends[:, 0], ends[:, 1] = np.where(masks, times.own_ns[at][:, None], ideal), ideal
+        replay_in_place(order, ends.reshape(size, -1), meeting=rank.across[order.order])
+        result[:, dps] = ends[last].max(axis=(0, 1))
+    return result
