@@ -1,30 +1,49 @@
-"""What-if analyses: CPU time and memory, beside the published algorithm.
+"""What-if analyses: CPU time and memory, beside the published analyzer and its algorithm.
 
     python benchmarks/whatif_speed.py ../shared/traces/bytedance/trace-SE.parquet --times 1 16
+    python benchmarks/whatif_speed.py ... --artifact DIR --artifact-python PYTHON
 
-Kair: reading the Parquet file for the first time (and writing its fragment), reading it again, the analysis (which also
-prices every worker exactly, the remedies and launch delays), JSON. Beside it `whatif_peer.py`: the published algorithm
-over arrays, without the DataFrames in which the original spends most of its time, and less in it: S by operation type,
-stage and data-parallel rank. `--times` lays the file's data-parallel ranks beside each other so often.
+Kair: reading the Parquet file for the first time (and writing its fragment), the analysis (which also prices every
+worker exactly, the remedies and launch delays), JSON; and within the analysis its simulations alone, with the order in
+which they replay. Beside it, where DIR is a checkout of the published analyzer and PYTHON the interpreter of an
+environment with its packages, that analyzer from reading to JSON. `whatif_peer.py` is its algorithm over arrays,
+without the DataFrames in which it spends most of its time, and with less in it: S by operation type, stage and
+data-parallel rank. `--times` lays the file's data-parallel ranks beside each other so often. Imports are left out on
+all sides.
 """
 
 import argparse
+import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import polars as pl
-from measuring import Row, in_fresh_process, peak_mb, report
+from measuring import Row, in_fresh_process, peak_mb, report, run_child, say
 from whatif_peer import analyze
 
 from kair_engine.opening import open_trace
 from kair_engine.whatif.analysis import whatif
+from kair_engine.whatif.attribution import attribute
+from kair_engine.whatif.pipeline_model import pipeline_model
+from kair_engine.whatif.pipeline_rows import read_pipeline
+from kair_engine.whatif.pipeline_times import pipeline_times
 
 CLOSE = 1e-4
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Original:
+    """Where the published analyzer is."""
+
+    artifact: Path
+    python: str
 
 
 def copies(source: Path, times: int, folder: Path) -> Path:
@@ -41,8 +60,9 @@ def copies(source: Path, times: int, folder: Path) -> Path:
 
 
 def kair(path: Path, runs: int) -> dict[str, float]:
-    """CPU seconds of each part, the least of all runs, and the process' peak memory."""
+    """CPU seconds of each part, the least of all runs, and the process' peak memory in the first of them."""
     took: dict[str, list[float]] = {}
+    peak = 0.0
 
     def timed(name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401
         begin = time.process_time()
@@ -52,11 +72,16 @@ def kair(path: Path, runs: int) -> dict[str, float]:
 
     for _ in range(runs):
         with TemporaryDirectory() as cache:
-            timed("first read", lambda cache=cache: open_trace(path, cache=Path(cache)))
-            trace = timed("read again", lambda cache=cache: open_trace(path, cache=Path(cache)))
+            trace = timed("read", lambda cache=cache: open_trace(path, cache=Path(cache)))
             result = timed("analysis", lambda trace=trace: whatif(trace))
-        timed("JSON", lambda result=result: msgspec.json.encode(msgspec.to_builtins(result, str_keys=True)))
-    return {name: min(values) for name, values in took.items()} | {"S": result.slowdown, "peak": peak_mb()}
+            timed("JSON", lambda result=result: msgspec.json.encode(msgspec.to_builtins(result, str_keys=True)))
+            peak = peak or peak_mb()
+            rows = read_pipeline(trace)
+        times = pipeline_times(rows, pipeline_model(rows))
+        timed("simulations", lambda times=times: attribute(times))
+    named = {name: min(values) for name, values in took.items()}
+    scenarios = 2 + len(result.by_operator_type) + rows.pp_size + rows.dp_size * (1 + rows.pp_size)
+    return named | {"S": result.slowdown, "peak": peak, "scenarios": scenarios}
 
 
 def peer(path: Path, runs: int) -> dict[str, float]:
@@ -66,25 +91,60 @@ def peer(path: Path, runs: int) -> dict[str, float]:
         begin = time.process_time()
         result = analyze(path)
         took.append(time.process_time() - begin)
-    return {"all": min(took), "S": result["S"], "peak": peak_mb()}
+    return {"all": min(took), "S": result["S"]}
 
 
-def measure(source: Path, times: int, runs: int) -> Row:
-    """One row. Raises SystemExit where the two disagree on S."""
+def original(where: Original, path: Path, metadata: Path, runs: int) -> dict[str, float]:
+    """The run of the published analyzer that took least CPU."""
+    command = [where.python, str(HERE / "whatif_original.py"), str(where.artifact), str(path), str(metadata)]
+    found = [json.loads(run_child(command).stdout.splitlines()[-1]) for _ in range(runs)]
+    return min(found, key=lambda run: float(run["cpu_s"]))
+
+
+def measure(source: Path, times: int, runs: int, where: Original | None) -> Row:
+    """One row. Raises SystemExit where any two disagree on S."""
     with TemporaryDirectory() as folder:
         path = copies(source, times, Path(folder))
-        mine, other = in_fresh_process(kair, path, runs), in_fresh_process(peer, path, runs)
+        say(f"{source.stem} × {times}")
+        mine, other = in_fresh_process(kair, path, runs), in_fresh_process(peer, path, 1)
+        metadata = source.with_name(f"meta-{source.stem.removeprefix('trace-')}.yaml")
+        theirs = original(where, path, metadata, runs) if where else {}
         rows = pl.scan_parquet(path).select(pl.len()).collect().item()
-    if abs(mine["S"] / other["S"] - 1) > CLOSE:
-        raise SystemExit(f"{source.name} × {times}: S is {mine['S']} here and {other['S']} there")
-    return {
+    for found in filter(None, (other, theirs)):
+        if abs(mine["S"] / found["S"] - 1) > CLOSE:
+            raise SystemExit(f"{source.name} × {times}: S is {mine['S']} here and {found['S']} there")
+    total = mine["read"] + mine["analysis"] + mine["JSON"]
+    row: dict[str, str | int | float | None] = {
         "trace": f"{source.stem} × {times}",
         "operations": rows,
-        **{f"{name} s": mine[name] for name in ("first read", "read again", "analysis", "JSON")},
+        **{f"{name} s": mine[name] for name in ("read", "analysis", "JSON")},
+        "all s": total,
         "peak MB": mine["peak"],
-        "published algorithm s": other["all"],
-        "its peak MB": other["peak"],
+        "scenarios": int(mine["scenarios"]),
+        "simulations s": mine["simulations"],
+        "algorithm s": other["all"],
     }
+    if theirs:
+        per_scenario = theirs["simulations_s"] / theirs["scenarios"]
+        row |= {
+            "original s": theirs["cpu_s"],
+            "its MB": theirs["peak_mb"],
+            "its scenarios": int(theirs["scenarios"]),
+            "its simulations s": theirs["simulations_s"],
+            "faster": theirs["cpu_s"] / total,
+            "a scenario": per_scenario / (mine["simulations"] / mine["scenarios"]),
+        }
+    return row
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """How to read the columns."""
+    said = ["CPU seconds, the least of the runs; memory of a first run. algorithm: whatif_peer.py, one run."]
+    if "faster" in rows[0]:
+        said.append(
+            "faster: original s / all s. a scenario: the time of one of its simulations over that of one of ours."
+        )
+    return said
 
 
 def main() -> None:
@@ -92,11 +152,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="what-if Parquet files")
     parser.add_argument("--times", type=int, nargs="+", default=[1], help="as many times the data-parallel ranks")
+    parser.add_argument("--artifact", type=Path, help="a checkout of the published analyzer")
+    parser.add_argument("--artifact-python", help="interpreter of an environment with its packages")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = [measure(path, times, options.runs) for path in options.traces for times in options.times]
-    report("what-if", rows, as_json=options.json, notes=["CPU seconds, the least of the runs"])
+    if (options.artifact is None) != (options.artifact_python is None):
+        parser.error("--artifact and --artifact-python go together")
+    where = Original(options.artifact.resolve(), options.artifact_python) if options.artifact else None
+    rows = [measure(path, times, options.runs, where) for path in options.traces for times in options.times]
+    report("what-if", rows, as_json=options.json, notes=notes(rows))
 
 
 if __name__ == "__main__":
