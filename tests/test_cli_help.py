@@ -17,6 +17,7 @@ EXISTING = {
     "pinpoint",
     "blame",
     "whatif",
+    "rank",
     "sensitivity",
     "frequency",
     "steps",
