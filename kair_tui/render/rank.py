@@ -48,22 +48,26 @@ def _headline(result: RankProfileResult) -> str:
     most = max(result.parts, key=lambda row: difference_us(row) or 0.0)
     return (
         f"{whole}, its role {duration(result.typical_step_time_us)}; most above its role's median is "
-        f"{part_name(most)}: {duration(most.own_us)}, {_difference(most)}"
+        f"{part_name(most)}: {duration(most.own_us)}, {difference_text(most)}"
     )
 
 
-def _difference(row: PartOfStep) -> str:
+def difference_text(row: PartOfStep) -> str:
+    """The same in words."""
     us = difference_us(row)
     return "–" if us is None else signed_duration(us)
+
+
+def typical_text(row: PartOfStep) -> str:
+    """The role's median."""
+    return "–" if row.typical_us is None else duration(row.typical_us)
 
 
 COLUMNS = (
     Column[PartOfStep]("part", "part of the step", part_name, align="left", weight=9),
     Column[PartOfStep]("own_us", "per step", lambda row: duration(row.own_us), weight=9),
-    Column[PartOfStep](
-        "typical_us", "role", lambda row: "–" if row.typical_us is None else duration(row.typical_us), weight=8
-    ),
-    Column[PartOfStep]("", "difference", _difference, weight=7),
+    Column[PartOfStep]("typical_us", "role", typical_text, weight=8),
+    Column[PartOfStep]("", "difference", difference_text, weight=7),
     Column[PartOfStep]("share", "of step", lambda row: percent(row.share), weight=5),
 )
 
@@ -93,7 +97,7 @@ def _curve(result: RankProfileResult, page: Page) -> None:
     page.line("operations completed over the step")
     for number, row in enumerate(picture.rows):
         page.line(f"{_LABELS.get(number, ''):>5} {row.rstrip()}")
-    page.line(_times(result, picture.distance_at, width), indent=6)
+    page.line(axis(result, picture.distance_at, width), indent=6)
     drawn_with = signs(ascii_only=ascii_only)
     legend = f"{drawn_with.rank or '⡠⠊'} rank {result.rank}"
     if result.farthest is None:
@@ -103,8 +107,8 @@ def _curve(result: RankProfileResult, page: Page) -> None:
     page.line(f"{drawn_with.distance} {distance_text(result.farthest)}")
 
 
-def _times(result: RankProfileResult, at: int | None, width: int) -> str:
-    """The axis: 0, the time of the largest distance under its line, and the end."""
+def axis(result: RankProfileResult, at: int | None, width: int) -> str:
+    """What stands under a curve of that width: 0, the time of the largest distance under its line, and the end."""
     end = duration(result.curve[-1].time_us)
     line = "0".ljust(width - len(end)) + end
     if at is None or result.farthest is None:
