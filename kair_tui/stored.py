@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from kair_engine.model import Notice
 
 if TYPE_CHECKING:
+    from kair_engine.importing import Progress
     from kair_engine.store.jobs import Store
-    from kair_tui.progress import ProgressBar
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class StoreSession:
     """The store, and whom long work reports to."""
 
     store: "Store"
-    progress: "ProgressBar"
+    progress: "Progress"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from cli_samples import kair
 from kair_tui.registry import COMMANDS
 
 EXISTING = {
+    "tui",
     "triage",
     "localize",
     "pinpoint",

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from rich.box import Box
@@ -12,27 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from kair_tui.render.fitting import GAP, fitting
+from kair_tui.render.look import UNLIMITED, Look
 from kair_tui.render.text import clean, to_ascii
 from kair_tui.render.view import DIM, Cell, Column, Styled
 
 Row = TypeVar("Row")
 
-# Off a terminal nothing is wrapped or cut: the page is wider than any line.
-UNLIMITED = 100_000
-
 _RULED = Box("    \n    \n ─  \n    \n    \n    \n    \n    \n")
 _RULED_ASCII = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
 _LABEL_WIDTH = 14
-
-
-@dataclass(frozen=True)
-class Look:
-    """What the place that a page is for can show."""
-
-    width: int = UNLIMITED
-    color: bool = False
-    ascii_only: bool = False
-    wide: bool = False
 
 
 class Branch(Protocol):
