@@ -99,6 +99,6 @@ def test_a_rank_alone_is_shown_without_comparison(monkeypatch: pytest.MonkeyPatc
     )
     with answering(monkeypatch, {"rank": alone}):
         text = kair("rank", "--rank", "1").out
-    assert text.splitlines()[0] == "rank 1 takes 100 ms a step, most of it compute (60.0 ms)"
+    assert text.splitlines()[0] == "rank 1 takes 100 ms a step; most of it is compute, 60.0 ms"
     assert "distance" not in text
     assert "median" not in text

@@ -3,7 +3,11 @@
 from typing import Final
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
-_MARK, _MARK_ASCII = "┃", "|"
+
+
+def mark_sign(*, ascii_only: bool) -> str:
+    """What marks a place on a bar."""
+    return "|" if ascii_only else "┃"
 
 
 def bar(value: float, mark: float | None, peak: float, width: int, *, ascii_only: bool) -> str:
@@ -15,5 +19,4 @@ def bar(value: float, mark: float | None, peak: float, width: int, *, ascii_only
     if mark is None:
         return drawn
     at = min(round(min(max(mark / peak, 0.0), 1.0) * width), width - 1)
-    sign = _MARK_ASCII if ascii_only else _MARK
-    return f"{drawn[:at].ljust(at)}{sign}{drawn[at + 1 :]}"
+    return f"{drawn[:at].ljust(at)}{mark_sign(ascii_only=ascii_only)}{drawn[at + 1 :]}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.rank_result import CurveDistance, PartOfStep, RankProfileResult
-from kair_tui.render.bars import bar
+from kair_tui.render.bars import bar, mark_sign
 from kair_tui.render.curve import draw, signs
 from kair_tui.render.units import duration, percent, plural, signed_duration
 from kair_tui.render.view import DIM, Column, View
@@ -40,16 +40,19 @@ def distance_text(farthest: CurveDistance) -> str:
     )
 
 
-def _headline(result: RankProfileResult) -> str:
-    whole = f"rank {result.rank} takes {duration(result.step_time_us)} a step"
+def headline(result: RankProfileResult) -> str:
+    """What its step takes, and what stands out in it."""
+    role = "" if result.typical_step_time_us is None else f", its role {duration(result.typical_step_time_us)}"
+    return f"rank {result.rank} takes {duration(result.step_time_us)} a step{role}; {outstanding(result)}"
+
+
+def outstanding(result: RankProfileResult) -> str:
+    """The part that is most above its role's median; without peers, the largest."""
     if result.typical_step_time_us is None:
         largest = max(result.parts, key=lambda row: row.own_us)
-        return f"{whole}, most of it {part_name(largest)} ({duration(largest.own_us)})"
+        return f"most of it is {part_name(largest)}, {duration(largest.own_us)}"
     most = max(result.parts, key=lambda row: difference_us(row) or 0.0)
-    return (
-        f"{whole}, its role {duration(result.typical_step_time_us)}; most above its role's median is "
-        f"{part_name(most)}: {duration(most.own_us)}, {difference_text(most)}"
-    )
+    return f"most above its role's median is {part_name(most)}: {duration(most.own_us)}, {difference_text(most)}"
 
 
 def difference_text(row: PartOfStep) -> str:
@@ -86,7 +89,9 @@ def _with_bars(result: RankProfileResult, page: Page) -> tuple[Column[PartOfStep
     draw_bar: Callable[[PartOfStep], str] = lambda row: bar(  # noqa: E731
         row.own_us, row.typical_us, peak, _BAR, ascii_only=page.look.ascii_only
     )
-    title = "" if result.typical_step_time_us is None else "┃ its role's median"
+    title = (
+        "" if result.typical_step_time_us is None else f"{mark_sign(ascii_only=page.look.ascii_only)} its role's median"
+    )
     return (*COLUMNS, Column[PartOfStep]("", title, draw_bar, align="left", weight=6))
 
 
@@ -121,7 +126,7 @@ def axis(result: RankProfileResult, at: int | None, width: int) -> str:
 VIEW = View[RankProfileResult, PartOfStep](
     main="parts",
     columns=COLUMNS,
-    headline=_headline,
+    headline=headline,
     body=_body,
     records=(("parts", "part"), ("curve", "point")),
 )

@@ -29,7 +29,7 @@ class CompletionCurve(Widget):
         self._result: RankProfileResult | None = None
         self._picture: Picture | None = None
 
-    def show(self, result: RankProfileResult) -> None:
+    def show(self, result: RankProfileResult | None) -> None:
         """Replaces the curve."""
         self._result, self._picture = result, None
         self.refresh()

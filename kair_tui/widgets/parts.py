@@ -27,9 +27,9 @@ class StepParts(Widget):
         self._look = look
         self._parts: tuple[PartOfStep, ...] = ()
 
-    def show(self, result: RankProfileResult) -> None:
+    def show(self, result: RankProfileResult | None) -> None:
         """Replaces the parts."""
-        self._parts = result.parts
+        self._parts = () if result is None else result.parts
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
