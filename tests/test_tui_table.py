@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
-from kair_tui.arranging import Arrangement, arranged
+from kair_tui.ordering import Ordering, ordered
 from kair_tui.filtering import parse_filter
 from kair_tui.render.view import ALARM, Column, Styled
 from kair_tui.terminal import Look
@@ -58,15 +58,15 @@ class Shown(App[None]):
     def __init__(self, look: Look) -> None:
         super().__init__()
         self._table: Table[Call] = Table(look, COLUMNS, id="table")
-        self.is_arranged = asyncio.Event()
+        self.is_ordered = asyncio.Event()
         self.chosen: list[Call] = []
         self.pilot: Pilot[None]
 
     def compose(self) -> ComposeResult:
         yield self._table
 
-    def on_table_arranged(self) -> None:
-        self.is_arranged.set()
+    def on_table_ordered(self) -> None:
+        self.is_ordered.set()
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
         self.chosen.append(message.table.chosen)
@@ -170,7 +170,7 @@ def test_rows_are_sorted_by_a_column_the_unknown_last() -> None:
     ],
 )
 def test_rows_are_filtered_by_words_and_fields(typed: str, found: list[int]) -> None:
-    places = arranged(CALLS, FIELDS, Arrangement(parse_filter(typed, FIELDS)))
+    places = ordered(CALLS, FIELDS, Ordering(parse_filter(typed, FIELDS)))
     assert places is not None
     assert places.tolist() == found
 
@@ -198,15 +198,15 @@ def test_many_rows_are_arranged_by_a_thread_and_the_last_wish_counts() -> None:
     rows = Counted(AT_ONCE + 1)
 
     async def check(table: Table[Call], app: Shown) -> None:
-        app.is_arranged.clear()
+        app.is_ordered.clear()
         table.sort("name")
         table.sort("us", descending=True)
         assert table.row(0).us == 1
-        await app.is_arranged.wait()
+        await app.is_ordered.wait()
         assert [table.row(at).us for at in range(3)] == [AT_ONCE + 1, AT_ONCE, AT_ONCE - 1]
-        app.is_arranged.clear()
+        app.is_ordered.clear()
         table.filter(parse_filter("us:<3", FIELDS))
-        await app.is_arranged.wait()
+        await app.is_ordered.wait()
         assert [table.row(at).us for at in range(table.count)] == [2, 1]
 
     on_screen(rows, check)

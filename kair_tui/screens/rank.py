@@ -168,7 +168,7 @@ class RankScreen(ViewScreen):
         if row is not None and find_screen("blame") is not None:
             self.kair.go(Place("blame", rank=self.place.rank, operator=row.operator, step=row.step))
 
-    def on_table_arranged(self) -> None:
+    def on_table_ordered(self) -> None:
         """Says how many there are."""
         if self._pinpoint is None:
             return

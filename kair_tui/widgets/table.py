@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, get_current_worker
 
-from kair_tui.arranging import Arrangement, arranged
+from kair_tui.ordering import Ordering, ordered
 from kair_tui.filtering import Filter
 from kair_tui.render.fitting import GAP, fitting, shrinks
 from kair_tui.render.text import clean
@@ -62,13 +62,13 @@ class Table(ScrollView, Generic[Row], can_focus=True):
     class Chosen(Moved):
         """Enter was pressed, or the row under the cursor was clicked."""
 
-    class Arranged(Moved):
+    class Ordered(Moved):
         """The rows are in the order, and only those there, that were asked for last."""
 
     class _Found(Message, bubble=False):
         """A thread has found an order."""
 
-        def __init__(self, rows: Sequence[Any], how: Arrangement, places: Any) -> None:  # noqa: ANN401
+        def __init__(self, rows: Sequence[Any], how: Ordering, places: Any) -> None:  # noqa: ANN401
             super().__init__()
             self.rows, self.how, self.places = rows, how, places
 
@@ -87,7 +87,7 @@ class Table(ScrollView, Generic[Row], can_focus=True):
         self._all: Sequence[Row] = ()
         self._places: Any = None
         """Of the rows shown, in order; None for all as they came."""
-        self._how = Arrangement()
+        self._how = Ordering()
         self._widths = [0] * len(self._columns)
         self._laid_out: list[tuple[int, int]] = []
         """The columns that fit, by place, and how wide they are drawn."""
@@ -124,31 +124,31 @@ class Table(ScrollView, Generic[Row], can_focus=True):
         """Replaces the rows; filter and order stay. `empty` stands where there is no row."""
         self._all, self._places, self._empty = rows, None, empty
         self._widths = [0] * len(self._columns)
-        self._arrange(self._how)
+        self._order(self._how)
 
     def filter(self, wanted: Filter) -> None:
         """Leaves out the rows in which a word of it does not hold."""
-        self._arrange(Arrangement(wanted, self._how.field, self._how.descending))
+        self._order(Ordering(wanted, self._how.field, self._how.descending))
 
     def sort(self, field: str, *, descending: bool = False) -> None:
         """Orders the rows by one of `fields`."""
-        self._arrange(Arrangement(self._how.wanted, field, descending))
+        self._order(Ordering(self._how.wanted, field, descending))
 
-    def _arrange(self, how: Arrangement) -> None:
+    def _order(self, how: Ordering) -> None:
         self._how = how
-        if how == Arrangement():
+        if how == Ordering():
             self._put(None)
         elif len(self._all) <= AT_ONCE:
-            self._put(arranged(self._all, self.fields, how))
+            self._put(ordered(self._all, self.fields, how))
         else:
             # Not a partial: Textual writes down what a worker is given, a million rows too.
-            self.run_worker(self._find, thread=True, exclusive=True, group="arrange")
+            self.run_worker(self._find, thread=True, exclusive=True, group="order")
 
     def _find(self) -> None:
         """In a thread."""
         worker: Worker[Any] = get_current_worker()
         rows, how = self._all, self._how
-        places = arranged(rows, self.fields, how, stop=lambda: worker.is_cancelled)
+        places = ordered(rows, self.fields, how, stop=lambda: worker.is_cancelled)
         if places is not None:
             self.post_message(self._Found(rows, how, places))
 
@@ -164,7 +164,7 @@ class Table(ScrollView, Generic[Row], can_focus=True):
         self.virtual_size = Size(self.scrollable_content_region.width, self.count + 1)
         self.scroll_to(y=0, animate=False)
         self.refresh()
-        self.post_message(self.Arranged(self))
+        self.post_message(self.Ordered(self))
         self.post_message(self.Moved(self))
 
     # Columns.
@@ -217,12 +217,13 @@ class Table(ScrollView, Generic[Row], can_focus=True):
         inks, width = inks_of(self._look), self.scrollable_content_region.width
         at = y - 1 + self.scroll_offset.y
         if y == 0:
-            return fitted(self._header(inks.title), width, inks.base, self._look)
+            return fitted(self._header(inks.title), width, inks.base, self._look).simplify()
         if at >= self.count:
             pieces = [("  ", inks.dim), (self._text(self._empty), inks.dim)] if not self.count and y == 1 else []
             return fitted(pieces, width, inks.base, self._look)
         on_cursor = at == self.at
-        strip = fitted(self._line(self.row(at), on_cursor), width, inks.base, self._look)
+        # One run of signs for each style: every run is sent with its colours.
+        strip = fitted(self._line(self.row(at), on_cursor), width, inks.base, self._look).simplify()
         return strip.apply_style(inks.cursor) if on_cursor and self.has_focus else strip
 
     def _header(self, style: Style) -> list[Piece]:

@@ -16,7 +16,7 @@ _AT_A_TIME = 50_000
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class Ordering:
     """Which rows are shown, and by which field they are ordered; None for as they came."""
 
     wanted: Filter | None = None
@@ -24,8 +24,8 @@ class Arrangement:
     descending: bool = False
 
 
-def arranged(
-    rows: Sequence[Any], fields: Sequence[str], how: Arrangement, stop: Callable[[], bool] = lambda: False
+def ordered(
+    rows: Sequence[Any], fields: Sequence[str], how: Ordering, stop: Callable[[], bool] = lambda: False
 ) -> "Ints | None":
     """The places of the rows to show, in order; None once `stop` says so.
 
