@@ -10,8 +10,8 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
-from kair_tui.ordering import Ordering, ordered
 from kair_tui.filtering import parse_filter
+from kair_tui.ordering import Ordering, ordered
 from kair_tui.render.view import ALARM, Column, Styled
 from kair_tui.terminal import Look
 from kair_tui.widgets.table import AT_ONCE, Table
@@ -194,7 +194,7 @@ def test_what_is_no_filter_says_so() -> None:
         parse_filter("host:a", FIELDS)
 
 
-def test_many_rows_are_arranged_by_a_thread_and_the_last_wish_counts() -> None:
+def test_many_rows_are_ordered_by_a_thread_and_the_last_wish_counts() -> None:
     rows = Counted(AT_ONCE + 1)
 
     async def check(table: Table[Call], app: Shown) -> None:

@@ -14,8 +14,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, get_current_worker
 
-from kair_tui.ordering import Ordering, ordered
 from kair_tui.filtering import Filter
+from kair_tui.ordering import Ordering, ordered
 from kair_tui.render.fitting import GAP, fitting, shrinks
 from kair_tui.render.text import clean
 from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled
