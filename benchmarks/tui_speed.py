@@ -9,84 +9,21 @@ process nor a terminal is measured with it. The grid is that of a made job of 16
 import argparse
 import os
 import random
-import select
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 from measuring import Row, report
+from pseudo_terminal import Terminal
+from tui_table import table
 
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "slow_operator"
-SIZE = (160, 50)
 RANKS = 16_384
 RANKS_PER_HOST = 8
 MOVES = 40
 RECOLOURS = 8
 IDLE_S = 3.0
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-
-
-class Terminal:
-    """A pseudo-terminal with a program in it."""
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        import fcntl
-        import pty
-        import struct
-        import termios
-
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
-        self._child = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **environment}, start_new_session=True
-        )
-        os.close(slave)
-        self.written = b""
-
-    def __enter__(self) -> "Terminal":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._child.kill()
-        self._child.wait()
-        os.close(self._master)
-
-    def read(self, within_s: float) -> bytes:
-        """What comes within that time."""
-        if not select.select([self._master], [], [], within_s)[0]:
-            return b""
-        try:
-            got = os.read(self._master, 1 << 20)
-        except OSError as error:
-            raise SystemExit(f"the program ended:\n{self.written[-3000:].decode(errors='replace')}") from error
-        self.written += got
-        return got
-
-    def wait_for(self, text: str) -> None:
-        """Until `text` was written."""
-        while text.encode() not in self.written:
-            if not self.read(60.0):
-                raise SystemExit(f"{text!r} never came:\n{self.written[-3000:].decode(errors='replace')}")
-
-    def settle(self, quiet_s: float) -> bytes:
-        """Everything until nothing came for that long."""
-        got = b""
-        while more := self.read(quiet_s):
-            got += more
-        return got
-
-    def press(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
-
-    def cpu_s(self) -> float:
-        """User and system time so far, of all its threads."""
-        fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def first_paint(runs: int) -> Row:
@@ -190,7 +127,7 @@ def main() -> None:
     if options.made_job:
         run_made_job()
         return
-    report("full screen", [first_paint(options.runs), *grid()], as_json=options.json)
+    report("full screen", [first_paint(options.runs), *grid(), *table()], as_json=options.json)
 
 
 if __name__ == "__main__":
