@@ -28,6 +28,7 @@ COLUMNS = (
     Column[Call]("name", "operator", lambda row: row.name, align="left", weight=9),
     Column[Call]("stage", "stage", lambda row: row.stage or "–", align="left", weight=3),
     Column[Call]("us", "µs", lambda row: Styled(f"{row.us:g}", ALARM) if row.us else "–", weight=8),
+    Column[Call]("", "detail", lambda _: "only with -o wide", detail=True, weight=8),
 )
 CALLS = (
     Call("gemm", "forward", 30.0),
@@ -246,6 +247,15 @@ def test_narrow_screens_lose_the_lightest_column_then_the_ends_of_names() -> Non
         assert lines(table)[:2] == ["  operator                        µs", "▸ kernel_kernel_kernel_kernel_k…   1"]
 
     on_screen([Call("kernel_" * 9, "backward", 1.0)], check, size=(36, 4))
+
+
+@pytest.mark.parametrize(("width", "shown"), [(52, True), (51, False)])
+def test_details_are_shown_where_no_name_is_cut_for_them(width: int, shown: bool) -> None:
+    async def check(table: Table[Call], _: Shown) -> None:
+        assert lines(table)[1].startswith("▸ a_name_of_20_letters")
+        assert ("only with -o wide" in lines(table)[1]) == shown
+
+    on_screen([Call("a_name_of_20_letters", None, 1.0)], check, size=(width, 4))
 
 
 def test_an_empty_table_says_why() -> None:

@@ -1,7 +1,6 @@
 """A table of any number of rows: only those in view are ever made into text."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
@@ -81,8 +80,7 @@ class Table(ScrollView, Generic[Row], can_focus=True):
     ) -> None:
         super().__init__(id=id)
         self._look = look
-        # Details only where there is room for them.
-        self._columns = tuple(replace(column, weight=0) if column.detail else column for column in columns)
+        self._columns = tuple(columns)
         self._empty = ""
         self._all: Sequence[Row] = ()
         self._places: Any = None
@@ -188,7 +186,12 @@ class Table(ScrollView, Generic[Row], can_focus=True):
     def _lay_out(self, width: int) -> None:
         """For the width there is: with a scroll bar it is less."""
         self._laid_out_for, available = width, max(width - _MARGIN, 1)
-        keep = fitting(self._columns, self._widths, available)
+        # Details only where no name has to be cut for them.
+        places = list(range(len(self._columns)))
+        if sum(self._widths) + GAP * (len(places) - 1) > available:
+            places = [at for at in places if not self._columns[at].detail]
+        kept = fitting([self._columns[at] for at in places], [self._widths[at] for at in places], available)
+        keep = [places[at] for at in kept]
         widths = {at: self._widths[at] for at in keep}
         over = sum(widths.values()) + GAP * (len(keep) - 1) - available
         for at in keep:
