@@ -1,7 +1,7 @@
 """The Typer application, built from the registry; a command is built only when it is asked for."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
@@ -87,16 +87,33 @@ class KairGroup(OwnConversion, TyperGroup):
                 formatter.write_dl([(entry.name, entry.summary) for entry in entries])
 
 
-def command(entry: Entry) -> TyperCommand:
-    """The Typer command of a registry entry."""
+def parse(entry: Entry, words: Sequence[str], *, help_only: bool = False) -> Any:  # noqa: ANN401
+    """The arguments that `words` give to a command, defaults included, without running it; or its help as text.
+
+    Raises what `run` raises for a line that is wrong.
+    """
+    built = command(entry, lambda _, arguments: arguments)
+    name = f"kair {entry.name}"
+    if help_only:
+        return built.get_help(built.make_context(name, [], resilient_parsing=True))
+    with built.make_context(name, list(words)) as context:
+        return built.invoke(context)
+
+
+def _invoke(entry: Entry, arguments: dict[str, Any]) -> int:
+    from kair_tui.invoke import invoke
+
+    return invoke(entry, arguments)
+
+
+def command(entry: Entry, run: Callable[[Entry, dict[str, Any]], Any] = _invoke) -> TyperCommand:
+    """The Typer command of a registry entry; `run` is given all its arguments."""
     from kair_tui.options import parameters
 
     declared = parameters(entry)
 
-    def callback(**arguments: Any) -> int:  # noqa: ANN401
-        from kair_tui.invoke import invoke
-
-        return invoke(entry, arguments)
+    def callback(**arguments: Any) -> Any:  # noqa: ANN401
+        return run(entry, arguments)
 
     callback.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]
     callback.__annotations__ = {parameter.name: parameter.annotation for parameter in declared}

@@ -18,5 +18,5 @@ def job_names(incomplete: str) -> list[str]:
 
 def schema_names(incomplete: str) -> list[str]:
     """The commands that have a schema and begin with `incomplete`."""
-    names = [entry.name for entry in COMMANDS if entry.needs != "nothing"]
+    names = [entry.name for entry in COMMANDS if entry.has_result]
     return [name for name in names if name.startswith(incomplete)]

@@ -31,7 +31,7 @@ def describe() -> str:
 
 def _command(entry: Entry) -> dict[str, Any]:
     described = [_parameter(parameter) for parameter in parameters(entry)]
-    result = _result(entry.load()) if entry.needs != "nothing" else None
+    result = _result(entry.load()) if entry.has_result else None
     return {
         "name": entry.name,
         "section": entry.section,

@@ -22,15 +22,15 @@ def report(error: BaseException, *, debug: bool = False, ascii_only: bool = Fals
         return ExitCode.PIPE_CLOSED
     if debug:
         say_lines("".join(traceback.format_exception(error)))
-    message, hint, status = _explained(error)
+    message, hint, status = explained(error)
     say(f"kair: error: {message}", ascii_only=ascii_only)
     if hint:
         say(f"hint: {hint}", ascii_only=ascii_only)
     return status
 
 
-def _explained(error: BaseException) -> tuple[str, str | None, int]:
-    """Message, hint and status."""
+def explained(error: BaseException) -> tuple[str, str | None, int]:
+    """What to say of an error: message, hint where there is one, and exit status."""
     if isinstance(error, KairError):
         # The base class itself is raised where an output has no place: a full disk, a read-only store.
         status = ExitCode.INPUT if type(error) is KairError else error.exit_code

@@ -1,12 +1,12 @@
 """From a command's arguments to its answer on stdout and its exit status."""
 
 import time
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.model import Trace
 from kair_tui.exit_codes import ExitCode
 from kair_tui.fail_on import Condition, parse_condition
-from kair_tui.job_source import open_job
+from kair_tui.job_source import JobWanted, open_job
 from kair_tui.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
 from kair_tui.places import store_root
 from kair_tui.present import Presenter
@@ -16,6 +16,9 @@ from kair_tui.step_choice import parse_steps
 from kair_tui.stored import StoreSession
 from kair_tui.streams import write_answer
 
+if TYPE_CHECKING:
+    from kair_engine.importing import Progress
+
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     """Runs the command with all its arguments, its own and the shared ones."""
@@ -23,8 +26,35 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
         return _analyse(entry, arguments)
     if entry.needs == "store":
         return _ask_store(entry, arguments)
+    if entry.needs == "screen":
+        wanted = JobWanted(**vars(take(JobChoice, arguments)), **vars(take(StorePlace, arguments)))
+        return int(entry.load()(wanted, **own_arguments(entry, arguments)))
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED
+
+
+def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Answer:
+    """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError."""
+    chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
+    if chosen is not None:
+        trace = trace.select(chosen)
+    return answer_about(entry, entry.load()(trace, **own_arguments(entry, arguments)), trace)
+
+
+def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
+    """A result with the job that it is about."""
+    job = trace.job
+    info = JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps)
+    return Answer(entry.name, result, info, merge_warnings(job.warnings, getattr(result, "warnings", ())))
+
+
+def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> Answer:
+    """The answer of a command about the store. Raises KairError."""
+    from kair_engine.store.jobs import Store
+
+    session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
+    result = entry.load()(session, **own_arguments(entry, arguments))
+    return Answer(entry.name, result, None, merge_warnings(getattr(result, "warnings", ())))
 
 
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -32,29 +62,21 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     began = time.monotonic()
     presenter = _presenter(entry, arguments)
     choice = take(JobChoice, arguments)
-    steps = parse_steps(choice.step)
+    parse_steps(choice.step)
     condition = _condition(entry, arguments)
     with presenter.progress_bar() as progress:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
-        chosen = steps.among(trace.job.steps)
-        if chosen is not None:
-            trace = trace.select(chosen)
-        result = entry.load()(trace, **own_arguments(entry, arguments))
-    presenter.present(_answer(entry, result, trace))
+        answer = analysed(entry, arguments, trace)
+    presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
-    return ExitCode.FOUND if condition is not None and condition.is_met(result) else ExitCode.ANSWERED
+    return ExitCode.FOUND if condition is not None and condition.is_met(answer.result) else ExitCode.ANSWERED
 
 
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
-    from kair_engine.store.jobs import Store
-
     presenter = _presenter(entry, arguments)
-    root = store_root(take(StorePlace, arguments).store)
     with presenter.progress_bar() as progress:
-        session = StoreSession(Store(root), progress)
-        result = entry.load()(session, **own_arguments(entry, arguments))
-    presenter.present(Answer(entry.name, result, None, merge_warnings(getattr(result, "warnings", ()))))
-    presenter.detail(f"store {root}")
+        presenter.present(ask_store(entry, arguments, progress))
+    presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
     return ExitCode.ANSWERED
 
 
@@ -66,9 +88,3 @@ def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:
 def _condition(entry: Entry, arguments: dict[str, Any]) -> Condition | None:
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else None
     return None if wanted is None else parse_condition(wanted, entry.name)
-
-
-def _answer(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
-    job = trace.job
-    info = JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps)
-    return Answer(entry.name, result, info, merge_warnings(job.warnings, getattr(result, "warnings", ())))

@@ -1,6 +1,7 @@
 """Which job a command is about: named, by path, or the one in use."""
 
 import os
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,28 +13,68 @@ from kair_tui.places import cache_root, store_root
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kair_engine.importing import Progress
     from kair_engine.store.jobs import Store
-    from kair_tui.progress import ProgressBar
+
+
+@dataclass(frozen=True)
+class JobWanted:
+    """The job and the steps that were asked for, and in which store; None where nothing was said."""
+
+    job: str | None = None
+    step: str = "all"
+    store: Path | None = None
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """Where a job is."""
+
+    name: str
+    """As a command names it: a name in the store, or a path."""
+    path: Path
+    stored: bool
+    """True for a job of the store, whose folder `path` is."""
+    why: str | None = None
+    """Why it was taken, where none was named."""
 
 
 def open_job(
-    job: str | None, chosen_store: Path | None, *, progress: "ProgressBar", note: "Callable[[str], None]"
+    job: str | None, chosen_store: Path | None, *, progress: "Progress", note: "Callable[[str], None]"
 ) -> Trace:
     """The trace of `job`, or of the job in use, in which case `note` is told which one that is.
 
     Raises InputError where there is none.
     """
+    source = locate(job, chosen_store)
+    if source.why is not None:
+        note(f"using job {source.name} ({source.why})")
+    return open_source(source, progress=progress)
+
+
+def locate(job: str | None, chosen_store: Path | None) -> JobSource:
+    """Where `job`, or the job in use, is. Raises InputError where there is none."""
     root = store_root(chosen_store)
+    why = None
     if job is None:
         job, why = _default_job(root)
-        note(f"using job {job} ({why})")
-    if _looks_like_path(job):
-        return _open_path(Path(job), progress)
+    path = Path(job)
     if is_stored(job, root):
-        return _store(root).open(job)
-    if Path(job).exists():
-        return _open_path(Path(job), progress)
+        return JobSource(job, root / job, True, why)
+    if path.exists():
+        return JobSource(job, path, False, why)
+    if _looks_like_path(job):
+        raise InputError(f"{path}: no such file or folder")
     raise unknown_job(job, root)
+
+
+def open_source(source: JobSource, *, progress: "Progress") -> Trace:
+    """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    if source.stored:
+        return _store(source.path.parent).open(source.path.name)
+    from kair_engine.opening import open_trace
+
+    return open_trace(source.path, cache=cache_root(), progress=progress)
 
 
 def _default_job(root: Path) -> tuple[str, str]:
@@ -53,14 +94,6 @@ def _default_job(root: Path) -> tuple[str, str]:
 def _looks_like_path(job: str) -> bool:
     separators = {os.sep, os.altsep or os.sep}
     return job.startswith(".") or any(separator in job for separator in separators)
-
-
-def _open_path(path: Path, progress: "ProgressBar") -> Trace:
-    from kair_engine.opening import open_trace
-
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
-    return open_trace(path, cache=cache_root(), progress=progress)
 
 
 def _store(root: Path) -> "Store":

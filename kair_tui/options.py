@@ -4,14 +4,13 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
 from kair_tui.completion import job_names
 from kair_tui.registry import Entry
-
-Format = Literal["table", "wide", "tree", "json", "ndjson", "csv"]
+from kair_tui.render.written import Format
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,7 @@ Group = TypeVar("Group")
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, Presentation, Diagnostics),
     "store": (StorePlace, Presentation, Diagnostics),
+    "screen": (JobChoice, StorePlace, Diagnostics),
     "nothing": (Diagnostics,),
 }
 

@@ -10,9 +10,14 @@ def store_root(chosen: Path | None) -> Path:
         return chosen
     if named := os.environ.get("KAIR_STORE"):
         return Path(named)
+    return data_root() / "store"
+
+
+def data_root() -> Path:
+    """What the user made and would miss: the user's data folder."""
     from platformdirs import user_data_path
 
-    return user_data_path("kair", appauthor=False) / "store"
+    return user_data_path("kair", appauthor=False)
 
 
 def cache_root() -> Path:

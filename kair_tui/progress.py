@@ -11,11 +11,13 @@ from kair_tui.streams import is_terminal
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from kair_engine.importing import ImportOutcome
+
 _PATIENCE_S = 1.0
 
 
 class ProgressBar:
-    """What the engine reports to: (done, total, what). Shows nothing until the work proves long."""
+    """What the engine reports to. Shows nothing until the work proves long."""
 
     def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
         self._shown = is_terminal(sys.stderr) and not quiet
@@ -34,7 +36,7 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, done: int, total: int, what: str) -> None:
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome") -> None:  # noqa: ARG002
         """Called by the engine as it goes."""
         if not self._shown or time.monotonic() - self._began < _PATIENCE_S:
             return

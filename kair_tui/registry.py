@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "nothing"]
+Needs = Literal["trace", "store", "screen", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class Entry:
     """Takes `--fail-on`."""
     module: str = ""
 
+    @property
+    def has_result(self) -> bool:
+        """Whether it answers with a result, which has a schema and can be shown in every format."""
+        return self.needs in ("trace", "store")
+
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
         run: Callable[..., Any] = import_module(f"kair_tui.commands.{self.module or self.name}").run
@@ -43,6 +48,13 @@ STORE: Final = "Keep jobs"
 MACHINES: Final = "For machines"
 
 COMMANDS: Final = (
+    Entry(
+        "tui",
+        ANALYSES,
+        "The investigation on the full screen (also: kair-tui).",
+        ("kair tui traces/", "kair tui job123 --step 40-60", "kair-tui job123 --ascii"),
+        needs="screen",
+    ),
     Entry(
         "triage",
         ANALYSES,
@@ -78,6 +90,12 @@ COMMANDS: Final = (
             "kair whatif job123 --fix rank=16 --fix stage=3",
             "kair whatif job123 --step 40 --json",
         ),
+    ),
+    Entry(
+        "rank",
+        LOOKS,
+        "Where one rank's step time goes, and how its operations complete, beside its peers.",
+        ("kair rank traces/ --rank 3", "kair rank job123 --rank 3 --step 40-60 --json"),
     ),
     Entry(
         "sensitivity",

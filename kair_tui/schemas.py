@@ -15,13 +15,13 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def known_schemas() -> tuple[str, ...]:
     """The commands whose answer has a schema."""
-    return tuple(entry.name for entry in COMMANDS if entry.needs != "nothing")
+    return tuple(entry.name for entry in COMMANDS if entry.has_result)
 
 
 def schema(name: str) -> str:
     """The schema of the document that `kair <name> --json` prints. Raises UsageError for an unknown name."""
     entry = find(name.removeprefix("kair."))
-    if entry is None or entry.needs == "nothing":
+    if entry is None or not entry.has_result:
         raise UsageError(f"no schema {name!r}", f"there are: {', '.join(known_schemas())}")
     return encode(schema_of(entry), indent=2) + "\n"
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kair_engine.errors import UsageError
+from kair_tui.render.units import spans
 
 _PART = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
@@ -34,6 +35,11 @@ def parse_steps(text: str) -> StepChoice:
     if wanted in ("all", "last"):
         return StepChoice(last=wanted == "last")
     return StepChoice(tuple(_range(part.strip(), text) for part in wanted.split(",")))
+
+
+def step_text(steps: Sequence[int]) -> str:
+    """The same grammar the other way: `40,45,50-52`."""
+    return spans(tuple(steps), limit=len(steps)).replace(", ", ",")
 
 
 def _range(part: str, whole: str) -> tuple[int, int]:

@@ -7,8 +7,8 @@ from kair_engine.model import Notice
 from kair_engine.results import Verdict
 
 if TYPE_CHECKING:
+    from kair_engine.importing import Progress
     from kair_engine.store.jobs import Store
-    from kair_tui.progress import ProgressBar
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class StoreSession:
     """The store, and whom long work reports to."""
 
     store: "Store"
-    progress: "ProgressBar"
+    progress: "Progress"
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ from cli_samples import kair
 from kair_tui.registry import COMMANDS
 
 EXISTING = {
+    "tui",
     "triage",
     "localize",
     "pinpoint",
     "blame",
     "whatif",
+    "rank",
     "sensitivity",
     "frequency",
     "steps",

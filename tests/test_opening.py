@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from kair_engine.errors import KairError
-from kair_engine.importing import ImportTask, import_files
+from kair_engine.importing import ImportOutcome, ImportTask, import_files
 from kair_engine.model import Trace
 from kair_engine.opening import open_trace
 from kair_engine.usable_steps import incomplete_cells
@@ -51,8 +51,15 @@ def test_one_file_is_a_trace(tmp_path: Path, cache: Path) -> None:
 def test_progress_counts_the_files_that_are_parsed(tmp_path: Path, cache: Path) -> None:
     job = kb.write_job(tmp_path / "job", [0, 1, 2])
     calls: list[tuple[int, int, str]] = []
-    open_trace(job, cache=cache, progress=lambda *call: calls.append(call))
+    ranks: list[tuple[int, ...]] = []
+
+    def progress(done: int, total: int, what: str, outcome: ImportOutcome) -> None:
+        calls.append((done, total, what))
+        ranks.append(outcome.info.ranks if outcome.info else ())
+
+    open_trace(job, cache=cache, progress=progress)
     assert calls == [(1, 3, "rank0.json.gz"), (2, 3, "rank1.json.gz"), (3, 3, "rank2.json.gz")]
+    assert ranks == [(0,), (1,), (2,)]
     open_trace(job, cache=cache, progress=lambda *call: calls.append(call))
     assert len(calls) == 3
 

@@ -2,7 +2,8 @@
 
 from cli_samples import HOSTILE, KERNEL, pinpoint
 
-from kair_tui.render.page import Look, Page
+from kair_tui.render.look import Look
+from kair_tui.render.page import Page
 from kair_tui.render.pinpoint import COLUMNS
 
 

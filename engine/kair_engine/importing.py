@@ -1,15 +1,13 @@
 """Trace files parsed into the cache: few or small ones in this process, the rest on all cores."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from kair_engine.errors import InputError, KairError
 from kair_engine.model import FragmentInfo
-
-Progress = Callable[[int, int, str], None]
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
@@ -40,6 +38,13 @@ class ImportOutcome:
     """True where the fragment could not be written; the next one could not be either."""
 
 
+class Progress(Protocol):
+    """Whom parsing reports to. What it raises ends the parsing; files that were parsed by then stay in the cache."""
+
+    def __call__(self, done: int, total: int, what: str, outcome: ImportOutcome) -> None:
+        """`done` of `total` files are finished, the last of them `what`, with this outcome."""
+
+
 def import_files(
     tasks: Sequence[ImportTask], *, progress: Progress | None = None, workers: int | None = None
 ) -> list[ImportOutcome]:
@@ -53,7 +58,7 @@ def import_files(
     for task, outcome in zip(tasks, outcomes, strict=True):
         results.append(outcome)
         if progress is not None:
-            progress(len(results), len(tasks), task.source.name)
+            progress(len(results), len(tasks), task.source.name, outcome)
         if outcome.is_fatal:
             raise KairError(outcome.error or "", outcome.hint)
     return results

@@ -11,6 +11,9 @@ from kair_engine.results import ClockInfo, InfoResult, StepsResult, StepSummary,
 from kair_engine.roles import roles
 from kair_engine.synchronisation import Synchronisation, synchronise
 
+SLOW_STEP = 1.1
+"""Times the median step above which a step is called slow."""
+
 _CLOCK_STEPS = 3
 """Steps looked at for the clocks: offsets hardly move within a recording."""
 
@@ -60,11 +63,13 @@ def steps(trace: Trace) -> StepsResult:
     by_step: dict[int, list[StepTime]] = defaultdict(list)
     for row in rows:
         by_step[row.step].append(row)
-    return StepsResult(tuple(_summary(of_step) for of_step in by_step.values()), tuple(rows), ())
+    slowest = [max(of_step, key=lambda row: row.duration_us) for of_step in by_step.values()]
+    usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
+    summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
+    return StepsResult(tuple(summaries), tuple(rows), ())
 
 
-def _summary(rows: list[StepTime]) -> StepSummary:
-    slowest = max(rows, key=lambda row: row.duration_us)
+def _summary(rows: list[StepTime], slowest: StepTime, usual_us: float) -> StepSummary:
     return StepSummary(
         step=slowest.step,
         ranks=len(rows),
@@ -72,6 +77,7 @@ def _summary(rows: list[StepTime]) -> StepSummary:
         max_us=slowest.duration_us,
         slowest_rank=slowest.rank,
         complete=slowest.complete,
+        slow=slowest.complete and slowest.duration_us > SLOW_STEP * usual_us,
     )
 
 

@@ -283,6 +283,8 @@ class StepSummary:
     max_us: float
     slowest_rank: int
     complete: bool
+    slow: bool
+    """Complete, and on its slowest rank a tenth longer than the median of the complete steps."""
 
 
 @dataclass(frozen=True)

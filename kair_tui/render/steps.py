@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kair_engine.results import StepsResult, StepSummary, StepTime
 from kair_tui.render.units import count, duration, plural, ratio
-from kair_tui.render.view import Column, View
+from kair_tui.render.view import ALARM, Cell, Column, Styled, View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -49,12 +49,18 @@ def _body(result: StepsResult, page: Page) -> None:
         Column[StepSummary]("slowest_rank", "on rank", lambda row: str(row.slowest_rank), weight=8),
         Column[StepSummary]("", "spread", _spread, weight=5),
         Column[StepSummary]("", "", lambda row: _bar(row.max_us, peak), align="left", weight=3),
-        Column[StepSummary]("complete", "", lambda row: "" if row.complete else "incomplete", align="left", weight=7),
+        Column[StepSummary]("complete", "", _mark, align="left", weight=7),
     )
     page.table(columns, result.summary, limit=STEPS_SHOWN)
     if page.look.wide:
         page.line()
         page.table(COLUMNS, result.steps)
+
+
+def _mark(row: StepSummary) -> Cell:
+    if not row.complete:
+        return "incomplete"
+    return Styled("▲ slow", ALARM) if row.slow else ""
 
 
 def _spread(row: StepSummary) -> str:

@@ -35,8 +35,8 @@ COLUMNS = (
 
 def _body(result: TriageResult, page: Page) -> None:
     for number, finding in enumerate(result.findings, 1):
-        page.line(f"{number}. {_title(finding, page)}", ALARM)
-        for fact in _facts(finding):
+        page.line(f"{number}. {title(finding, wide=page.look.wide)}", ALARM)
+        for fact in facts(finding):
             page.line(fact, indent=3)
         for sentence in finding.evidence:
             page.bullet(sentence)
@@ -46,10 +46,11 @@ def _body(result: TriageResult, page: Page) -> None:
     if result.ranking:
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
-    page.line(_totals(result))
+    page.line(totals(result))
 
 
-def _totals(result: TriageResult) -> str:
+def totals(result: TriageResult) -> str:
+    """The step, and what was waited in it."""
     return (
         f"step {duration(result.step_time_us)}; waiting {duration(result.waiting_us_per_step)} per step "
         f"over all ranks, {duration(result.unattributed_us_per_step)} of it unattributed; "
@@ -57,13 +58,14 @@ def _totals(result: TriageResult) -> str:
     )
 
 
-def _title(finding: Finding, page: Page) -> str:
+def title(finding: Finding, *, wide: bool = False) -> str:
+    """Who, and what is wrong."""
     if finding.pattern == "job_wide":
         return f"no rank's fault: {words(finding.cause)} (seen on ranks {spans(finding.ranks)})"
     noun = "rank" if len(finding.ranks) == 1 else "ranks"
     who = f"{noun} {spans(finding.ranks)}" if finding.ranks else "the whole job"
     on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
-    name = finding.operator if page.look.wide or not finding.operator else short_name(finding.operator)
+    name = finding.operator if wide or not finding.operator else short_name(finding.operator)
     return f"{who}{on}: {words(finding.cause)}" + (f" in {name}" if name else "")
 
 
@@ -71,7 +73,8 @@ def _others(number: int) -> str:
     return f" and {count(number)} more" if number > 0 else ""
 
 
-def _facts(finding: Finding) -> list[str]:
+def facts(finding: Finding) -> list[str]:
+    """Its figures: what it costs, when, and how sure that is."""
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     where = f"{words(finding.pattern)}, {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}{chance}"
     return [_price(finding), where, *([f"between: {finding.edge}"] if finding.edge else [])]
@@ -89,12 +92,12 @@ def _price(finding: Finding) -> str:
 def _tree(result: TriageResult, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         for finding in result.findings:
-            branch = root.add(safe(Styled(_title(finding, page), ALARM)))
-            for line in (*_facts(finding), *finding.evidence):
+            branch = root.add(safe(Styled(title(finding, wide=page.look.wide), ALARM)))
+            for line in (*facts(finding), *finding.evidence):
                 branch.add(safe(line))
             if finding.suggestion:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
-        root.add(safe(_totals(result)))
+        root.add(safe(totals(result)))
 
     page.tree(f"verdict: {words(result.verdict)}", grow)
 

@@ -1,0 +1,17 @@
+"""What the place that a page is for can show."""
+
+from dataclasses import dataclass
+from typing import Final
+
+UNLIMITED: Final = 100_000
+"""Off a terminal nothing is wrapped or cut: the page is wider than any line."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Columns, colours, signs, and whether all columns are wanted."""
+
+    width: int = UNLIMITED
+    color: bool = False
+    ascii_only: bool = False
+    wide: bool = False

@@ -1,0 +1,55 @@
+"""An answer as text, in any of the formats."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from kair_tui.render.text import json_in_ascii, to_ascii
+
+if TYPE_CHECKING:
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.look import Look
+    from kair_tui.render.view import Column, View
+
+Format = Literal["table", "wide", "tree", "json", "ndjson", "csv"]
+
+
+def written(
+    answer: "Answer", view: "View[Any, Any]", form: Format, look: "Look", keep: Sequence[str] | None = None
+) -> str:
+    """The whole answer; `keep` are the fields to show of the main table's rows, None for all."""
+    if form in ("table", "wide", "tree"):
+        return _page(answer.result, view, form, look, keep)
+    from kair_tui.render import document, tabular
+
+    if form == "csv":
+        text = tabular.csv_table(answer, view, keep)
+        return to_ascii(text) if look.ascii_only else text
+    if form == "ndjson":
+        text = tabular.ndjson(answer, view, keep)
+    else:
+        text = document.document(answer, tabular.narrowed(document.data_of(answer), view.main, keep))
+    return json_in_ascii(text) if look.ascii_only else text
+
+
+def _page(result: Any, view: "View[Any, Any]", form: Format, look: "Look", keep: Sequence[str] | None) -> str:  # noqa: ANN401
+    """The answer in one line, then what belongs to it."""
+    from kair_tui.render.page import Page
+
+    page = Page(look)
+    page.line(view.headline(result))
+    page.line()
+    if keep is not None:
+        page.table(_columns(view, keep), view.rows(result))
+    elif form == "tree" and view.tree is not None:
+        view.tree(result, page)
+    else:
+        view.body(result, page)
+    return page.getvalue()
+
+
+def _columns(view: "View[Any, Any]", keep: Sequence[str]) -> "list[Column[Any]]":
+    from kair_tui.render.view import plain_column
+
+    known = {column.key: column for column in view.columns}
+    return [replace(known[name], detail=False) if name in known else plain_column(name) for name in keep]
