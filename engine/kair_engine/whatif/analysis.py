@@ -22,10 +22,11 @@ from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.launches import launch_prices, replayed_with_delays
 from kair_engine.whatif.pipeline_model import pipeline_model
 from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, is_pipeline, read_pipeline
-from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps
-from kair_engine.whatif.prices import ERROR_GATE, prices
+from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps, step_times
+from kair_engine.whatif.prices import ERROR_GATE, prices, require_cost
 from kair_engine.whatif.remedies import remedies
-from kair_engine.whatif.result import StepPrice, WhatifResult
+from kair_engine.whatif.replay import replay
+from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
 from kair_engine.whatif.verdict import pattern_of, verdict_of
 
@@ -39,17 +40,13 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     """
     if not trace.steps:
         raise UsageError("no complete step to analyse")
-    if gpu_cost is not None and not 0 <= gpu_cost < float("inf"):
-        raise UsageError(f"a GPU hour costs nothing or more, unlike {gpu_cost:g}")
+    require_cost(gpu_cost)
     if not is_pipeline(trace):
         from kair_engine.whatif.execution_analysis import whatif_of_execution  # few need both
 
         return whatif_of_execution(trace, fixes, gpu_cost)
-    rows = read_pipeline(trace)
-    if not len(rows):
-        raise UsageError("the recording has none of the operation types of a training step")
-    model = pipeline_model(rows)
-    times = pipeline_times(rows, model)
+    times = _times(trace)
+    rows = times.rows
     of = attribute(times)
     measured = recorded_steps(rows)
     rank_of = _ranks(trace, rows)
@@ -102,6 +99,27 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         steps=rows.steps,
         warnings=_notices(times, delayed, measured, exact is None),
     )
+
+
+def price_pipeline(
+    trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None
+) -> tuple[tuple[FixPrice, ...], tuple[Remedy, ...]]:
+    """Fixes (each by itself, and where there are several all together) and remedies alone, without what else costs.
+
+    Raises UsageError as `whatif` does.
+    """
+    times = _times(trace)
+    replayed = step_times(times.rows, replay(times.order, times.own_ns[:, None]))[0]
+    rank_of, mean = _ranks(trace, times.rows), float(replayed.mean())
+    found = prices(trace.job, times, rank_of, fixes, replayed_ns=mean, gpu_cost=gpu_cost)
+    return found, tuple(remedies(times, replayed))
+
+
+def _times(trace: Trace) -> PipelineTimes:
+    rows = read_pipeline(trace)
+    if not len(rows):
+        raise UsageError("the recording has none of the operation types of a training step")
+    return pipeline_times(rows, pipeline_model(rows))
 
 
 def write_timeline(trace: Trace, path: Path) -> None:

@@ -52,9 +52,7 @@ def _matched(model: ExecutionModel, fix: Fix, names: Mapping[int, str], places: 
         chosen &= np.concatenate([_of_ranks(ranks, fix, places) for ranks in model.ranks])[_cell(model)]
         group = model.graph.group[parts.node]
         transfers = parts.own & (group != NONE)
-        touched = np.zeros(int(group.max(initial=NONE)) + 1, dtype=bool)
-        touched[group[chosen & transfers]] = True
-        chosen |= transfers & np.where(group == NONE, False, touched[group])
+        chosen |= transfers & np.isin(group, np.unique(group[chosen & transfers]))
     return chosen
 
 
