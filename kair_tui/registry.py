@@ -92,6 +92,12 @@ COMMANDS: Final = (
         ),
     ),
     Entry(
+        "rank",
+        LOOKS,
+        "Where one rank's step time goes, and how its operations complete, beside its peers.",
+        ("kair rank traces/ --rank 3", "kair rank job123 --rank 3 --step 40-60 --json"),
+    ),
+    Entry(
         "sensitivity",
         LOOKS,
         "The smallest slowdown that this recording can show, per cause, and what more steps would bring.",

@@ -45,6 +45,8 @@ class Glyphs:
     trunk: str = "│  "
     folded: str = "▸"
     unfolded: str = "▾"
+    ascending: str = "↑"
+    descending: str = "↓"
 
 
 UNICODE: Final = Glyphs()
@@ -70,6 +72,8 @@ ASCII: Final = Glyphs(
     trunk="|  ",
     folded="+",
     unfolded="-",
+    ascending="^",
+    descending="v",
 )
 
 

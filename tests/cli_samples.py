@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from kair_engine.model import Job, Layout, Notice, StepTimes, Trace
+from kair_engine.rank_result import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
 from kair_engine.results import (
     BlamePath,
     BlameResult,
@@ -94,6 +95,25 @@ def pinpoint(name: str = KERNEL) -> PinpointResult:
 
 def node(rank: int, name: str, role: RoleInPath) -> PathNode:
     return PathNode(rank, name, "compute", 1500.0, 5400.0, 310.0, role)
+
+
+def rank(name: str = "node1") -> RankProfileResult:
+    parts = (
+        PartOfStep("compute", 60_000.0, 0.6, 59_000.0),
+        PartOfStep("communication", 5_000.0, 0.05, 10_000.0),
+        PartOfStep("waiting", 0.0, 0.0, 21_000.0),
+        PartOfStep("input", 30_000.0, 0.3, 3_000.0),
+        PartOfStep("host", 4_500.0, 0.045, 5_000.0),
+        PartOfStep("rest", 500.0, 0.005, 0.0),
+    )
+    curve = (
+        CurvePoint(25_000.0, 0.0, 0.2, 0.25, 0.3, 0.25),
+        CurvePoint(50_000.0, 0.25, 0.7, 0.75, 0.8, 0.75),
+        CurvePoint(75_000.0, 0.5, 0.8, 0.9, 0.95, 0.9),
+        CurvePoint(100_000.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    )
+    farthest = CurveDistance(0, 0.5, 50_000.0, 0.25, 0.75)
+    return RankProfileResult(1, name, "all", 3, 100_000.0, 99_000.0, parts, curve, farthest, 0.45, (40, 41, 42), ())
 
 
 def blame(name: str = KERNEL) -> BlameResult:
@@ -222,6 +242,7 @@ RESULTS: dict[str, Any] = {
     "triage": triage(),
     "localize": localize(),
     "pinpoint": pinpoint(),
+    "rank": rank(),
     "blame": blame(),
     "frequency": frequency(),
     "steps": steps(),
@@ -233,13 +254,14 @@ HOSTILE_RESULTS: dict[str, Any] = {
     "triage": triage(HOSTILE),
     "localize": localize(HOSTILE),
     "pinpoint": pinpoint(HOSTILE),
+    "rank": rank(HOSTILE),
     "blame": blame(HOSTILE),
     "frequency": frequency(HOSTILE),
     "info": info(HOSTILE),
     "sensitivity": sensitivity(HOSTILE),
     "whatif": whatif(HOSTILE),
 }
-ARGUMENTS = {"pinpoint": ("--rank", "1"), "sensitivity": ("--draws", "20")}
+ARGUMENTS = {"pinpoint": ("--rank", "1"), "rank": ("--rank", "1"), "sensitivity": ("--draws", "20")}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ EXISTING = {
     "pinpoint",
     "blame",
     "whatif",
+    "rank",
     "sensitivity",
     "frequency",
     "steps",

@@ -133,7 +133,14 @@ def test_the_answer_is_in_the_first_line(monkeypatch: pytest.MonkeyPatch, comman
     first = table.splitlines()[0]
     assert first[0].isalnum()
     assert len(first.split()) > 4
-    assert "at::native::elementwise_kernel" in table or command in ("localize", "frequency", "steps", "info", "whatif")
+    assert "at::native::elementwise_kernel" in table or command in (
+        "localize",
+        "rank",
+        "frequency",
+        "steps",
+        "info",
+        "whatif",
+    )
 
 
 @pytest.mark.parametrize("command", RESULTS)

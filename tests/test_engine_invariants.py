@@ -12,6 +12,8 @@ from trace_builder import Row, Spans, build
 from kair_engine.frequency import frequency
 from kair_engine.model import Trace
 from kair_engine.overview import info, steps
+from kair_engine.rank_profile import rank_profile
+from kair_engine.rank_result import RankProfileResult
 from kair_engine.results import BlameResult
 from kair_engine.stages.blame import blame
 from kair_engine.stages.localize import localize
@@ -103,6 +105,14 @@ def check_plain(result: object) -> None:
     assert all(math.isfinite(number) for number in numbers(dataclasses.asdict(result)))
 
 
+def check_profile(profile: RankProfileResult) -> None:
+    check_plain(profile)
+    assert all(part.own_us >= 0 for part in profile.parts)
+    assert sum(part.own_us for part in profile.parts) == pytest.approx(profile.step_time_us)
+    shares = [point.completed for point in profile.curve]
+    assert shares == sorted(shares) and 0 <= shares[0] <= shares[-1] <= 1 + 1e-9
+
+
 def check_everything(made: Trace) -> None:
     blamed = blame(made)
     check_blame(blamed)
@@ -119,6 +129,7 @@ def check_everything(made: Trace) -> None:
         check_plain(pinpoint(made, rank=rank))
         check_plain(pinpoint(made, rank=rank, method="paper"))
         check_plain(blame(made, rank=rank, method="paper"))
+        check_profile(rank_profile(made, rank=rank))
     if set(info(made).operations_by_kind) - {"scope"}:
         check_plain(frequency(made, windows=7))
 

@@ -6,7 +6,7 @@ import typer
 
 from kair_engine.model import Trace
 from kair_engine.results import Method, PinpointResult
-from kair_tui.commands.declarations import METHOD
+from kair_tui.commands.declarations import METHOD, RANK
 
 RENDERER = "kair_tui.render.pinpoint"
 
@@ -14,7 +14,7 @@ RENDERER = "kair_tui.render.pinpoint"
 def run(
     trace: Trace,
     *,
-    rank: Annotated[int, typer.Option("--rank", "-r", metavar="R", help="The rank to look at.", min=0)],
+    rank: Annotated[int, RANK],
     method: Annotated[Method, METHOD] = "robust",
     limit: Annotated[
         int,

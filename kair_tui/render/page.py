@@ -1,7 +1,7 @@
 """A page for people: lines, tables and trees laid out by Rich into text, nothing in them interpreted."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from rich.box import Box
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kair_tui.render.fitting import GAP, fitting
 from kair_tui.render.look import UNLIMITED, Look
 from kair_tui.render.text import clean, to_ascii
 from kair_tui.render.view import DIM, Cell, Column, Styled
@@ -18,8 +19,6 @@ Row = TypeVar("Row")
 
 _RULED = Box("    \n    \n ─  \n    \n    \n    \n    \n    \n")
 _RULED_ASCII = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
-_GAP = 2
-_SHORTEST_NAME = 28
 _LABEL_WIDTH = 14
 
 
@@ -99,7 +98,7 @@ class Page:
         chosen, cells = [chosen[index] for index in filled], [cells[index] for index in filled]
         chosen, cells = self._fit(chosen, cells)
         table = Table(box=_RULED_ASCII if self.look.ascii_only else _RULED, pad_edge=False, show_edge=False)
-        table.padding = (0, _GAP - 1, 0, 0)
+        table.padding = (0, GAP - 1, 0, 0)
         overflow: Literal["fold", "ellipsis"] = "fold" if self.look.wide else "ellipsis"
         for column in chosen:
             rigid = column.align == "right" or column.weight < 9
@@ -135,20 +134,9 @@ class Page:
         """Leaves out the lightest columns until the rest, names shortened, fits the width."""
         if self.look.wide:
             return columns, cells
-        keep = list(range(len(columns)))
-        while self._needed(columns, cells, keep) > self.look.width:
-            dispensable = [index for index in keep if columns[index].weight < 9]
-            if not dispensable:
-                break
-            keep.remove(min(dispensable, key=lambda index: (columns[index].weight, -index)))
+        widths = [
+            max([cell_len(of.title), *(cell.cell_len for cell in texts)])
+            for of, texts in zip(columns, cells, strict=True)
+        ]
+        keep = fitting(columns, widths, self.look.width)
         return [columns[index] for index in keep], [cells[index] for index in keep]
-
-    def _needed(self, columns: list[Column[Row]], cells: list[list[Text]], keep: Iterable[int]) -> int:
-        total = -_GAP
-        for index in keep:
-            column = columns[index]
-            width = max([cell_len(column.title), *(cell.cell_len for cell in cells[index])])
-            shrinks = column.align == "left" and column.weight >= 9
-            total += min(width, _SHORTEST_NAME) if shrinks else width
-            total += _GAP
-        return total

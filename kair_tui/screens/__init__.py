@@ -33,6 +33,7 @@ class ScreenEntry:
 
 SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
+    ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
 )
 
 
