@@ -24,7 +24,11 @@ class Question:
     def of(cls, command: str, steps: tuple[int, ...] | None = None, **arguments: Any) -> "Question":  # noqa: ANN401
         """A question whose arguments that are None or False are left at their defaults."""
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
-        return cls(command, tuple((name, value) for name, value in given.items() if value not in (None, False)), steps)
+        return cls(
+            command,
+            tuple((name, value) for name, value in given.items() if value is not None and value is not False),
+            steps,
+        )
 
     @property
     def entry(self) -> Entry:

@@ -42,8 +42,8 @@ class RankScreen(ViewScreen):
     RankScreen #right { width: 9fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "neighbour(-1)", "more suspicious rank", key_display="left", show=False),
-        Binding("right,l", "neighbour(1)", "next rank", key_display="left/right"),
+        Binding("left,h", "neighbour(-1)", "more suspicious rank", show=False),
+        Binding("right,l", "neighbour(1)", "other ranks", key_display="left/right"),
     ]
     FIELDS = tuple(column.key for column in COLUMNS if column.key)
     SORTS = ("score", "duration_us", "expected_duration_us", "start_us", "step", "operator")
@@ -75,7 +75,7 @@ class RankScreen(ViewScreen):
                 yield Heading(look, "completed", of="curve")
                 yield CompletionCurve(look, id="curve")
         yield Heading(look, "outliers", of="outliers")
-        yield Table[Outlier](look, COLUMNS, empty="no operation differs from its peers' beyond chance", id="outliers")
+        yield Table[Outlier](look, COLUMNS, id="outliers")
 
     def on_mount(self) -> None:
         """The keyboard is with the table."""
@@ -96,7 +96,7 @@ class RankScreen(ViewScreen):
             self._show_profile(result)
         elif name == "pinpoint":
             self._pinpoint = result
-            self._table.show(result.outliers)
+            self._table.show(result.outliers, empty="no operation differs from its peers' beyond chance")
         else:
             triage: TriageResult = result
             self._ranking = triage.ranking
@@ -131,7 +131,7 @@ class RankScreen(ViewScreen):
         if row is not None:
             flag = f" {self.look.glyphs.alarm} slow" if row.flagged else ""
             place = self._ranking.index(row) + 1
-            who.append(f"score {score(row.score)}{flag}, no. {place} of {count(len(self._ranking))}")
+            who.append(f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})")
         style = inks.alarm if row is not None and row.flagged else inks.strong
         said = [] if self._profile is None else [Paragraph(outstanding(self._profile), inks.base)]
         self.query_one("#about", Paragraphs).show(Paragraph(dot.join(part for part in who if part), style), *said)

@@ -77,14 +77,13 @@ class Table(ScrollView, Generic[Row], can_focus=True):
         look: Look,
         columns: Sequence[Column[Row]],
         *,
-        empty: str = "nothing",
         id: str | None = None,  # noqa: A002
     ) -> None:
         super().__init__(id=id)
         self._look = look
         # Details only where there is room for them.
         self._columns = tuple(replace(column, weight=0) if column.detail else column for column in columns)
-        self._empty = empty
+        self._empty = ""
         self._all: Sequence[Row] = ()
         self._places: Any = None
         """Of the rows shown, in order; None for all as they came."""
@@ -121,9 +120,9 @@ class Table(ScrollView, Generic[Row], can_focus=True):
 
     # What is shown.
 
-    def show(self, rows: Sequence[Row]) -> None:
-        """Replaces the rows; filter and order stay. The cursor goes to the first."""
-        self._all, self._places = rows, None
+    def show(self, rows: Sequence[Row], *, empty: str = "") -> None:
+        """Replaces the rows; filter and order stay. `empty` stands where there is no row."""
+        self._all, self._places, self._empty = rows, None, empty
         self._widths = [0] * len(self._columns)
         self._arrange(self._how)
 
