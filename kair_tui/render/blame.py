@@ -21,6 +21,7 @@ RANKS_SHOWN = 10
 
 
 def headline(result: BlameResult) -> str:
+    """The ranks that answer for most of the waiting."""
     where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
     waited = f"the {duration(result.waiting_us)} that ranks together waited in {where}"
     if not result.by_rank:
@@ -54,9 +55,7 @@ def what(row: RootCause) -> str:
 
 COLUMNS = (
     Column[RootCause]("rank", "rank", lambda row: str(row.rank), weight=9),
-    Column[RootCause](
-        "operator", "operator", what, align="left", weight=9, full=lambda row: row.operator or what(row)
-    ),
+    Column[RootCause]("operator", "operator", what, align="left", weight=9, full=lambda row: row.operator or what(row)),
     Column[RootCause]("cause", "cause", lambda row: words(row.cause), align="left", weight=8),
     Column[RootCause]("is_edge", "edge", lambda row: "idle" if row.is_edge else "", align="left", detail=True),
     Column[RootCause]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),

@@ -14,6 +14,7 @@ from kair_tui.filtering import Filter
 from kair_tui.question import Question
 from kair_tui.render.blame import COLUMNS, headline, stops, totals, verdict, what, words
 from kair_tui.render.blame_paths import Key, key_of, paths_by_cause
+from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, signed_duration, spans
 from kair_tui.screens import find_screen
 from kair_tui.screens.view import ViewScreen
@@ -26,6 +27,7 @@ from kair_tui.widgets.rank_bars import RankBars
 from kair_tui.widgets.table import Table
 
 MOST_PATHS: Final = 1000
+_SHORT: Final = 24
 _BESIDE: Final = 120
 """Columns from which on the bars stand beside the root causes."""
 _SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
@@ -50,8 +52,8 @@ class BlameScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next part"),
         Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
-        Binding("right_square_bracket", "step(1)", "one step", key_display="[ ]"),
-        Binding("a", "all_paths", "paths to all causes"),
+        Binding("right_square_bracket", "step(1)", "step", key_display="[ ]"),
+        Binding("a", "all_paths", "all paths"),
         Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
         Binding("f", "frequency", "how often the operator ran", show=False),
     ]
@@ -73,7 +75,7 @@ class BlameScreen(ViewScreen):
         parts = [
             "blame",
             *([] if place.rank is None else [f"rank {place.rank}"]),
-            *([] if place.operator is None else [place.operator]),
+            *([] if place.operator is None else [short_name(place.operator, _SHORT)]),
             *([] if place.step is None else [f"step {place.step}"]),
         ]
         return " ".join(parts)
@@ -92,7 +94,7 @@ class BlameScreen(ViewScreen):
         with Vertical(id="from"):
             with Vertical(id="left"):
                 yield Heading(look, "root causes", of="causes")
-                yield Table[RootCause](look, COLUMNS, empty="none", id="causes")
+                yield Table[RootCause](look, COLUMNS, id="causes")
             with Vertical(id="right"):
                 yield Heading(look, "by rank", of="bars")
                 yield RankBars(look, id="bars")
@@ -140,28 +142,29 @@ class BlameScreen(ViewScreen):
         self.set_class(not result.root_causes and not result.paths, "-nothing")
         self.query_one(RankBars).show(result.by_rank)
         self._heading("bars").say([("", None)], [("share   blamed  last", None)])
-        self._causes.show(result.root_causes)
+        self._causes.show(result.root_causes, empty="none")
 
     def _say_about(self) -> None:
         result = self._blame
         if result is None:
             return
         inks = inks_of(self.look)
-        said = [Paragraph(headline(result), inks.alarm if self._found_slow else inks.strong)]
+        alone = len(self.session.trace.job.ranks) == 1
+        chief = "one rank alone: there is nobody who could wait for it" if alone else headline(result)
+        said = [Paragraph(chief, inks.alarm if self._found_slow else inks.strong)]
         said += [Paragraph(text, inks.dim) for text in self._remarks(result)]
         self.query_one("#about", Paragraphs).show(*said)
 
     def _remarks(self, result: BlameResult) -> Iterator[str]:
         place = self.place
-        yield totals(result)
-        if len(self.session.trace.job.ranks) == 1:
-            yield "one rank alone: there is nobody who could wait for it"
-        elif self._found_slow is False and result.waiting_us:
+        if result.collectives:
+            yield totals(result)
+        if self._found_slow is False and result.waiting_us:
             yield "triage accuses no rank: in every healthy job, too, somebody arrives last"
         narrowed = [] if place.rank is None else [f"rank {place.rank}"]
         narrowed += [] if place.operator is None else [f"operators with {place.operator!r}"]
         if narrowed:
-            none = "" if result.root_causes else ": others did not wait for that"
+            none = "" if result.root_causes else ": nobody waited for that"
             yield f"only {' and '.join(narrowed)}{none} (r shows the whole job)"
         yield from (f"warning: {notice.message}" for notice in result.warnings)
 
@@ -192,7 +195,9 @@ class BlameScreen(ViewScreen):
         result, cause = self._blame, self._causes.chosen
         if result is None:
             return
-        none = "no path ends here: it is a lesser part of lateness that has another chief cause"
+        none = "none ends here: a lesser part of what made it late (a shows all paths)"
+        if self._every_path or cause is None:
+            none = "none"
         self._tree.show(self._chosen_paths(result, cause), result.waiting_us, none)
         self._say_paths()
 
@@ -206,14 +211,15 @@ class BlameScreen(ViewScreen):
         if result is None:
             return
         inks, shown = inks_of(self.look), len(self._chosen_paths(result, cause))
-        every = self._every_path or cause is None
-        to = "to all causes" if every or cause is None else f"to rank {cause.rank} {what(cause)}"
-        cut = "longest " if len(result.paths) == MOST_PATHS else ""
-        counted = count(shown) if every else f"{count(shown)} of {count(len(result.paths))}"
+        to, of = "to all causes", ""
+        if not self._every_path and result.root_causes:
+            to = "to none" if cause is None else f"to rank {cause.rank} {what(cause)}"
+            of = f" of {count(len(result.paths))}"
+        longest = " longest" if len(result.paths) == MOST_PATHS else ""
         legend = f"{'late':>{LATE}}{'share':>{SHARE}}"
         if self.size.width >= WIDE:
             legend = f"{'time':>{TIME}}{legend}"
-        left = [(to, inks.base), (f" {self.look.glyphs.dot} {counted} {cut}".rstrip(), None)]
+        left = [(to, inks.base), (f" {self.look.glyphs.dot} {count(shown)}{of}{longest}", None)]
         self._heading("tree").say(left, [(legend, None)])
 
     def action_all_paths(self) -> None:
@@ -224,11 +230,13 @@ class BlameScreen(ViewScreen):
     def filter_by(self, wanted: Filter) -> str:
         """Leaves out the causes that do not match."""
         self._causes.filter(wanted)
+        self._describe()  # now: what is said next is not to give way to it
         return f"{count(self._causes.count)} of {plural(self._causes.total, 'root cause')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
         """Sizes the largest first, names and numbers of ranks in their natural order."""
         self._causes.sort(name, descending=descending != (name not in _SMALLEST_FIRST))
+        self._describe()
 
     # What is under the cursor.
 
@@ -280,7 +288,7 @@ class BlameScreen(ViewScreen):
             what(row),
             words(row.cause),
             f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
-            f"steps {spans(row.steps, 3)}",
+            f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
         )
         return self._dotted(parts)
 

@@ -103,12 +103,13 @@ class BlameTree(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
+        # The last column is the scroll bar's, or blank.
         inks, width = inks_of(self._look), self.scrollable_content_region.width
         at = y + self.scroll_offset.y
         if at >= len(self._lines):
             said = self._safe(self._empty) if not self._lines and y == 0 else ""
             return fitted([(f"  {said}", inks.dim)], width, inks.base, self._look)
-        strip = fitted(self._line(*self._lines[at], width), width, inks.base, self._look)
+        strip = fitted(self._line(*self._lines[at], self.size.width - 1), width, inks.base, self._look)
         return strip.apply_style(inks.cursor) if self.has_focus and at == self.at else strip
 
     def _line(self, at: int, depth: int, width: int) -> list[Piece]:

@@ -47,7 +47,7 @@ class RankBars(Widget):
         inks = inks_of(self._look)
         name = f" {row.rank:>{self._digits}} "
         figures = f"{percent(row.share):>{_SHARE}}{self._safe(duration(row.blamed_us)):>9}{count(row.arrived_last):>6}"
-        room = width - len(name) - len(figures)
+        room = width - len(name) - len(figures) - 1
         return [(name, inks.base), (self._bar(row, room).ljust(room), inks.levels[2]), (figures, inks.base)]
 
     def _in_a_row(self, width: int) -> list[Piece]:
