@@ -119,7 +119,7 @@ class RankScreen(ViewScreen):
             drawn_with, farthest = signs(ascii_only=ascii_only), result.farthest
             distance = f"{drawn_with.distance} {percent(farthest.distance)} from rank {farthest.peer}"
             legend = f"{drawn_with.median} peers' median  {drawn_with.band} 10-90 % of them "
-            curve.say([(distance, inks_of(self.look).alarm)], [(legend, None)])
+            curve.say([(distance, inks_of(self.look).levels[3])], [(legend, None)])
 
     def _say_who(self) -> None:
         inks, dot = inks_of(self.look), f" {self.look.glyphs.dot} "
@@ -177,11 +177,14 @@ class RankScreen(ViewScreen):
         self._heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
 
     def _about(self, row: Outlier) -> str:
+        idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
+        longer = f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}"
         parts = [
             f"step {row.step}",
             row.stage or "",
+            "idle before it" if idle else longer,
+            f"{percent(row.score)} of the step",
             row.operator,
-            f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}",
         ]
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
 

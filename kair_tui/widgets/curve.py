@@ -64,7 +64,7 @@ class CompletionCurve(Widget):
             "": inks.base,
             "band": inks.dim,
             "median": inks.base,
-            "distance": inks.alarm,
+            "distance": inks.levels[3],
             "rank": inks.strong,
         }
         label = {0: "100 %", rows // 2: "50 %", rows - 1: "0 %"}.get(y, "")
