@@ -30,6 +30,8 @@ MOST_PATHS: Final = 1000
 _SHORT: Final = 24
 _BESIDE: Final = 120
 """Columns from which on the bars stand beside the root causes."""
+_LOW: Final = 24
+"""Lines below which none of them is left blank."""
 _SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
 
 
@@ -39,6 +41,8 @@ class BlameScreen(ViewScreen):
     DEFAULT_CSS = """
     BlameScreen #about { margin: 1 0; }
     BlameScreen #from { height: 45%; min-height: 5; margin-bottom: 1; }
+    BlameScreen.-low #about { margin: 0; }
+    BlameScreen.-low #from { height: 40%; margin-bottom: 0; }
     BlameScreen.-beside #from { layout: horizontal; }
     BlameScreen #left { height: 1fr; }
     BlameScreen.-beside #left { width: 2fr; height: 100%; }
@@ -111,6 +115,7 @@ class BlameScreen(ViewScreen):
         """Bars go where there is room for them."""
         super().on_resize(event)
         self.set_class(event.size.width >= _BESIDE, "-beside")
+        self.set_class(event.size.height < _LOW, "-low")
         self._say_paths()
 
     @property

@@ -103,18 +103,18 @@ class BlameTree(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        # The last column is the scroll bar's, or blank.
         inks, width = inks_of(self._look), self.scrollable_content_region.width
         at = y + self.scroll_offset.y
         if at >= len(self._lines):
             said = self._safe(self._empty) if not self._lines and y == 0 else ""
             return fitted([(f"  {said}", inks.dim)], width, inks.base, self._look)
-        strip = fitted(self._line(*self._lines[at], self.size.width - 1), width, inks.base, self._look)
+        strip = fitted(self._line(*self._lines[at]), width, inks.base, self._look)
         return strip.apply_style(inks.cursor) if self.has_focus and at == self.at else strip
 
-    def _line(self, at: int, depth: int, width: int) -> list[Piece]:
-        path, figures = self._paths[at], self._figures(at, depth, width)
-        room = width - sum(len(text) for text, _ in figures)
+    def _line(self, at: int, depth: int) -> list[Piece]:
+        path, figures = self._paths[at], self._figures(at, depth)
+        # The last column is the scroll bar's, or blank.
+        room = self.size.width - 1 - sum(len(text) for text, _ in figures)
         text = self._symptom(at, path, room) if depth == 0 else self._stop(path, depth, room)
         strip = fitted(text, room, inks_of(self._look).base, self._look)
         pieces = [(segment.text, segment.style or inks_of(self._look).base) for segment in strip]
@@ -147,13 +147,13 @@ class BlameTree(ScrollView, can_focus=True):
         crossed = inks.strong if node.rank != before.rank else ink
         return [(guide, inks.dim), (who, crossed), (name, ink), (tail, ink if is_last else inks.dim)]
 
-    def _figures(self, at: int, depth: int, width: int) -> list[Piece]:
+    def _figures(self, at: int, depth: int) -> list[Piece]:
         """How long, how much later than its peers, and the path's part of all waiting."""
         inks, path, node = inks_of(self._look), self._paths[at], self._node(at, depth)
         ink = inks.alarm if node is path.chain[-1] else inks.base
         took = path.waited_us if depth == 0 else node.duration_us
         share = percent(path.waited_us / self._waiting_us) if self._waiting_us else ""
-        cells = [(duration(took), TIME, inks.base)] if width >= WIDE else []
+        cells = [(duration(took), TIME, inks.base)] if self.size.width >= WIDE else []
         cells += [(signed_duration(node.lateness_us), LATE, ink), (share, SHARE, inks.dim if depth else inks.base)]
         return [(f"{self._safe(text):>{columns}}", style) for text, columns, style in cells]
 
