@@ -46,6 +46,8 @@ class Glyphs:
     branch: str = "├─ "
     last_branch: str = "└─ "
     trunk: str = "│  "
+    edge: str = "└┄ "
+    """A branch to a delay between two operations."""
     folded: str = "▸"
     unfolded: str = "▾"
     ascending: str = "↑"
@@ -73,6 +75,7 @@ ASCII: Final = Glyphs(
     branch="|- ",
     last_branch="`- ",
     trunk="|  ",
+    edge="`~ ",
     folded="+",
     unfolded="-",
     ascending="^",

@@ -118,7 +118,7 @@ def rank(name: str = "node1") -> RankProfileResult:
 
 def blame(name: str = KERNEL) -> BlameResult:
     symptom = node(0, "ncclDevKernel_AllReduce", "victim")
-    path = BlamePath(symptom, (symptom, node(1, name, "culprit")), "compute", 5100.0)
+    path = BlamePath(symptom, (symptom, node(1, name, "culprit")), "compute", 5100.0, 40)
     cause = RootCause(1, name, "compute", False, 5100.0, 0.75, (40,), 1)
     ranks = (RankBlame(1, 5100.0, 0.75, 1), RankBlame(0, 0.0, 0.0, 0))
     return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, 6800.0, 5100.0, 1700.0, 2, ())

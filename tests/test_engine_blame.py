@@ -62,7 +62,7 @@ def test_a_path_leads_from_a_victim_through_the_last_to_arrive_to_the_culprit(tm
     assert stops(path.chain) == [(3, "allreduce", "victim"), (3, "gemm", "culprit")]
     assert (path.symptom.start_us, path.symptom.duration_us) == (26, 230)
     assert (path.chain[0].kind, path.chain[0].lateness_us, path.chain[1].lateness_us) == ("collective", 200, 0)
-    assert (path.cause, path.waited_us) == ("compute", 600)
+    assert (path.cause, path.waited_us, path.step) == ("compute", 600, 0)
 
 
 def test_a_slow_host_operator_before_the_launch_is_the_cause(tmp_path: Path) -> None:

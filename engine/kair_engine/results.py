@@ -179,6 +179,8 @@ class BlamePath:
     cause: Cause
     waited_us: float
     """Waiting of all ranks that this path explains."""
+    step: int
+    """The step in which they waited."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ NAME_IN_TREE = 48
 RANKS_SHOWN = 10
 
 
-def _headline(result: BlameResult) -> str:
+def headline(result: BlameResult) -> str:
+    """The ranks that answer for most of the waiting."""
     where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
     waited = f"the {duration(result.waiting_us)} that ranks together waited in {where}"
     if not result.by_rank:
@@ -35,7 +36,16 @@ def words(cause: str) -> str:
     return cause.replace("_", " ")
 
 
-def _what(row: RootCause) -> str:
+def totals(result: BlameResult) -> str:
+    """All waiting, and how much of it has a cause."""
+    return (
+        f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
+        f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
+    )
+
+
+def what(row: RootCause) -> str:
+    """The operator as people read it, or what stands for one."""
     if row.operator is None:
         return "smaller idle times" if row.is_edge else "smaller delays"
     if row.operator == STEP_BEGIN:
@@ -45,9 +55,7 @@ def _what(row: RootCause) -> str:
 
 COLUMNS = (
     Column[RootCause]("rank", "rank", lambda row: str(row.rank), weight=9),
-    Column[RootCause](
-        "operator", "operator", _what, align="left", weight=9, full=lambda row: row.operator or _what(row)
-    ),
+    Column[RootCause]("operator", "operator", what, align="left", weight=9, full=lambda row: row.operator or what(row)),
     Column[RootCause]("cause", "cause", lambda row: words(row.cause), align="left", weight=8),
     Column[RootCause]("is_edge", "edge", lambda row: "idle" if row.is_edge else "", align="left", detail=True),
     Column[RootCause]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
@@ -71,10 +79,7 @@ def _body(result: BlameResult, page: Page) -> None:
     if result.by_rank:
         page.table(_BY_RANK, result.by_rank, limit=RANKS_SHOWN)
         page.line()
-    page.line(
-        f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
-        f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
-    )
+    page.line(totals(result))
     if result.paths:
         page.line()
         _paths(result, page, None if page.look.wide else EXAMPLES)
@@ -94,15 +99,19 @@ def _paths(result: BlameResult, page: Page, limit: int | None) -> None:
 
 def _grow(path: BlamePath, page: Page, root: Branch, safe: Callable[[Cell], Any]) -> None:
     branch = root
-    for node in path.chain:
-        if node != path.symptom:
-            branch = branch.add(safe(_node(node, path, page)))
+    for node in stops(path):
+        branch = branch.add(safe(_node(node, path, page)))
+
+
+def stops(path: BlamePath) -> tuple[PathNode, ...]:
+    """What is under the symptom, the root cause last."""
+    return tuple(node for node in path.chain if node != path.symptom)
 
 
 def _symptom(path: BlamePath, page: Page) -> str:
     node = path.symptom
     return (
-        f"rank {node.rank} waited in {_name(node, page)} at {duration(node.start_us)} "
+        f"rank {node.rank} waited in {_name(node, page)} at {duration(node.start_us)} of step {path.step} "
         f"({duration(path.waited_us)} of all ranks' waiting)"
     )
 
@@ -116,8 +125,12 @@ def _node(node: PathNode, path: BlamePath, page: Page) -> Cell:
         text += f" at {duration(node.start_us)}"
     if node.role_in_path == "victim":
         return text
-    label = "culprit" if node.role_in_path == "culprit" else "edge"
-    return Styled(f"{text} ▲ {label}: {words(path.cause)}", ALARM)
+    return Styled(f"{text} ▲ {verdict(node, path)}", ALARM)
+
+
+def verdict(node: PathNode, path: BlamePath) -> str:
+    """`culprit: compute` or `edge: host`, of the stop at a path's end."""
+    return f"{node.role_in_path}: {words(path.cause)}"
 
 
 def _name(node: PathNode, page: Page) -> str:
@@ -127,7 +140,7 @@ def _name(node: PathNode, page: Page) -> str:
 VIEW = View[BlameResult, RootCause](
     main="root_causes",
     columns=COLUMNS,
-    headline=_headline,
+    headline=headline,
     body=_body,
     records=(("root_causes", "root_cause"), ("by_rank", "rank"), ("paths", "path")),
     tree=_tree,

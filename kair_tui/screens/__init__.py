@@ -34,6 +34,7 @@ class ScreenEntry:
 SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
     ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
+    ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame:BlameScreen"),
 )
 
 

@@ -177,6 +177,7 @@ def _path(graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk) -> B
         chain=tuple(chain),
         cause=chief.cause if chief is not None else "unknown",
         waited_us=float(collectives.total_wait_ns[instance]) / 1e3,
+        step=graph.ops.step,
     )
 
 

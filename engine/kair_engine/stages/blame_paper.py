@@ -113,6 +113,7 @@ def _path(graph: ExecutionGraph, scores: _Scores, chain: list[int], is_edge: boo
         chain=tuple(nodes),
         cause=_cause(graph.ops, chain[-1], is_edge),
         waited_us=0.0,
+        step=graph.ops.step,
     )
 
 
