@@ -10,17 +10,23 @@ RAMP_ASCII = " .:-=+*#%@"
 def heat_row(counts: Sequence[int], peak: float, width: int, *, ascii_only: bool) -> str:
     """`counts` drawn in at most `width` glyphs, the darkest at `peak`; only a mean of zero is blank."""
     ramp = RAMP_ASCII if ascii_only else RAMP
-    return "".join(_glyph(value, peak, ramp) for value in resampled(counts, width))
+    return "".join(ramp[level(value, peak, len(ramp))] for value in resampled(counts, width))
 
 
 def resampled(counts: Sequence[int], width: int) -> list[float]:
     """Means of equal stretches of `counts`, so that at most `width` are left."""
-    size = min(len(counts), max(width, 1))
-    edges = [round(index * len(counts) / size) for index in range(size + 1)] if size else []
-    return [sum(counts[low:high]) / (high - low) for low, high in pairwise(edges)]
+    return [sum(counts[part.start : part.stop]) / len(part) for part in stretches(len(counts), width)]
 
 
-def _glyph(value: float, peak: float, ramp: str) -> str:
+def stretches(length: int, most: int) -> list[range]:
+    """The numbers below `length` in at most `most` stretches, as equal as can be."""
+    size = min(length, max(most, 1))
+    edges = [round(index * length / size) for index in range(size + 1)] if size else []
+    return [range(low, high) for low, high in pairwise(edges)]
+
+
+def level(value: float, peak: float, levels: int) -> int:
+    """Which of so many levels; only zero is the lowest."""
     if value <= 0 or peak <= 0:
-        return ramp[0]
-    return ramp[max(1, min(len(ramp) - 1, round(value / peak * (len(ramp) - 1))))]
+        return 0
+    return max(1, min(levels - 1, round(value / peak * (levels - 1))))

@@ -33,6 +33,8 @@ class ScreenEntry:
 
 SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
+    ScreenEntry("4", "frequency", "how often an operator ran, over time, on every rank", "frequency:FrequencyScreen"),
+    ScreenEntry("6", "matrix", "how far the completion curves of every two ranks are apart", "matrix:MatrixScreen"),
 )
 
 
