@@ -9,9 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
+from kair_tui.exit_codes import ExitCode
+from kair_tui.failures import explained
 from kair_tui.screens import SCREENS
 from kair_tui.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
+from kair_tui.widgets.inks import inks_of
 from kair_tui.widgets.lines import FooterLine, HeaderLine, Line, Piece, StatusLine
+from kair_tui.widgets.paragraphs import Paragraph, Paragraphs
 
 if TYPE_CHECKING:
     from kair_tui.screens.app import KairApp
@@ -38,6 +42,7 @@ class FramedScreen(Screen[None]):
     FramedScreen { layout: vertical; background: $background; overflow: hidden; }
     FramedScreen.-small > * { display: none; }
     FramedScreen.-small > TooSmall { display: block; }
+    FramedScreen > #problem.-shown { margin-top: 1; }
     FramedScreen > #body { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -97,6 +102,7 @@ class FramedScreen(Screen[None]):
 
         yield TooSmall(self.look)
         yield HeaderLine(self.look)
+        yield Paragraphs(self.look, id="problem")
         with Vertical(id="body"):
             yield from self.body()
         yield StatusLine(self.look)
@@ -138,11 +144,23 @@ class FramedScreen(Screen[None]):
         """A message above the footer, until the cursor moves on; without text none."""
         self.query_one(StatusLine).say(text, alarm=alarm)
 
+    def complain(self, error: BaseException | None) -> int:
+        """Shows an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
+        problem, inks = self.query_one("#problem", Paragraphs), inks_of(self.look)
+        problem.set_class(error is not None, "-shown")
+        if error is None:
+            problem.show()
+            return ExitCode.ANSWERED
+        text, hint, status = explained(error)
+        hints = [Paragraph(hint, inks.base, "hint: ")] if hint else []
+        problem.show(Paragraph(f"kair: error: {text}", inks.alarm), *hints)
+        return status
+
     def describe(self, text: str) -> None:
         """What is under the cursor, in the place of messages."""
         self.query_one(StatusLine).describe(text)
 
-    def ask_for(
+    async def ask_for(
         self,
         label: str,
         then: Callable[[str], None],
@@ -151,7 +169,7 @@ class FramedScreen(Screen[None]):
         suggestions: Sequence[str] = (),
         history: Sequence[str] = (),
     ) -> None:
-        """A line to type into; `then` gets what was typed."""
+        """A line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed."""
         from kair_tui.widgets.prompt import Prompt  # few screens are asked to
 
         if self.query(Prompt):
@@ -166,7 +184,8 @@ class FramedScreen(Screen[None]):
 
         status.display = False
         prompt = Prompt(self.look, label, value, then, closed=closed, suggestions=suggestions, history=history)
-        self.mount(prompt, before=status)
+        await self.mount(prompt, before=status)
+        prompt.take_keys()
 
     # The keys that work everywhere; the program does what they ask.
 
@@ -184,17 +203,17 @@ class FramedScreen(Screen[None]):
 
         show_help(self)
 
-    def action_command_line(self) -> None:
+    async def action_command_line(self) -> None:
         """Any `kair` command."""
         from kair_tui.screens.command_line import ask_command
 
-        ask_command(self)
+        await ask_command(self)
 
-    def action_palette(self) -> None:
+    async def action_palette(self) -> None:
         """Everything there is to choose from."""
         from kair_tui.screens.palette import show_palette
 
-        show_palette(self)
+        await show_palette(self)
 
     def action_show_commands(self) -> None:
         """The commands that print what is on the screen."""
@@ -208,21 +227,21 @@ class FramedScreen(Screen[None]):
 
         copy(self)
 
-    def action_export(self) -> None:
+    async def action_export(self) -> None:
         """To a file, in a format to choose."""
         from kair_tui.screens.saving import ask_export
 
-        ask_export(self)
+        await ask_export(self)
 
-    def action_record(self) -> None:
+    async def action_record(self) -> None:
         """Starts or stops a recording."""
         from kair_tui.screens.saving import toggle_recording
 
-        toggle_recording(self)
+        await toggle_recording(self)
 
-    def action_go_to_rank(self) -> None:
+    async def action_go_to_rank(self) -> None:
         """Asks which."""
-        self.ask_for("rank", self.kair.go_to_rank_named)
+        await self.ask_for("rank", self.kair.go_to_rank_named)
 
     def action_bookmark(self) -> None:
         """This place."""

@@ -24,7 +24,6 @@ from textual.message import Message
 from textual.worker import Worker, get_current_worker
 
 from kair_engine.errors import KairError
-from kair_tui.failures import explained
 from kair_tui.filtering import Filter, parse_filter
 from kair_tui.question import Question
 from kair_tui.screens.framed import FramedScreen
@@ -123,6 +122,7 @@ class ViewScreen(FramedScreen):
             if name not in unknown:
                 self._show(name, wanted[name], self.session.known(wanted[name]))
         self.waiting = set(unknown)
+        self.complain(None)
         self._say_waiting()
         self.show_header()
         if unknown:
@@ -147,11 +147,10 @@ class ViewScreen(FramedScreen):
         if self._asked.get(message.name) != message.question:
             return
         self.waiting.discard(message.name)
-        if message.error is not None:
-            text, hint, _ = explained(message.error)
-            self.say(f"kair: error: {text}" + (f" ({hint})" if hint else ""), alarm=True)
-            return
         self._say_waiting()
+        if message.error is not None:
+            self.complain(message.error)
+            return
         self._show(message.name, message.question, message.result)
 
     def _show(self, name: str, question: Question, result: Any) -> None:  # noqa: ANN401
@@ -182,9 +181,9 @@ class ViewScreen(FramedScreen):
             return bool(self.SORTS)
         return True
 
-    def action_filter(self) -> None:
+    async def action_filter(self) -> None:
         """Asks for a filter."""
-        self.ask_for("filter", self._apply_filter, value=self.filter)
+        await self.ask_for("filter", self._apply_filter, value=self.filter)
 
     def _apply_filter(self, text: str) -> None:
         try:
