@@ -85,7 +85,7 @@ class FrequencyScreen(ViewScreen):
         first = self._result is None
         self._result = result
         inks = inks_of(self.look)
-        said = [Paragraph(VIEW.headline(result), inks.alarm if result.degraded else inks.strong)]
+        said = [Paragraph(VIEW.headline(result), inks.strong)]
         said += [Paragraph(f"warning: {warning.message}", inks.dim) for warning in result.warnings]
         self.query_one("#said", Paragraphs).show(*said)
         self._heat.show(result, self.session.trace.job.hosts)

@@ -19,7 +19,7 @@ from kair_tui.widgets.inks import inks_of
 from kair_tui.widgets.paragraphs import Paragraph, Paragraphs
 
 RANKS_IN_A_MATRIX: Final = 1024
-"""For 2,048 ranks the distances take 170 MB, and again for every choice of steps."""
+"""A million distances, of 32 bytes each; they are kept for every choice of steps."""
 
 
 class MatrixScreen(ViewScreen):
@@ -36,7 +36,7 @@ class MatrixScreen(ViewScreen):
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._normalised = self._whole_run = False
-        self._by_host = True
+        self._by_host = self._has_cells
         self._descending = False
         self._result: LocalizeResult | None = None
         self._kept: frozenset[int] | None = None

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from kair_engine.results import DegradedWindow, FrequencyResult, RankCounts
-from kair_tui.render.heat import level, stretches
+from kair_tui.render.heat import level, resampled, stretches
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration
 from kair_tui.terminal import Look
@@ -18,6 +18,8 @@ _WIDEST: Final = 8
 _HIGHEST: Final = 6
 _WIDE_SCREEN: Final = 100
 _HOST: Final = 16
+_MEASURED: Final = 512
+"""Ranks at most whose highest bar is looked for: a higher one is drawn as full."""
 _TICKS: Final = 14
 """Columns from one time in the header to the next, at least."""
 
@@ -38,7 +40,8 @@ class FrequencyHeat(Heat):
         self._ranks: Sequence[int] = ()
         self._degraded: dict[int, dict[int, DegradedWindow]] = {}
         self._low: Counter[int] = Counter()
-        self._peak = 0
+        self._peak = 0.0
+        """The count of a full bar."""
         self._stretches: list[range] = []
         self._digits = self._host_width = 0
         self._rank: int | None = None
@@ -58,7 +61,6 @@ class FrequencyHeat(Heat):
             by_rank[window.rank][window.window] = window
         self._degraded = dict(by_rank)
         self._low = Counter(window.rank for window in result.degraded)
-        self._peak = max((max(row.counts, default=0) for row in result.counts), default=0)
         self._window = min(int(time_us / result.window_us), result.windows - 1)
         if self._rank not in self._counts:
             worst = next(iter(result.degraded), None)
@@ -132,6 +134,8 @@ class FrequencyHeat(Heat):
         self.right = 11 + (13 if width >= _WIDE_SCREEN else 0)
         room = max(width - self.left - self.right, 1)
         self._stretches = stretches(self._result.windows, room)
+        some = self._result.counts[:: -(-len(self._counts) // _MEASURED)]
+        self._peak = max(max(resampled(row.counts, room)) for row in some)
         self.columns = Axis(len(self._stretches), min(max(room // len(self._stretches), 1), _WIDEST))
         self.rows = Axis(len(self._ranks), min(max(height // max(len(self._ranks), 1), 1), _HIGHEST))
         self.row = self._ranks.index(self._rank) if self._rank is not None and self._rank in self._ranks else 0
@@ -174,7 +178,7 @@ class FrequencyHeat(Heat):
         low = [of_rank[window] for window in windows if window in of_rank] if of_rank else []
         size = self.columns.size
         if not low:
-            return bar * size, self.inks.base
+            return bar * size, self.inks.dim
         missing = any(one.state == "missing" for one in low)
         style = self.inks.alarm if missing else self.inks.levels[2]
         if above:
