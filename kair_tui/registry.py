@@ -119,7 +119,7 @@ COMMANDS: Final = (
         "info",
         LOOKS,
         "What the recording holds: ranks, hosts, layout, steps, clocks.",
-        ("kair info traces/", "kair info job123 --json"),
+        ("kair info traces/", "kair info job123 --json", "kair info job123 --operators"),
     ),
     Entry("jobs", STORE, "The jobs of the store.", ("kair jobs", "kair jobs --json"), needs="store"),
     Entry(

@@ -27,6 +27,7 @@ from kair_engine.results import (
     LocalizeResult,
     LongerRecording,
     OperatorScore,
+    OperatorUse,
     Outlier,
     PathNode,
     PinpointResult,
@@ -155,6 +156,7 @@ def info(name: str = "node1") -> InfoResult:
         matched_collectives=2,
         clock=ClockInfo("collectives", 12.5, 340.0),
         warnings=(),
+        operators=(OperatorUse(name, 16, ("forward",)), OperatorUse("gloo:all_reduce", 4, ())),
     )
 
 

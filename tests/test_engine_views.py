@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from statistics import median
 
 import pytest
 from trace_builder import trace
@@ -41,6 +42,19 @@ def test_a_window_without_its_operators_is_missing(tmp_path: Path) -> None:
         (3, 4, 400, 0, 4)
     ]
     assert {window.rank for window in result.degraded} == {3}
+
+
+def test_the_peers_are_all_but_the_rank_itself(tmp_path: Path) -> None:
+    # Forty operations on every rank, in ten windows as uneven as the rank's number says; rank 5 begins late.
+    begins = {rank: [at + (rank * at // 37) % 17 for at in range(0, 960, 24)] for rank in range(5)}
+    begins[5] = list(range(600, 1000, 10))
+    lines = [f"{rank} gpu7 | " + " | ".join(f"op {at}+1" for at in of_rank) for rank, of_rank in begins.items()]
+    result = frequency(trace(tmp_path, "\n".join(["step 0: 0+1000", *lines])), windows=10)
+    assert {(window.rank, window.window) for window in result.degraded} == {(5, window) for window in range(5)}
+    counts = {row.rank: row.counts for row in result.counts}
+    for window in result.degraded:
+        others = [counts[rank][window.window] for rank in counts if rank != window.rank]
+        assert (window.count, window.expected) == (counts[window.rank][window.window], median(others))
 
 
 def test_all_ranks_alike_have_no_degraded_window(tmp_path: Path) -> None:
@@ -94,6 +108,16 @@ def test_info_tells_clocks_roles_and_collectives(tmp_path: Path) -> None:
     assert (result.collectives, result.matched_collectives) == (3, 3)
     assert result.operations_by_kind == {"collective": 8, "scope": 3}
     assert (result.clock.source, result.clock.residual_us, result.clock.max_offset_us) == ("collectives", 0, 5000)
+
+
+def test_info_counts_operators_when_asked(tmp_path: Path) -> None:
+    table = "step 0: 0+100\n0-1 main | a 0+5 /forward | b 10+5 | a 20+5 /backward\n0 main | layer 0+99 :scope"
+    made = trace(tmp_path, table)
+    assert info(made).operators == ()
+    assert [(row.operator, row.count, row.stages) for row in info(made, operators=True).operators] == [
+        ("a", 4, ("backward", "forward")),
+        ("b", 2, ()),
+    ]
 
 
 PROMISED = {

@@ -7,7 +7,8 @@ import polars as pl
 
 from kair_engine.loading import each_step
 from kair_engine.model import Job, Trace
-from kair_engine.results import ClockInfo, InfoResult, StepsResult, StepSummary, StepTime
+from kair_engine.operations import KIND_NAMES, SCOPE
+from kair_engine.results import ClockInfo, InfoResult, OperatorUse, StepsResult, StepSummary, StepTime
 from kair_engine.roles import roles
 from kair_engine.synchronisation import Synchronisation, synchronise
 
@@ -18,8 +19,11 @@ _CLOCK_STEPS = 3
 """Steps looked at for the clocks: offsets hardly move within a recording."""
 
 
-def info(trace: Trace) -> InfoResult:
-    """World size, ranks, layout, steps, counts by kind, matched collectives and clock quality."""
+def info(trace: Trace, *, operators: bool = False) -> InfoResult:
+    """World size, ranks, layout, steps, counts by kind, matched collectives and clock quality.
+
+    With `operators` also how often each ran, the profiler's own scopes left out.
+    """
     job = trace.job
     kinds = trace.scan().group_by(pl.col("kind").cast(pl.String)).len().sort("len", "kind", descending=True).collect()
     looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
@@ -43,7 +47,22 @@ def info(trace: Trace) -> InfoResult:
         matched_collectives=sum(len(s.collectives) for s in sync),
         clock=_clock(sync),
         warnings=(),
+        operators=_operators(trace) if operators else (),
     )
+
+
+def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
+    used = (
+        trace.scan()
+        .filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
+        .group_by("name", "stage")
+        .len()
+        .group_by(pl.col("name").cast(pl.String))
+        .agg(pl.col("len").sum(), pl.col("stage").cast(pl.String).drop_nulls().sort())
+        .sort("len", "name", descending=[True, False])
+        .collect(engine="streaming")
+    )
+    return tuple(OperatorUse(name, count, tuple(stages)) for name, count, stages in used.iter_rows())
 
 
 def steps(trace: Trace) -> StepsResult:

@@ -309,6 +309,16 @@ class ClockInfo:
 
 
 @dataclass(frozen=True)
+class OperatorUse:
+    """How often an operator ran, on all ranks together."""
+
+    operator: str
+    count: int
+    stages: tuple[str, ...]
+    """Those it ran in; none where the recording does not tell."""
+
+
+@dataclass(frozen=True)
 class InfoResult:
     """What the recording holds."""
 
@@ -327,6 +337,8 @@ class InfoResult:
     matched_collectives: int
     clock: ClockInfo
     warnings: tuple[Notice, ...]
+    operators: tuple[OperatorUse, ...] = ()
+    """Only when asked for, the most frequent first."""
 
 
 @dataclass(frozen=True)

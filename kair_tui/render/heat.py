@@ -22,17 +22,23 @@ def heat_row(
 ) -> str:
     """`counts` drawn in at most `width` glyphs, the darkest at `peak`; only zero is blank."""
     ramp = RAMP_ASCII if ascii_only else RAMP
-    return "".join(_glyph(value, peak, ramp) for value in resampled(counts, width, together))
+    return "".join(ramp[level(value, peak, len(ramp))] for value in resampled(counts, width, together))
 
 
 def resampled(counts: Sequence[float], width: int, together: Callable[[Sequence[float]], float] = mean) -> list[float]:
     """Equal stretches of `counts` put `together`, so that at most `width` values are left."""
-    size = min(len(counts), max(width, 1))
-    edges = [round(index * len(counts) / size) for index in range(size + 1)] if size else []
-    return [together(counts[low:high]) for low, high in pairwise(edges)]
+    return [together(counts[part.start : part.stop]) for part in stretches(len(counts), width)]
 
 
-def _glyph(value: float, peak: float, ramp: str) -> str:
+def stretches(length: int, most: int) -> list[range]:
+    """The numbers below `length` in at most `most` stretches, as equal as can be."""
+    size = min(length, max(most, 1))
+    edges = [round(index * length / size) for index in range(size + 1)] if size else []
+    return [range(low, high) for low, high in pairwise(edges)]
+
+
+def level(value: float, peak: float, levels: int) -> int:
+    """Which of so many levels; only zero is the lowest."""
     if value <= 0 or peak <= 0:
-        return ramp[0]
-    return ramp[max(1, min(len(ramp) - 1, round(value / peak * (len(ramp) - 1))))]
+        return 0
+    return max(1, min(levels - 1, round(value / peak * (levels - 1))))

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results import InfoResult
+from kair_engine.results import InfoResult, OperatorUse
 from kair_tui.render.units import count, duration, plural, spans
-from kair_tui.render.view import View
+from kair_tui.render.view import Column, View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 _LISTED = 16
+_OPERATORS_SHOWN = 64
+
+_OPERATORS = (
+    Column[OperatorUse]("operator", "operator", lambda row: row.operator, align="left", weight=9),
+    Column[OperatorUse]("count", "count", lambda row: count(row.count), weight=8),
+    Column[OperatorUse]("stages", "stages", lambda row: ", ".join(row.stages) or "–", align="left", weight=7),
+)
 
 
 def _headline(result: InfoResult) -> str:
@@ -25,6 +32,9 @@ def _headline(result: InfoResult) -> str:
 def _body(result: InfoResult, page: Page) -> None:
     for name, value in _facts(result):
         page.fact(name, value)
+    if result.operators:
+        page.line()
+        page.table(_OPERATORS, result.operators, limit=_OPERATORS_SHOWN)
 
 
 def _facts(result: InfoResult) -> list[tuple[str, str]]:

@@ -159,9 +159,14 @@ def _body(result: LocalizeResult, page: Page) -> None:
 def _distances(matrix: tuple[tuple[float, ...], ...], page: Page) -> None:
     """The pairwise K–S distances, in rank order."""
     page.line("Kolmogorov–Smirnov distance of every two ranks, in rank order")
-    digits = 4 if max(map(max, matrix), default=0.0) <= 1 else 1
+    digits = distance_digits(max(map(max, matrix), default=0.0))
     for row in matrix:
         page.line("".join(f"{distance:10.{digits}f}" for distance in row))
+
+
+def distance_digits(largest: float) -> int:
+    """Decimals of K–S distances: they are shares of one, or counts of operators."""
+    return 4 if largest <= 1 else 1
 
 
 VIEW = View[LocalizeResult, RankScore](

@@ -35,6 +35,8 @@ SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
     ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
     ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame:BlameScreen"),
+    ScreenEntry("4", "frequency", "how often an operator ran, over time, on every rank", "frequency:FrequencyScreen"),
+    ScreenEntry("6", "matrix", "how far the completion curves of every two ranks are apart", "matrix:MatrixScreen"),
 )
 
 
