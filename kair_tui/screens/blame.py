@@ -175,7 +175,7 @@ class BlameScreen(ViewScreen):
 
     # Root causes and their paths.
 
-    def on_table_arranged(self) -> None:
+    def on_table_ordered(self) -> None:
         """After an answer the cursor returns to the cause that it was on."""
         table = self._causes
         if self._return_to is not None:
