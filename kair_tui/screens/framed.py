@@ -1,6 +1,7 @@
 """What all screens have in common: the lines around them, the keys that work everywhere, and how small they can be."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
@@ -9,11 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
+from kair_tui.exit_codes import ExitCode
+from kair_tui.failures import explained
 from kair_tui.screens import SCREENS
 from kair_tui.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
+from kair_tui.widgets.inks import inks_of
 from kair_tui.widgets.lines import FooterLine, HeaderLine, Line, Piece, StatusLine
+from kair_tui.widgets.paragraphs import Paragraph, Paragraphs
 
 if TYPE_CHECKING:
+    from kair_tui.render.written import Format
     from kair_tui.screens.app import KairApp
 
 _FOOTER_KEYS = 8
@@ -31,6 +37,18 @@ class TooSmall(Line):
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.inks.strong)]
 
 
+@dataclass(frozen=True)
+class Export:
+    """An answer that can be saved as JSON or CSV."""
+
+    name: str
+    """For the file's name."""
+    command: str
+    line: str
+    """The line that prints it in a shell."""
+    write: "Callable[[Format], str]"
+
+
 class FramedScreen(Screen[None]):
     """A header with the crumbs, a body, a status line and a footer with keys."""
 
@@ -38,6 +56,7 @@ class FramedScreen(Screen[None]):
     FramedScreen { layout: vertical; background: $background; overflow: hidden; }
     FramedScreen.-small > * { display: none; }
     FramedScreen.-small > TooSmall { display: block; }
+    FramedScreen > #problem.-shown { margin-top: 1; }
     FramedScreen > #body { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -54,6 +73,8 @@ class FramedScreen(Screen[None]):
         Binding("R", "record", "record commands to a runbook", show=False),
         *(Binding(entry.key, f"go('{entry.name}')", entry.name, show=False) for entry in SCREENS),
     ]
+    of_job: ClassVar[bool] = True
+    """Whether it is about the job that is open."""
     LATE: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
     """Keys that come last in the footer."""
 
@@ -82,6 +103,10 @@ class FramedScreen(Screen[None]):
         """The `kair …` lines that print what it shows."""
         return ()
 
+    def exports(self) -> Sequence[Export]:
+        """The answers on it that `e` can save."""
+        return ()
+
     def follow(self, rank: int) -> None:
         """The user goes to a rank: a cursor over ranks goes with them."""
 
@@ -97,6 +122,7 @@ class FramedScreen(Screen[None]):
 
         yield TooSmall(self.look)
         yield HeaderLine(self.look)
+        yield Paragraphs(self.look, id="problem")
         with Vertical(id="body"):
             yield from self.body()
         yield StatusLine(self.look)
@@ -138,6 +164,27 @@ class FramedScreen(Screen[None]):
         """A message above the footer, until the cursor moves on; without text none."""
         self.query_one(StatusLine).say(text, alarm=alarm)
 
+    def complain(self, error: BaseException | None) -> int:
+        """Shows an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
+        problem, inks = self.query_one("#problem", Paragraphs), inks_of(self.look)
+        problem.set_class(error is not None, "-shown")
+        if error is None:
+            problem.show()
+            return ExitCode.ANSWERED
+        text, hint, status = explained(error)
+        hints = [Paragraph(hint, inks.base, "hint: ")] if hint else []
+        problem.show(Paragraph(f"kair: error: {text}", inks.alarm), *hints)
+        return status
+
+    def record(self, command: str) -> None:
+        """Adds a line to the runbook, where one is recorded."""
+        if self.kair.session is None:
+            return
+        try:
+            self.kair.session.recorder.add(command)
+        except OSError as error:
+            self.say(f"cannot record: {error.strerror or error}", alarm=True)
+
     def describe(self, text: str) -> None:
         """What is under the cursor, in the place of messages."""
         self.query_one(StatusLine).describe(text)
@@ -167,6 +214,10 @@ class FramedScreen(Screen[None]):
         status.display = False
         prompt = Prompt(self.look, label, value, then, closed=closed, suggestions=suggestions, history=history)
         self.mount(prompt, before=status)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """There is no way back from the first screen."""
+        return action != "back" or len(self.kair.framed_screens) > 1
 
     # The keys that work everywhere; the program does what they ask.
 

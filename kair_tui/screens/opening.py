@@ -8,9 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair_engine.errors import KairError
 from kair_tui.exit_codes import ExitCode
-from kair_tui.failures import explained
 from kair_tui.job_source import JobSource, JobWanted, locate, open_source
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.screens.framed import FramedScreen
@@ -80,13 +78,15 @@ class OpeningScreen(FramedScreen):
 
     DEFAULT_CSS = """
     OpeningScreen #what { margin-top: 1; }
-    OpeningScreen #problem { margin-top: 1; }
     OpeningScreen #arrived { margin-top: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop", key_display="esc"),
+        Binding("escape", "back", "back", key_display="esc"),
         Binding("r", "retry", "try again"),
     ]
+
+    of_job = False
 
     def __init__(self, wanted: JobWanted) -> None:
         super().__init__()
@@ -105,19 +105,20 @@ class OpeningScreen(FramedScreen):
         """What is opened, how far, what went wrong, what arrived."""
         yield Paragraphs(self.look, id="what")
         yield Bar(self.look)
-        yield Paragraphs(self.look, id="problem")
         yield Paragraphs(self.look, id="arrived")
 
     def on_mount(self) -> None:
         """Begins once the screen is painted: what follows loads the engine."""
         super().on_mount()
-        self._show(f"opening {self._wanted.job or 'the job in use'}")
+        self._show(f"opening {self.crumb}")
         self.call_after_refresh(self._begin)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Only what makes sense without a job."""
         if action == "stop":
             return not self._over
+        if action == "back":
+            return self._over and len(self.kair.framed_screens) > 1
         if action == "retry":
             return self._over
         return action in ("help", "quit_kair", "copy")
@@ -127,16 +128,20 @@ class OpeningScreen(FramedScreen):
         return "\n".join(text for text, complaint in self._arrivals.latest() if complaint)
 
     def action_stop(self) -> None:
-        """No more files."""
+        """No more files; back to where the job was chosen."""
         self._arrivals.stopped = True
-        self._end("stopped", "what was parsed so far is kept in the cache: opening the job again goes on from there")
+        if len(self.kair.framed_screens) > 1:
+            self.kair.back()
+            return
+        self._end()
+        self._show("stopped: what was parsed so far is kept in the cache, and opening the job again goes on from there")
 
     def action_retry(self) -> None:
         """From the start, or where it stopped."""
         self._arrivals, self._over = Arrivals(self), False
-        self.query_one("#problem", Paragraphs).show()
+        self.complain(None)
         self.query_one("#arrived", Paragraphs).show()
-        self._show(f"opening {self._wanted.job or 'the job in use'}")
+        self._show(f"opening {self.crumb}")
         self.refresh_bindings()
         self._begin()
 
@@ -163,7 +168,9 @@ class OpeningScreen(FramedScreen):
                 self.post_message(Opened(session))
 
     def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
-        session = Session(open_source(source, progress=arrivals), source, self._wanted.store)
+        before = self.kair.session
+        recorder = before.recorder if before is not None else None
+        session = Session(open_source(source, progress=arrivals), source, self._wanted.store, recorder)
         session.narrow_to(parse_steps(self._wanted.step))
         return session
 
@@ -180,18 +187,14 @@ class OpeningScreen(FramedScreen):
         if message.session is not None:
             self.kair.opened(message.session)
             return
-        assert message.error is not None
-        text, hint, self.status_code = explained(message.error)
-        self._end(f"kair: error: {text}", hint if isinstance(message.error, KairError) or hint else None)
+        self.status_code = self.complain(message.error)
+        arrived = len(self._arrivals.lines)
+        self._show(f"this is what could be read of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
+        self._end()
         self._list()
 
-    def _end(self, text: str, hint: str | None) -> None:
+    def _end(self) -> None:
         self._over = True
-        inks = inks_of(self.look)
-        lines = [Paragraph(text, inks.alarm)]
-        if hint:
-            lines.append(Paragraph(hint, inks.base, "hint: "))
-        self.query_one("#problem", Paragraphs).show(*lines)
         self.query_one(Bar).show(0, 0)
         self.refresh_bindings()
 
@@ -211,7 +214,7 @@ def _arrived(what: str, outcome: "ImportOutcome") -> tuple[str, bool]:
     """`rank 3 on node0: 12 steps, 94.2 ms each`, or the complaint."""
     info = outcome.info
     if info is None:
-        return (outcome.error or what, True) if outcome.is_trace else (f"{what}: no trace, left out", False)
+        return (outcome.error or what, True) if outcome.is_trace else (f"{what} is no trace: {outcome.error}", False)
     times = sorted(info.step_times.duration_ns)
     who = f"{'rank' if len(info.ranks) == 1 else 'ranks'} {spans(info.ranks)}"
     on = f" on {', '.join(sorted(set(info.hosts.values())))}" if info.hosts else ""
