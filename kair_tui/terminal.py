@@ -1,6 +1,7 @@
 """What the terminal can show, and the signs that are drawn on it, each with its twin in ASCII."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -16,6 +17,8 @@ SMALLEST_HEIGHT: Final = 20
 
 _NO_TERMINAL: Final = "the same answers come from kair triage, kair localize, kair blame …; kair --help lists them"
 _DEAF_TERMINALS: Final = ("", "dumb", "unknown")
+_COERCED: Final = "C.UTF-8"
+"""What Python itself puts into $LC_CTYPE when it finds the C locale (PEP 538)."""
 _LIGHT_BACKGROUNDS: Final = ("7", "15")
 
 
@@ -105,8 +108,6 @@ def look_of(
     theme: ThemeChoice | None = None,
 ) -> Look:
     """What the options and the environment allow together."""
-    import sys
-
     return Look(
         ascii_only=ascii_only or not (_locale_is_utf8(environment) and speaks_unicode(sys.stdout)),
         colours="none" if no_color or environment.get("NO_COLOR") else _colours(environment),
@@ -125,8 +126,11 @@ def _colours(environment: Mapping[str, str]) -> Colours:
 
 
 def _locale_is_utf8(environment: Mapping[str, str]) -> bool:
-    """Python writes UTF-8 in the C locale too, but what reads it was told otherwise."""
-    named = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environment.get(name))), "")
+    """Whether the terminal was told to expect UTF-8: in the C locale Python writes it all the same."""
+    names = ["LC_ALL", "LC_CTYPE", "LANG"]
+    if sys.flags.utf8_mode and environment.get("LC_CTYPE") == _COERCED:
+        names.remove("LC_CTYPE")
+    named = next((value for name in names if (value := environment.get(name))), "")
     return "utf" in named.lower()
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.app import App
 from textual.binding import BindingType
 from textual.color import Color
@@ -100,6 +101,17 @@ class KairApp(App[int]):
         from kair_tui.screens.opening import OpeningScreen
 
         self.push_screen(OpeningScreen(wanted))
+
+    def on_key(self, event: events.Key) -> None:
+        """What was typed ahead of a line to type into reaches it.
+
+        Such a key was sent to the widget before, which did not want it, and comes by here. The line keeps those that
+        it got itself.
+        """
+        take = getattr(self.focused, "insert_text_at_cursor", None)
+        if take is not None and event.is_printable and event.character:
+            take(event.character)
+            event.prevent_default()
 
     def opened(self, session: Session) -> None:
         """The job is open: its overview takes the place of every screen but the list of jobs at the beginning."""

@@ -11,10 +11,10 @@ _SIDES = 3
 """Columns that the page of text leaves free, its scroll bar's among them."""
 
 
-def ask_command(screen: FramedScreen) -> None:
+async def ask_command(screen: FramedScreen) -> None:
     """Asks for the line."""
     names = [entry.name for entry in COMMANDS if entry.needs != "screen"]
-    screen.ask_for(
+    await screen.ask_for(
         ":", partial(run_command, screen), suggestions=[*reversed(screen.kair.typed), *names], history=screen.kair.typed
     )
 

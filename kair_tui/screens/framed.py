@@ -189,7 +189,7 @@ class FramedScreen(Screen[None]):
         """What is under the cursor, in the place of messages."""
         self.query_one(StatusLine).describe(text)
 
-    def ask_for(
+    async def ask_for(
         self,
         label: str,
         then: Callable[[str], None],
@@ -198,7 +198,7 @@ class FramedScreen(Screen[None]):
         suggestions: Sequence[str] = (),
         history: Sequence[str] = (),
     ) -> None:
-        """A line to type into; `then` gets what was typed."""
+        """A line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed."""
         from kair_tui.widgets.prompt import Prompt  # few screens are asked to
 
         if self.query(Prompt):
@@ -213,7 +213,8 @@ class FramedScreen(Screen[None]):
 
         status.display = False
         prompt = Prompt(self.look, label, value, then, closed=closed, suggestions=suggestions, history=history)
-        self.mount(prompt, before=status)
+        await self.mount(prompt, before=status)
+        prompt.take_keys()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """There is no way back from the first screen."""
@@ -235,17 +236,17 @@ class FramedScreen(Screen[None]):
 
         show_help(self)
 
-    def action_command_line(self) -> None:
+    async def action_command_line(self) -> None:
         """Any `kair` command."""
         from kair_tui.screens.command_line import ask_command
 
-        ask_command(self)
+        await ask_command(self)
 
-    def action_palette(self) -> None:
+    async def action_palette(self) -> None:
         """Everything there is to choose from."""
         from kair_tui.screens.palette import show_palette
 
-        show_palette(self)
+        await show_palette(self)
 
     def action_show_commands(self) -> None:
         """The commands that print what is on the screen."""
@@ -259,21 +260,21 @@ class FramedScreen(Screen[None]):
 
         copy(self)
 
-    def action_export(self) -> None:
+    async def action_export(self) -> None:
         """To a file, in a format to choose."""
         from kair_tui.screens.saving import ask_export
 
-        ask_export(self)
+        await ask_export(self)
 
-    def action_record(self) -> None:
+    async def action_record(self) -> None:
         """Starts or stops a recording."""
         from kair_tui.screens.saving import toggle_recording
 
-        toggle_recording(self)
+        await toggle_recording(self)
 
-    def action_go_to_rank(self) -> None:
+    async def action_go_to_rank(self) -> None:
         """Asks which."""
-        self.ask_for("rank", self.kair.go_to_rank_named)
+        await self.ask_for("rank", self.kair.go_to_rank_named)
 
     def action_bookmark(self) -> None:
         """This place."""

@@ -54,9 +54,9 @@ class OutputScreen(FramedScreen):
         """The text."""
         return self.query_one(TextPage).text
 
-    def action_filter(self) -> None:
+    async def action_filter(self) -> None:
         """Asks which lines to keep."""
-        self.ask_for("filter", self._keep, value=self._filter)
+        await self.ask_for("filter", self._keep, value=self._filter)
 
     def _keep(self, text: str) -> None:
         try:

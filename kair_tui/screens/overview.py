@@ -10,6 +10,7 @@ from textual.widget import Widget
 from kair_engine.results import RankedRank, StepsResult, TriageResult
 from kair_tui.filtering import Filter
 from kair_tui.question import Question
+from kair_tui.render.answer import merge_warnings
 from kair_tui.render.triage import totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.screens.view import ViewScreen
@@ -105,8 +106,11 @@ class OverviewScreen(ViewScreen):
             for number, finding in enumerate(found, 1)
             if self._kept is None or not finding.ranks or self._kept & set(finding.ranks)
         )
-        self.query_one(Findings).show_findings(kept, (*self.session.trace.job.warnings, *self._triage.warnings))
-        self._heading("findings").say([("costliest first" if found else "none", None)])
+        warnings = merge_warnings(self.session.trace.job.warnings, self._triage.warnings)
+        self.query_one(Findings).show_findings(kept, warnings)
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", inks.base)] if warnings else []
+        self._heading("findings").say([("costliest first" if found else "none", None)], noted)
 
     # The rank under the cursor.
 

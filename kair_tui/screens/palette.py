@@ -99,7 +99,14 @@ class ChoiceScreen(FramedScreen):
         return [[(f" {choice.name:<{_NAME_WIDTH}} ", inks.strong), (choice.about, inks.dim)]]
 
 
-def show_palette(screen: FramedScreen) -> None:
+async def show_choices(screen: FramedScreen, title: str, choices: Sequence[Choice]) -> None:
+    """Opens a list over `screen`; what is typed ahead narrows it."""
+    over = ChoiceScreen(title, choices)
+    await screen.kair.push_screen(over)
+    over.set_focus(over.query_one(Input))
+
+
+async def show_palette(screen: FramedScreen) -> None:
     """Opens it over `screen`."""
     kair, session = screen.kair, screen.kair.session
     screens = [
@@ -114,7 +121,7 @@ def show_palette(screen: FramedScreen) -> None:
         for entry in COMMANDS
         if entry.needs != "screen"
     ]
-    kair.push_screen(ChoiceScreen("choose", [*screens, *marks, *commands]))
+    await show_choices(screen, "choose", [*screens, *marks, *commands])
 
 
 def _go_to(screen: FramedScreen, mark: Bookmark) -> None:

@@ -14,7 +14,7 @@ from kair_tui.render.look import Look
 from kair_tui.render.written import Format, written
 from kair_tui.screens.framed import FramedScreen
 from kair_tui.screens.output import OutputScreen
-from kair_tui.screens.palette import Choice, ChoiceScreen
+from kair_tui.screens.palette import Choice, show_choices
 from kair_tui.screens.view import ViewScreen
 from kair_tui.widgets.inks import inks_of
 
@@ -71,7 +71,7 @@ def toggle_bookmark(screen: FramedScreen) -> None:
     screen.say(f"bookmark {'set' if is_set else 'removed'}: {title} (ctrl+p lists them)")
 
 
-def toggle_recording(screen: FramedScreen) -> None:
+async def toggle_recording(screen: FramedScreen) -> None:
     """Asks for a file and records to it from then on; or stops."""
     session = screen.kair.session
     if session is None:
@@ -80,7 +80,7 @@ def toggle_recording(screen: FramedScreen) -> None:
         screen.say(f"recorded to {done}")
         screen.show_header()
         return
-    screen.ask_for("record to", partial(_record, screen), value=str(_free_name(f"{_stem(session.name)}.kair")))
+    await screen.ask_for("record to", partial(_record, screen), value=str(_free_name(f"{_stem(session.name)}.kair")))
 
 
 def _record(screen: FramedScreen, name: str) -> None:
@@ -97,7 +97,7 @@ def _record(screen: FramedScreen, name: str) -> None:
         screen.show_header()
 
 
-def ask_export(screen: FramedScreen) -> None:
+async def ask_export(screen: FramedScreen) -> None:
     """Asks what to save, then where."""
     choices = [Choice("svg", "the screen as a picture", partial(_ask_where, screen, "svg", lambda: _picture(screen)))]
     forms: tuple[Format, ...] = ("json", "csv")
@@ -112,7 +112,7 @@ def ask_export(screen: FramedScreen) -> None:
         ]
     if not screen.exports():
         choices.append(Choice("txt", "the text", partial(_ask_where, screen, "txt", screen.copied)))
-    screen.kair.push_screen(ChoiceScreen("export", choices))
+    await show_choices(screen, "export", choices)
 
 
 def _ask_where(screen: FramedScreen, ending: str, content: Callable[[], str], name: str | None = None) -> None:

@@ -49,9 +49,9 @@ class SiftedScreen(FramedScreen):
             return bool(self.SORTS)
         return super().check_action(action, parameters)
 
-    def action_filter(self) -> None:
+    async def action_filter(self) -> None:
         """Asks for a filter."""
-        self.ask_for("filter", self._apply_filter, value=self.filter)
+        await self.ask_for("filter", self._apply_filter, value=self.filter)
 
     def _apply_filter(self, text: str) -> None:
         try:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from kair_engine.model import Notice
 from kair_engine.results import Finding
 from kair_tui.render.triage import facts, title
-from kair_tui.render.units import duration, ratio
 from kair_tui.terminal import Look
 from kair_tui.widgets.choices import Choices, Lines
 from kair_tui.widgets.inks import inks_of
@@ -45,8 +44,7 @@ class Findings(Choices[Listed]):
         if finding is None:
             note = Paragraph(item.text, inks.dim, " ")
             return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
-        figures = f"  {duration(finding.time_lost_us_per_step)} a step  {ratio(finding.slowdown)}"
-        head = Paragraph(f"{title(finding)}{figures}", inks.alarm, f" {item.number} {glyphs.alarm} ")
+        head = Paragraph(title(finding), inks.alarm, f" {item.number} {glyphs.alarm} ")
         rest = [Paragraph(fact, inks.base, _INDENT) for fact in facts(finding)]
         rest += [Paragraph(sentence, inks.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in finding.evidence]
         if finding.suggestion:

@@ -66,7 +66,7 @@ class RankGrid(ScrollView, can_focus=True):
         self._zooms: tuple[Zoom, ...] = (Zoom(1),)
         self._zoom: int | None = None
         """Which of them was chosen; None for the largest that fits."""
-        self._arrangement = Arrangement((), Zoom(1), 1)
+        self._arrangement = Arrangement((), Zoom(1), 1, 1)
         self._arranged_for: tuple[int, int] | None = None
         self._cursor: Spot | None = None
         self._rank: int | None = None
@@ -157,7 +157,7 @@ class RankGrid(ScrollView, can_focus=True):
         self._cursor = None if self._rank is None else self._arrangement.spot_of(self._rank)
 
     def _with(self, zoom: Zoom, width: int) -> Arrangement:
-        return Arrangement(self._groups, zoom, width, aligned=self._aligned)
+        return Arrangement(self._groups, zoom, width, self._room(), aligned=self._aligned)
 
     def _fits(self, arrangement: Arrangement, width: int) -> bool:
         return arrangement.height <= self._room() and arrangement.width <= width

@@ -60,11 +60,12 @@ class Spot:
 class Arrangement:
     """The cells of groups in lines of at most `width` columns.
 
-    Groups flow beside each other as often as fits; with `aligned` each has one line, however long, so that the cells of
-    all groups stand under each other.
+    Each group begins a line of its own, unless there are more of them than fit `height` lines: then they stand beside
+    each other as often as needed. With `aligned` each has one line, however long, so that the cells of all groups stand
+    under each other.
     """
 
-    def __init__(self, groups: Sequence[Group], zoom: Zoom, width: int, *, aligned: bool = False) -> None:
+    def __init__(self, groups: Sequence[Group], zoom: Zoom, width: int, height: int, *, aligned: bool = False) -> None:
         self.groups = groups
         self.zoom = zoom
         self.label_width = max((len(group.label) for group in groups), default=0) + 2
@@ -74,7 +75,8 @@ class Arrangement:
         """Cells in a line of one group."""
         self._rows = -(-largest // self.columns)
         block = self.columns * zoom.width + _GAP
-        self.abreast = 1 if aligned else max((width - self.label_width + _GAP) // block, 1)
+        most = 1 if aligned else max((width - self.label_width + _GAP) // block, 1)
+        self.abreast = min(most, max(-(-len(groups) * self._rows // max(height, 1)), 1))
         """Groups beside each other."""
         self._block = block
         self.height = -(-len(groups) // self.abreast) * self._rows

@@ -1,6 +1,6 @@
 """The few styles that all screens are drawn with: one colour for alarm, one tone for what is secondary."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -111,21 +111,10 @@ def _ansi(*, coloured: bool) -> Inks:
 
 def theme_of(look: Look) -> "Theme":
     """Textual's theme of the same colours, for the widgets that are its own."""
-    from textual.theme import Theme
+    from textual.theme import BUILTIN_THEMES, Theme
 
     if look.colours in ("none", "16"):
-        own = "ansi_default"
-        return Theme(
-            "kair",
-            primary=own,
-            foreground=own,
-            background=own,
-            surface=own,
-            panel=own,
-            boost=own,
-            dark=not look.light,
-            ansi=True,
-        )
+        return replace(BUILTIN_THEMES["ansi-light" if look.light else "ansi-dark"], name="kair")
     palette = _LIGHT if look.light else _DARK
     return Theme(
         "kair",

@@ -66,9 +66,9 @@ class Prompt(Horizontal):
         line.cursor_blink = False
         yield line
 
-    def on_mount(self) -> None:
-        """Types into the line at once."""
-        self._line.focus()
+    def take_keys(self) -> None:
+        """From now on what is typed goes into the line."""
+        self.screen.set_focus(self._line)
 
     @property
     def _line(self) -> Input:
