@@ -216,10 +216,6 @@ class FramedScreen(Screen[None]):
         await self.mount(prompt, before=status)
         prompt.take_keys()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """There is no way back from the first screen."""
-        return action != "back" or len(self.kair.framed_screens) > 1
-
     # The keys that work everywhere; the program does what they ask.
 
     def action_back(self) -> None:
