@@ -51,7 +51,7 @@ class JobsScreen(SiftedScreen):
     DEFAULT_CSS = """
     JobsScreen #store { margin: 1 0; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "use", "make it the job in use")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "use", "use")]
     FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source")
     SORTS = ("name", "imported", "verdict")
     of_job = False

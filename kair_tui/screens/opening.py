@@ -1,6 +1,5 @@
 """What is on the screen while a job is opened, and when it cannot be."""
 
-import time
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -35,7 +34,8 @@ class Arrivals:
     def __init__(self, screen: "OpeningScreen") -> None:
         self._screen = screen
         self._lock = Lock()
-        self._drawn = 0.0
+        self._is_watched = False
+        """While it is, the screen looks for itself whether more came."""
         self.done = self.total = 0
         self.lines: list[tuple[str, bool]] = []
         """A line for each file, and whether it is a complaint."""
@@ -48,10 +48,15 @@ class Arrivals:
         with self._lock:
             self.done, self.total = done, total
             self.lines.append(_arrived(what, outcome))
-        # A screen that is redrawn for each of ten thousand files would keep the parser waiting.
-        if done == total or time.monotonic() - self._drawn > _REDRAW_S:
-            self._drawn = time.monotonic()
+            watched, self._is_watched = self._is_watched, True
+        if not watched:
             self._screen.post_message(Progressed())
+
+    def has_more_than(self, drawn: int) -> bool:
+        """Whether more files came than were drawn; if not, the next one is told."""
+        with self._lock:
+            self._is_watched = self.done > drawn
+            return self._is_watched
 
     def latest(self) -> list[tuple[str, bool]]:
         """Complaints first, then the latest files."""
@@ -175,12 +180,18 @@ class OpeningScreen(FramedScreen):
         return session
 
     def on_progressed(self, _: Progressed) -> None:
-        """Redraws the bar and the list."""
+        """Redraws the bar and the list.
+
+        A screen that is redrawn for each of ten thousand files would keep the parser waiting: it is redrawn now, and
+        again after a while if more came.
+        """
         arrivals = self._arrivals
         if self._over:
             return
-        self.query_one(Bar).show(arrivals.done, arrivals.total)
+        drawn = arrivals.done
+        self.query_one(Bar).show(drawn, arrivals.total)
         self._list()
+        self.set_timer(_REDRAW_S, lambda: arrivals.has_more_than(drawn) and self.post_message(Progressed()))
 
     def on_opened(self, message: Opened) -> None:
         """On to the overview, or what went wrong."""
@@ -189,7 +200,7 @@ class OpeningScreen(FramedScreen):
             return
         self.status_code = self.complain(message.error)
         arrived = len(self._arrivals.lines)
-        self._show(f"this is what could be read of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
+        self._show(f"what came of the files of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
         self._end()
         self._list()
 

@@ -148,8 +148,9 @@ class FooterLine(Line):
         """As many whole keys as there is room for."""
         pieces: list[Piece] = [(" ", self.inks.bar)]
         for key, does in self._keys:
-            more: list[Piece] = [(key, self.inks.bar_strong), (f" {does}   ", self.inks.bar)]
-            if _length(pieces) + _length(more) - 3 > width:
+            gap = [("   ", self.inks.bar)] if len(pieces) > 1 else []
+            more: list[Piece] = [*gap, (key, self.inks.bar_strong), (f" {does}", self.inks.bar)]
+            if _length(pieces) + _length(more) > width:
                 break
             pieces += more
         return pieces
