@@ -82,10 +82,13 @@ class KairApp(App[int]):
 
     def on_mount(self) -> None:
         """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
+        self.push_screen(self.first_screen())
+
+    def first_screen(self) -> FramedScreen:
+        """What is seen at once."""
         if named := self.wanted.job or os.environ.get("KAIR_JOB"):
-            self._open(replace(self.wanted, job=named))
-        else:
-            self.push_screen(self._made(Place("jobs")))
+            return _opening(replace(self.wanted, job=named))
+        return self.made(Place("jobs"))
 
     def open_job(self, name: str) -> None:
         """Opens a job of the store, or goes back to it where it is the one that is open."""
@@ -95,12 +98,7 @@ class KairApp(App[int]):
         else:
             # Steps that were chosen on the command line are those of the first job.
             step = self.wanted.step if source is None else "all"
-            self._open(JobWanted(name, step, self.wanted.store))
-
-    def _open(self, wanted: JobWanted) -> None:
-        from kair_tui.screens.opening import OpeningScreen
-
-        self.push_screen(OpeningScreen(wanted))
+            self.push_screen(_opening(JobWanted(name, step, self.wanted.store)))
 
     def on_key(self, event: events.Key) -> None:
         """What was typed ahead of a line to type into reaches it.
@@ -118,7 +116,7 @@ class KairApp(App[int]):
         self.session = session
         while len(self.framed_screens) > 1:
             self.pop_screen()
-        overview = self._made(Place("overview"))
+        overview = self.made(Place("overview"))
         if getattr(self.screen, "place", None) == Place("jobs"):
             self.push_screen(overview)
         else:
@@ -191,7 +189,7 @@ class KairApp(App[int]):
                 for _ in range(depth):
                     self.pop_screen()
                 return
-        self.push_screen(self._made(place))
+        self.push_screen(self.made(place))
 
     def go_to_screen(self, name: str) -> None:
         """The screen of that name, about the rank that is under the cursor where it is about one."""
@@ -225,10 +223,17 @@ class KairApp(App[int]):
         if len(self.framed_screens) > 1:
             self.pop_screen()
 
-    def _made(self, place: Place) -> FramedScreen:
+    def made(self, place: Place) -> FramedScreen:
+        """The screen of a place."""
         entry = find_screen(place.screen)
         assert entry is not None
         if not entry.needs_job:
             return entry.load_without_job()()
         assert self.session is not None
         return entry.load()(self.session, place)
+
+
+def _opening(wanted: JobWanted) -> FramedScreen:
+    from kair_tui.screens.opening import OpeningScreen
+
+    return OpeningScreen(wanted)
