@@ -30,6 +30,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     [
         ("overview_80x24", SLOW, (80, 24), Look()),
         ("overview_160x50", TWO_HOSTS, (160, 50), Look()),
+        ("overview_smallest", TWO_HOSTS, (60, 20), Look()),
         ("overview_ascii", TWO_HOSTS, (80, 24), Look(ascii_only=True)),
         ("overview_no_colour", HEALTHY, (80, 24), Look(colours="none")),
         ("overview_pipeline", PIPELINE, (80, 24), Look()),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -16,14 +17,12 @@ from kair_tui.screens import SCREENS
 from kair_tui.screens.narrow_updates import NarrowCompositor
 from kair_tui.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.widgets.inks import inks_of
-from kair_tui.widgets.lines import FooterLine, HeaderLine, Line, Piece, StatusLine
+from kair_tui.widgets.lines import FooterKey, FooterLine, HeaderLine, Line, Piece, StatusLine
 from kair_tui.widgets.paragraphs import Paragraph, Paragraphs
 
 if TYPE_CHECKING:
     from kair_tui.render.written import Format
     from kair_tui.screens.app import KairApp
-
-_FOOTER_KEYS = 8
 
 
 class TooSmall(Line):
@@ -77,8 +76,8 @@ class FramedScreen(Screen[None]):
     ]
     of_job: ClassVar[bool] = True
     """Whether it is about the job that is open."""
-    LATE: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
-    """Keys that come last in the footer."""
+    STAYING: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
+    """Keys that come last in the footer, and stay where others have no room."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,13 +157,15 @@ class FramedScreen(Screen[None]):
         """The keys of the widget that has the keyboard, then the screen's."""
         if not self.query(FooterLine):
             return
-        shown = [
-            (active.binding.key_display or active.binding.key, active.binding.description, key in self.LATE)
-            for key, active in self.active_bindings.items()
-            if active.binding.show and active.binding.description and active.enabled
-        ]
-        keys = dict.fromkeys((display, does) for display, does, _ in sorted(shown, key=lambda one: one[2]))
-        self.query_one(FooterLine).show(tuple(keys)[:_FOOTER_KEYS])
+        prompt: list[DOMNode] = list(self.query("#prompt"))
+        shown: dict[str, FooterKey] = {}
+        for key, active in self.active_bindings.items():
+            binding = active.binding
+            if binding.show and binding.description and active.enabled and (not prompt or active.node in prompt):
+                display = binding.key_display or binding.key
+                shown.setdefault(display, FooterKey(display, binding.description, stays=key in self.STAYING))
+        in_order = sorted(shown.values(), key=lambda key: key.stays)
+        self.query_one(FooterLine).show(tuple(in_order))
 
     def say(self, text: str, *, alarm: bool = False) -> None:
         """A message above the footer, until the cursor moves on; without text none."""

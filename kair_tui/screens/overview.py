@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
@@ -23,6 +24,9 @@ from kair_tui.widgets.inks import inks_of
 from kair_tui.widgets.paragraphs import Paragraph, Paragraphs
 from kair_tui.widgets.step_strip import StepStrip
 
+_LOW = 24
+"""Lines below which a screen is low."""
+
 
 class OverviewScreen(ViewScreen):
     """Where the investigation begins."""
@@ -31,6 +35,9 @@ class OverviewScreen(ViewScreen):
     OverviewScreen #verdict { margin: 1 0; }
     OverviewScreen #grid { margin-bottom: 1; }
     OverviewScreen #steps { margin-bottom: 1; }
+    OverviewScreen.-short #verdict { margin: 0; }
+    OverviewScreen.-short #grid { margin: 0; }
+    OverviewScreen.-short #steps { margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next part"),
@@ -65,6 +72,11 @@ class OverviewScreen(ViewScreen):
         """The keyboard begins with the grid."""
         super().on_mount()
         self._grid.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """A low screen does without empty lines."""
+        super().on_resize(event)
+        self.set_class(event.size.height < _LOW, "-short")
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hands a result to its widgets."""

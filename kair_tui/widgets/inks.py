@@ -22,8 +22,6 @@ class Inks:
     alarm: Style
     title: Style
     """The heading of a part of the screen."""
-    focused: Style
-    """The heading of the part that has the keyboard."""
     bar: Style
     """The first and the last line of the screen."""
     bar_strong: Style
@@ -31,8 +29,6 @@ class Inks:
     status_alarm: Style
     cursor: Style
     """Added to what the cursor is on."""
-    chosen: Style
-    """Added to what is selected."""
     levels: tuple[Style, ...]
     """A cell of the grid, from ordinary to far out."""
 
@@ -44,7 +40,6 @@ class _Palette:
     dim: str
     alarm: str
     bar: str
-    chosen: str
     levels: tuple[str, str, str, str, str]
 
 
@@ -54,7 +49,6 @@ _DARK: Final = _Palette(
     "#7b838f",
     "#ff6b57",
     "#20242b",
-    "#2d3540",
     ("#5a626e", "#98a0ab", "#d2b06c", "#e09250", "#f07a50"),
 )
 _LIGHT: Final = _Palette(
@@ -63,7 +57,6 @@ _LIGHT: Final = _Palette(
     "#6b7480",
     "#c62a1b",
     "#ecebe6",
-    "#dde5ee",
     ("#a4abb4", "#626b76", "#94690c", "#b4530c", "#c63a12"),
 )
 
@@ -82,13 +75,11 @@ def inks_of(look: Look) -> Inks:
         strong=base + Style(bold=True),
         alarm=base + Style(color=palette.alarm, bold=True),
         title=base + Style(color=palette.dim, bold=True),
-        focused=base + Style(bold=True, underline=True),
         bar=bar,
         bar_strong=bar + Style(color=palette.text, bold=True),
         status=bar + Style(color=palette.text),
         status_alarm=bar + Style(color=palette.alarm, bold=True),
         cursor=Style(reverse=True),
-        chosen=Style(bgcolor=palette.chosen),
         levels=tuple(base + Style(color=colour) for colour in palette.levels),
     )
 
@@ -104,13 +95,11 @@ def _ansi(*, coloured: bool) -> Inks:
         strong=bold,
         alarm=bold + Style(color="red" if coloured else None),
         title=dim + Style(bold=True),
-        focused=bold + Style(underline=True),
         bar=dim,
         bar_strong=bold,
         status=base,
         status_alarm=bold + Style(color="red" if coloured else None),
         cursor=Style(reverse=True),
-        chosen=Style(underline=True),
         levels=(dim, *(base + Style.parse(shade) for shade in shades)),
     )
 

@@ -1,5 +1,7 @@
 """The lines that every screen has: where one is, what is under the cursor, and which keys do what."""
 
+from typing import NamedTuple
+
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -10,6 +12,9 @@ from textual.widget import Widget
 from kair_tui.render.text import clean
 from kair_tui.terminal import Look
 from kair_tui.widgets.inks import Inks, inks_of
+
+_MOST_KEYS = 8
+_APART = 3
 
 Piece = tuple[str, Style]
 """Text that is safe to draw, and how."""
@@ -131,15 +136,23 @@ class StatusLine(Line):
         return [(self._text, self.inks.status_alarm if self._alarming else self.inks.status)]
 
 
+class FooterKey(NamedTuple):
+    """A key, what it does, and whether it is shown even where there is little room."""
+
+    key: str
+    does: str
+    stays: bool = False
+
+
 class FooterLine(Line):
     """The keys that matter here."""
 
     def __init__(self, look: Look) -> None:
         super().__init__(look, id="footer")
-        self._keys: tuple[tuple[str, str], ...] = ()
+        self._keys: tuple[FooterKey, ...] = ()
 
-    def show(self, keys: tuple[tuple[str, str], ...]) -> None:
-        """Redraws where the keys changed; each is a key and what it does."""
+    def show(self, keys: tuple[FooterKey, ...]) -> None:
+        """Redraws where the keys changed."""
         if keys != self._keys:
             self._keys = keys
             self.refresh()
@@ -149,19 +162,23 @@ class FooterLine(Line):
         return self.inks.bar
 
     def pieces(self, width: int) -> list[Piece]:
-        """As many whole keys as there is room for."""
+        """As many whole keys as there is room for; the last of those that need not stay go first."""
+        keys = list(self._keys)
+        while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
+            keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
         pieces: list[Piece] = [(" ", self.inks.bar)]
-        for key, does in self._keys:
-            gap = [("   ", self.inks.bar)] if len(pieces) > 1 else []
-            more: list[Piece] = [*gap, (key, self.inks.bar_strong), (f" {does}", self.inks.bar)]
-            if _length(pieces) + _length(more) > width:
-                break
-            pieces += more
+        for key in keys:
+            gap = " " * _APART if len(pieces) > 1 else ""
+            pieces += [(gap, self.inks.bar), (key.key, self.inks.bar_strong), (f" {key.does}", self.inks.bar)]
         return pieces
 
 
 def _length(pieces: list[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
+
+
+def _needed(keys: list[FooterKey]) -> int:
+    return 1 + sum(len(key.key) + 1 + len(key.does) for key in keys) + _APART * (len(keys) - 1)
 
 
 def _difference(one: str, other: str) -> tuple[int, int]:
