@@ -1,6 +1,7 @@
 """What all screens have in common: the lines around them, the keys that work everywhere, and how small they can be."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
@@ -20,6 +21,7 @@ from kair_tui.widgets.lines import FooterKey, FooterLine, HeaderLine, Line, Piec
 from kair_tui.widgets.paragraphs import Paragraph, Paragraphs
 
 if TYPE_CHECKING:
+    from kair_tui.render.written import Format
     from kair_tui.screens.app import KairApp
 
 
@@ -33,6 +35,18 @@ class TooSmall(Line):
         size = self.screen.size
         needed = f"{SMALLEST_WIDTH}x{SMALLEST_HEIGHT}"
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.inks.strong)]
+
+
+@dataclass(frozen=True)
+class Export:
+    """An answer that can be saved as JSON or CSV."""
+
+    name: str
+    """For the file's name."""
+    command: str
+    line: str
+    """The line that prints it in a shell."""
+    write: "Callable[[Format], str]"
 
 
 class FramedScreen(Screen[None]):
@@ -60,6 +74,8 @@ class FramedScreen(Screen[None]):
         Binding("R", "record", "record commands to a runbook", show=False),
         *(Binding(entry.key, f"go('{entry.name}')", entry.name, show=False) for entry in SCREENS),
     ]
+    of_job: ClassVar[bool] = True
+    """Whether it is about the job that is open."""
     STAYING: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
     """Keys that come last in the footer, and stay where others have no room."""
 
@@ -90,6 +106,10 @@ class FramedScreen(Screen[None]):
 
     def commands(self) -> Sequence[str]:
         """The `kair …` lines that print what it shows."""
+        return ()
+
+    def exports(self) -> Sequence[Export]:
+        """The answers on it that `e` can save."""
         return ()
 
     def follow(self, rank: int) -> None:
@@ -162,6 +182,15 @@ class FramedScreen(Screen[None]):
         hints = [Paragraph(hint, inks.base, "hint: ")] if hint else []
         problem.show(Paragraph(f"kair: error: {text}", inks.alarm), *hints)
         return status
+
+    def record(self, command: str) -> None:
+        """Adds a line to the runbook, where one is recorded."""
+        if self.kair.session is None:
+            return
+        try:
+            self.kair.session.recorder.add(command)
+        except OSError as error:
+            self.say(f"cannot record: {error.strerror or error}", alarm=True)
 
     def describe(self, text: str) -> None:
         """What is under the cursor, in the place of messages."""

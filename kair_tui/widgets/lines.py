@@ -168,7 +168,8 @@ class FooterLine(Line):
             keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
         pieces: list[Piece] = [(" ", self.inks.bar)]
         for key in keys:
-            pieces += [(key.key, self.inks.bar_strong), (f" {key.does}   ", self.inks.bar)]
+            gap = " " * _APART if len(pieces) > 1 else ""
+            pieces += [(gap, self.inks.bar), (key.key, self.inks.bar_strong), (f" {key.does}", self.inks.bar)]
         return pieces
 
 
