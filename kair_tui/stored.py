@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kair_engine.model import Notice
+from kair_engine.results import Verdict
 
 if TYPE_CHECKING:
     from kair_engine.importing import Progress
@@ -32,6 +33,11 @@ class ListedJob:
     steps: int
     operations: int
     path: str
+    last_verdict: Verdict | None
+    """Of the last triage of all its steps; null before the first."""
+    last_summary: str | None
+    triaged_at: str | None
+    """UTC, ISO 8601."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from kair_engine.results import (
     StepTime,
     TriageResult,
 )
-from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
+from kair_engine.whatif.result import Cause, FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
@@ -184,7 +184,18 @@ def sensitivity(name: str = KERNEL) -> SensitivityResult:
 
 def whatif(name: str = "forward-compute") -> WhatifResult:
     step = StepPrice(
-        40, 105_000.0, 100_000.0, 80_000.0, 1.25, {name: 1.25}, {1: 1.2, 0: 1.0}, {0: 1.25}, {1: 1.2, 0: 1.0}
+        40,
+        105_000.0,
+        100_000.0,
+        80_000.0,
+        1.25,
+        {name: 1.25},
+        {1: 1.2, 0: 1.0},
+        {0: 1.25},
+        {1: 1.2, 0: 1.0},
+        {"first-op": 1.04},
+        {1: 1.05},
+        {0: 1.05},
     )
     return WhatifResult(
         slowdown=1.25,
@@ -200,15 +211,19 @@ def whatif(name: str = "forward-compute") -> WhatifResult:
         heatmap=((1.0, 1.2),),
         m_w=0.9,
         slowest_ranks=(1,),
+        slowest_workers=PartEffect(0.9, 0.95, 82_000.0, 99_000.0),
         m_s=None,
+        last_stage=None,
         forward_backward_correlation=0.5,
         forward_variation=0.01,
         simulation_error=0.001,
+        delay_share=0.04,
         launch_slowdown=1.05,
         launch_by_operator_type={"first-op": 1.04, name: 1.01},
         launch_by_dp_rank={1: 1.05, 0: 1.0},
         launch_by_stage={0: 1.05},
         pattern="one_worker",
+        causes=(Cause("slow_workers", f"slow worker, rank 1 ({name})", (1,), 0.9),),
         verdict=f"1.25 times slower than without stragglers: {name}",
         fixes=(FixPrice(f"op={name}", 90_000.0, 10_000.0, 0.1, 0.111, 7.2, 14.4),),
         remedies=(Remedy("even_stages", f"move {name}", 85_000.0, 15_000.0),),

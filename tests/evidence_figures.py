@@ -160,6 +160,19 @@ def _longest_delays(found: re.Match[str], data: Data) -> None:
     assert _scattered_pattern(data)["lost_us"] / data["step_time_us"] == percent(found["share"])
 
 
+def _replayed(found: re.Match[str], data: Data) -> None:
+    # Of several fixes all together come last; remedies take none.
+    (cost,) = data["fixes"][-1:] or [one for one in data["remedies"] if one["remedy"] == _REMEDIES[found["what"]]]
+    after, before = cost["step_time_us"], cost["step_time_us"] + cost["saved_us"]
+    assert min(after, before) == us(found["after"])
+    assert before == us(found["before"])
+
+
+def _covered(found: re.Match[str], data: Data) -> None:
+    assert data["fixes"][-1]["fix"] == "all together"
+    assert data["fixes"][-1]["saved_us"] == us(found["saved"])
+
+
 def _scattered_pattern(data: Data) -> Data:
     (pattern,) = [pattern for pattern in data["patterns"] if "delays" in pattern["figures"]]
     return pattern
@@ -174,6 +187,11 @@ def _mean(values: Any) -> float:  # noqa: ANN401
     listed = list(values)
     return float(sum(listed) / len(listed))
 
+
+_REMEDIES = {
+    "with even stages": "even_stages",
+    "with microbatches dealt to the ranks by their length": "sorted_microbatches",
+}
 
 KINDS: dict[str, tuple[str, Check]] = {
     "excess": (
@@ -223,6 +241,15 @@ KINDS: dict[str, tuple[str, Check]] = {
         r"(?P<delays>\d+) large delays? on (?P<ranks>\d+) ranks in (?P<hit>\d+) of (?P<steps>\d+) steps, through "
         r"(?P<what>.+), on no rank more often than chance has it",
         _scattered,
+    ),
+    "replayed": (
+        rf"replayed (?P<what>[^,]+), a step takes (?P<after>{_DURATION}) instead of (?P<before>{_DURATION})",
+        _replayed,
+    ),
+    "covered": (
+        "that is little: without it, other ranks would have come nearly as late; all findings fixed together save "
+        rf"(?P<saved>{_DURATION})",
+        _covered,
     ),
     "longest delays": (rf"the longest of each step costs (?P<share>{_NUMBER})% of the step", _longest_delays),
 }

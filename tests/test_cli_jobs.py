@@ -48,6 +48,20 @@ def test_an_imported_job_is_listed_used_and_found() -> None:
     ]
 
 
+def test_jobs_are_listed_with_their_last_verdict(tmp_path: Path) -> None:
+    _import("first")
+    assert kair("triage", "first", "--step", "last").status == 0
+    (before,) = json.loads(kair("jobs", "--json").out)["data"]["jobs"]
+    assert (before["last_verdict"], before["last_summary"], before["triaged_at"]) == (None, None, None)
+    summary = json.loads(kair("triage", "first", "--json").out)["data"]["summary"]
+    (after,) = json.loads(kair("jobs", "--json").out)["data"]["jobs"]
+    assert (after["last_verdict"], after["last_summary"]) == ("no_straggler", summary)
+    assert summary[:20] in kair("jobs").out
+    _import("second")
+    next(tmp_path.rglob("verdict.json")).write_text('{"verdict": "guilty"')
+    assert [job["last_verdict"] for job in json.loads(kair("jobs", "--json").out)["data"]["jobs"]] == [None, None]
+
+
 def test_the_environment_outranks_use(monkeypatch: pytest.MonkeyPatch) -> None:
     _import("first")
     _import("second")

@@ -14,15 +14,20 @@ PAIRS = 5
 
 
 def pairs(slow: dict[int, float], steps: int = 6) -> str:
-    """Ten ranks in five groups of two; each computes for 100 µs, then reduces for about 50 µs (a slow group longer)."""
+    """Ten ranks in five groups of two; each computes for 100 µs, then reduces for about 50 µs (a slow group longer).
+
+    In the end all meet for 30 µs.
+    """
     lines = []
     for step in range(steps):
         begin = step * 1000
-        lines.append(f"step {step}: {begin}+400")
-        for pair in range(PAIRS):
-            took = slow.get(pair, 50 + pair % 2)
-            ranks = f"{2 * pair}-{2 * pair + 1}"
-            lines.append(f"{ranks} gpu7 | gemm {begin}+100 | allreduce@dp{pair}#{step} {begin + 100}+{took}")
+        all_took = {pair: slow.get(pair, 50 + pair % 2) for pair in range(PAIRS)}
+        end = begin + 100 + max(all_took.values()) + 30
+        lines.append(f"step {step}: {begin}+{end - begin}")
+        for pair, took in all_took.items():
+            ranks, over = f"{2 * pair}-{2 * pair + 1}", begin + 100 + took
+            work = f"gemm {begin}+100 | allreduce@dp{pair}#{step} {begin + 100}+{took}"
+            lines.append(f"{ranks} gpu7 | {work} | barrier@world#{step} {over}+{end - over} :collective")
     return "\n".join(lines)
 
 
@@ -35,8 +40,9 @@ def test_a_slow_group_is_named_and_no_rank_is_flagged(tmp_path: Path) -> None:
     assert not any(score.flagged for score in result.scores)
     (finding,) = triage(made).findings
     assert (finding.cause, finding.pattern, finding.edge, finding.ranks) == ("communication", "group", "dp3", (6, 7))
-    assert finding.time_lost_us_per_step == 70
-    assert finding.slowdown == pytest.approx(400 / 330)
+    # Then the next slowest pair's 51 µs count.
+    assert finding.time_lost_us_per_step == pytest.approx(120 - 51)
+    assert finding.slowdown == pytest.approx(250 / 181)
     assert "no rank in it" in finding.evidence[1]
 
 
@@ -51,17 +57,21 @@ EDGES = 5
 def pipeline(slow: dict[int, float], steps: int = 6) -> str:
     """Ranks 0 to 4 of stage 0, each sending to its neighbour of stage 1, five ranks on, for about 50 µs.
 
-    A receive is there from the step's begin on: what counts is how long both ends were in the transfer.
+    A receive is there from the step's begin on: what counts is how long both ends were in the transfer. In the end all
+    meet for 30 µs.
     """
     lines = []
     for step in range(steps):
         begin = step * 1000
-        lines.append(f"step {step}: {begin}+400")
+        end = begin + 180 + max(slow.get(edge, 50 + edge % 2) for edge in range(EDGES)) + 30
+        lines.append(f"step {step}: {begin}+{end - begin}")
         for edge in range(EDGES):
             took = slow.get(edge, 50 + edge % 2)
             group = f"send@{edge}→{edge + EDGES}", f"recv@{edge}→{edge + EDGES}"
-            lines.append(f"{edge} gpu7 | gemm {begin}+100 | {group[0]} {begin + 100}+{took} :send")
-            lines.append(f"{edge + EDGES} gpu7 | {group[1]} {begin}+{100 + took} :recv | gemm {begin + 300}+80")
+            sent = begin + 100 + took
+            meet = [f"barrier@world#{step} {at}+{end - at} :collective" for at in (sent, sent + 80)]
+            lines.append(f"{edge} gpu7 | gemm {begin}+100 | {group[0]} {begin + 100}+{took} :send | {meet[0]}")
+            lines.append(f"{edge + EDGES} gpu7 | {group[1]} {begin}+{100 + took} :recv | gemm {sent}+80 | {meet[1]}")
     return "\n".join(lines)
 
 
@@ -77,7 +87,7 @@ def test_a_slow_edge_names_its_sender_and_receiver(tmp_path: Path) -> None:
     (finding,) = triage(made).findings
     assert (finding.cause, finding.pattern, finding.ranks) == ("communication", "group", (3, 8))
     assert finding.edge == "rank 3 → rank 8"
-    assert finding.time_lost_us_per_step == 70
+    assert finding.time_lost_us_per_step == pytest.approx(120 - 51)
 
 
 def test_slow_edges_of_one_rank_name_the_rank() -> None:

@@ -90,8 +90,14 @@ def test_a_finding_says_what_it_costs(tmp_path: Path) -> None:
     assert (finding.ranks, finding.hosts, finding.cause) == ((5,), ("b",), "compute")
     # Half as long again is 300 of a step of 50 + 900 µs, less the slowest peer's noise.
     assert finding.time_lost_us_per_step == pytest.approx(300, rel=0.1)
+    assert finding.priced_by == "replay"
     step = result.step_time_us
-    assert finding.slowdown == pytest.approx(step / (step - finding.time_lost_us_per_step))
+    # The mean step; step_time_us is the median one.
+    assert finding.slowdown == pytest.approx(step / (step - finding.time_lost_us_per_step), rel=0.01)
+    assert finding.throughput_gain == pytest.approx(finding.slowdown - 1)
+    assert finding.gpu_hours_per_day == pytest.approx(8 * 24 * (1 - 1 / finding.slowdown))
+    assert finding.cost_per_day is None
+    assert result.together is None
     assert finding.p_value is not None and finding.p_value < 0.02
     assert finding.steps == tuple(range(20))
     assert (finding.operator, finding.edge) == (None, None)  # all five operators are slow

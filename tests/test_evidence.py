@@ -32,7 +32,11 @@ from table import write_table  # noqa: E402
 
 Ask = Callable[[str], dict[str, Any]]
 COMMAND = re.compile(r"(.*) \[(kair [^]]+)\]")
-BEFORE_AFTER = re.compile(r"without that the step would take (.+) instead of (.+)")
+ESTIMATED = re.compile(r"without that the step would take about (.+) instead of (.+)")
+WITHOUT_FIGURES = {
+    "all members of a ring see the same duration, so this names the group and no rank in it",
+    "that is little: without it, other ranks would have come nearly as late",
+}
 
 DP8 = JobLayout("dp", 8)
 PIPELINE = JobLayout("3d", dp=2, pp=2, tp=4, microbatches=3)
@@ -105,9 +109,11 @@ def test_the_command_shows_what_the_sentence_says(job: tuple[Ask, set[str]]) -> 
         for sentence in sentences:
             if found := COMMAND.fullmatch(sentence):
                 kinds.add(check(found[1], ask(found[2])))
-            elif found := BEFORE_AFTER.fullmatch(sentence):
+            elif found := ESTIMATED.fullmatch(sentence):
+                assert finding["priced_by"] == "excess"
                 assert result["step_time_us"] == us(found[2])
                 assert result["step_time_us"] - finding["time_lost_us_per_step"] == us(found[1])
             else:
-                assert "this names the group and no rank in it" in sentence
-    assert kinds - {"came last"} == expected
+                assert sentence in WITHOUT_FIGURES
+    assert kinds - {"came last", "replayed", "covered"} == expected
+    assert ("replayed" in kinds) == any(finding["priced_by"] == "replay" for finding in result["findings"])

@@ -51,18 +51,60 @@ def test_fixing_ranks_0_and_6_of_megatron_saves_more_than_nothing_and_less_than_
     assert result.simulation_error < 0.01
 
 
-@pytest.mark.parametrize("text", ["rank=99", "host=elsewhere", "stage=5", "op=no_such_operator*"])
-def test_a_fix_of_something_that_the_recording_lacks_is_a_usage_error(text: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing in the chosen steps fits"):
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("rank=99", "the ranks are 0-3"),
+        ("host=elsewhere", "the hosts are node0"),
+        ("op=no_such_operator*", "there are aten::"),
+        ("rank=1+kind=gc", ""),
+        ("rank=1+op=aten::mm+kind=communication", "there are gloo:all_reduce"),
+    ],
+)
+def test_a_fix_of_something_that_the_recording_lacks_is_a_usage_error(text: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing in the chosen steps fits") as failure:
         whatif(open_trace(SAMPLES / "healthy", cache=tmp_path), [parse_fix(text)])
+    assert (failure.value.hint or "").startswith(hint)
 
 
-def test_a_job_of_more_ranks_than_are_priced_one_by_one_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kair_engine.whatif.execution_analysis.MOST_RANKS", 3)
-    result = whatif(open_trace(SAMPLES / "slow_operator", cache=tmp_path))
-    assert result.by_rank == {}
-    assert result.pattern == "unknown"
-    assert [warning.code for warning in result.warnings] == ["too_many_workers", "upper_bound"]
-    assert result.slowdown > 1.2
+def test_stages_that_the_recording_does_not_tell_cannot_be_fixed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not tell which ranks make up a pipeline stage") as failure:
+        whatif(open_trace(SAMPLES / "healthy", cache=tmp_path), [parse_fix("stage=0")])
+    assert failure.value.hint is not None
+    assert failure.value.hint.startswith("name the stage's ranks instead: rank=")
+
+
+def test_stages_that_process_groups_tell_can_be_fixed(tmp_path: Path) -> None:
+    trace = open_trace(SAMPLES / "pipeline_slow_operator", cache=tmp_path)
+    result = whatif(trace, [parse_fix("stage=0"), parse_fix("stage=1"), parse_fix("rank=1+stage=0")])
+    assert list(result.by_stage) == [0, 1]
+    of_slow_stage, of_other, of_rank = (fix.saved_us for fix in result.fixes[:3])
+    assert 0 <= of_other < of_rank <= of_slow_stage
+    with pytest.raises(UsageError, match="nothing in the chosen steps fits"):
+        whatif(trace, [parse_fix("rank=1+stage=1")])
+
+
+def test_a_slow_host_is_priced_as_one(tmp_path: Path) -> None:
+    result = whatif(open_trace(SAMPLES / "slow_host", cache=tmp_path))
+    assert list(result.by_host) == ["node1", "node0"]
+    assert result.by_host["node1"] > 1.25
+    assert result.by_host["node0"] < 1.1
+
+
+def test_of_too_many_ranks_those_that_can_cost_most_are_priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
+    everybody = whatif(trace)
+    monkeypatch.setattr("kair_engine.whatif.priced_parts.LARGEST", 0)
+    monkeypatch.setattr("kair_engine.whatif.priced_parts.FEWEST_RANKS", 2)
+    few = whatif(trace)
+    assert len(few.by_rank) == 2
+    assert few.by_rank.items() <= everybody.by_rank.items()
+    assert next(iter(few.by_rank)) == 2
+    assert (few.slowdown, few.m_w, few.pattern) == (everybody.slowdown, everybody.m_w, everybody.pattern)
+    assert few.by_dp_rank == {}
+    (warning,) = few.warnings
+    assert warning.code == "too_many_workers"
+    assert warning.message.startswith("of 4 ranks the 2 that exceed their peers most are priced one by one")
+    # What the others are said to cost at most is no less than what they cost.
+    bound = float(warning.message.split()[-3])
+    assert all(100 * (cost - 1) <= bound for rank, cost in everybody.by_rank.items() if rank not in few.by_rank)

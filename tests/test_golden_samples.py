@@ -55,7 +55,7 @@ def test_the_finding_is_the_fault(sample: Sample) -> None:
         lost_us = truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
         # Of a pipeline's three delayed microbatches, one is hidden by the wait for the backward pass of the first.
         hidden = 1 / 3 if truth["layout"]["pp"] > 1 else 0
-        assert 0.85 * (1 - hidden) * lost_us < finding.time_lost_us_per_step < 1.15 * lost_us
+        assert 0.75 * (1 - hidden) * lost_us < finding.time_lost_us_per_step < 1.25 * lost_us
 
 
 def test_every_stage_points_at_the_guilty_ranks(sample: Sample) -> None:

@@ -1,6 +1,6 @@
 """Findings in words: sentences whose figures can be checked, and what to do about each cause."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,14 @@ from kair_engine.links import SlowLink
 from kair_engine.localization import Localization
 from kair_engine.model import Notice
 from kair_engine.results import STEP_BEGIN, BlameResult, Cause, Finding, JobPattern, Pattern, RootCause, Verdict
+from kair_engine.whatif.result import FixPrice
 
+_UNDONE: Mapping[Cause, str] = {
+    "stage_imbalance": "with even stages",
+    "sequence_imbalance": "with microbatches dealt to the ranks by their length",
+}
+COVERED = 0.25
+"""A finding that is worth less than this part of its excess is covered by others that would be as late."""
 _CLASS_WORDS = {
     "compute": "{} own compute",
     "input": "fetching {} input",
@@ -20,14 +27,21 @@ _CLASS_WORDS = {
 }
 
 
-def summary(verdict: Verdict, findings: Sequence[Finding], job: JobExcess, warnings: Sequence[Notice]) -> str:
+def summary(
+    verdict: Verdict,
+    findings: Sequence[Finding],
+    together: FixPrice | None,
+    job: JobExcess,
+    warnings: Sequence[Notice],
+) -> str:
     """The answer in one sentence."""
     scope = f"{_count(len(job.ranks), 'rank')}, {_count(len(job.steps), 'step')}"
     if verdict == "straggler":
         parts = [
             f"{_culprit(f)} ({f.cause.replace('_', ' ')}, {duration(f.time_lost_us_per_step)} a step)" for f in findings
         ]
-        return f"straggler: {' and '.join(parts)}"
+        both = "" if together is None or together.saved_us <= 0 else f"; together {duration(together.saved_us)} a step"
+        return f"straggler: {' and '.join(parts)}{both}"
     if verdict == "no_straggler":
         return f"no straggler: {scope}, no rank differs from its peers beyond chance"
     reasons = {w.code: w.message for w in warnings}
@@ -47,7 +61,6 @@ def evidence(
     ranks: Sequence[int],
     operator: str | None,
     step_time_ns: float,
-    lost_ns: float,
 ) -> tuple[str, ...]:
     """The figures a finding rests on, each with the command that shows it."""
     tested = any(anomaly.operator == operator for anomaly in anomalies)
@@ -55,9 +68,28 @@ def evidence(
         *(_anomaly(found, anomaly, step_time_ns) for anomaly in _telling(found, anomalies)),
         *_waiting(blamed, ranks),
         *_operator(blamed, ranks, operator, named=tested),
-        f"without that the step would take {duration((step_time_ns - lost_ns) / 1e3)} "
-        f"instead of {duration(step_time_ns / 1e3)}",
     )
+
+
+def price_evidence(finding: Finding, cost: FixPrice, command: str, together: FixPrice | None) -> tuple[str, ...]:
+    """What the replay says; where that is far less than the finding's excess, why."""
+    before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
+    what = _UNDONE.get(finding.cause, "without that")
+    sentence = f"replayed {what}, a step takes {duration(after)} instead of {duration(before)} [{command}]"
+    if finding.pattern == "job_wide" or cost.saved_us >= COVERED * finding.time_lost_us_per_step:
+        return (sentence,)
+    covered = "that is little: without it, other ranks would have come nearly as late"
+    if together is not None and together.saved_us > 0:
+        covered += f"; all findings fixed together save {duration(together.saved_us)} [kair whatif {together.fix}]"
+    return sentence, covered
+
+
+def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[str, ...]:
+    """What an excess says about the step. Patterns of the whole job say it themselves."""
+    if finding.pattern == "job_wide":
+        return ()
+    before = cost.step_time_us + cost.saved_us
+    return (f"without that the step would take about {duration(cost.step_time_us)} instead of {duration(before)}",)
 
 
 def link_evidence(links: Sequence[SlowLink], ranks: Sequence[int], step_time_ns: float) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 SmallInts = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""From anomalies to findings: whose they are, their cause, operator, price and evidence."""
+"""From anomalies to findings: whose they are, their cause, operator and evidence; the price is pricing.py's."""
 
 from collections.abc import Sequence
 
@@ -42,9 +42,7 @@ def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect
         p_value=min(anomaly.p_value for anomaly in suspect.anomalies),
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time, 1.0) / max(step_time - lost, 1.0),
-        evidence=evidence(
-            found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time, lost_ns=lost
-        ),
+        evidence=evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
         suggestion=suggestion(cause, pattern, ranks, operator),
     )
 
@@ -96,7 +94,7 @@ def one_operator(job: JobExcess, place: int, cause: Cause) -> str | None:
 
 
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
-    """Per step: its excess, but no more than its punctuality would have spared the others.
+    """An estimate, per step: its excess, but no more than its punctuality would have spared the others.
 
     Of a single rank that is how much later than the last but one it came; of several, than the median.
     """

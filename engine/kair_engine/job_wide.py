@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from kair_engine.advice import link_evidence, pattern_evidence, suggestion
-from kair_engine.job_patterns import job_patterns
 from kair_engine.links import SlowLink, in_common
 from kair_engine.localization import Localization
 from kair_engine.model import Trace
-from kair_engine.results import Cause, Finding, Pattern
+from kair_engine.results import Cause, Finding, JobPattern, Pattern
 from kair_engine.roles import hosts_of
 
 
@@ -29,9 +28,9 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
         )
 
 
-def job_wide_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
+def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns: float) -> Iterator[Finding]:
     """What no rank is to blame for."""
-    for pattern in job_patterns(found):
+    for pattern in patterns:
         yield _finding(
             trace,
             cause=pattern.cause,

@@ -118,6 +118,8 @@ class Job:
     """step → the ranks whose record of it is cut, for the steps that are whole on the others."""
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
+    stored_in: str | None = None
+    """The folder of the store's job; None for traces that were not imported."""
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.model import Layout, Notice
+from kair_engine.whatif.result import FixPrice
 
 STEP_BEGIN = "step begin"
 """Stands for the operator where a rank was late already when the step began."""
@@ -24,6 +25,8 @@ Cause = Literal[
     "sequence_imbalance",
     "unknown",
 ]
+PricedBy = Literal["replay", "excess"]
+"""The job replayed without the culprit; or the culprit's excess, no more than its punctuality would have spared."""
 Pattern = Literal["persistent", "intermittent", "group", "job_wide"]
 RoleInPath = Literal["victim", "culprit", "edge"]
 GroupBy = Literal["rank", "host", "role"]
@@ -354,10 +357,18 @@ class Finding:
     p_value: float | None
     """Family-wise: corrected for everything tried in this triage."""
     time_lost_us_per_step: float
+    """What a step would be shorter by without this culprit."""
     slowdown: float
     """Step time over the step time without this culprit (1.0 = no effect)."""
     evidence: tuple[str, ...]
     suggestion: str
+    throughput_gain: float = 0.0
+    """Steps per time without this culprit, over those with it, less 1."""
+    gpu_hours_per_day: float = 0.0
+    """Of all devices of the job, what it costs."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; null where that was not given."""
+    priced_by: PricedBy = "excess"
 
 
 @dataclass(frozen=True)
@@ -374,6 +385,8 @@ class TriageResult:
     unattributed_us_per_step: float
     steps: tuple[int, ...]
     warnings: tuple[Notice, ...]
+    together: FixPrice | None = None
+    """All findings that were replayed, fixed at once; null for fewer than two."""
 
 
 InjectedFault = Literal["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]

@@ -8,25 +8,29 @@ from kair_engine.advice import summary
 from kair_engine.arrays import Ints
 from kair_engine.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.findings import rank_finding
+from kair_engine.job_patterns import job_patterns
 from kair_engine.job_wide import job_wide_findings, link_findings
 from kair_engine.localization import Localization, conclude, step_time_ns
 from kair_engine.model import Trace
 from kair_engine.operations import Operations
+from kair_engine.pricing import priced
 from kair_engine.results import BlameResult, Finding, RankedRank, TriageResult, Verdict
 from kair_engine.stages.blame import Tally, blame_of, tally_step
 from kair_engine.stages.localize import notices, rank_scores, require_steps
 from kair_engine.suspects import suspects
 from kair_engine.synchronisation import Synchronisation
+from kair_engine.whatif.prices import require_cost
 
 
-def triage(trace: Trace) -> TriageResult:
+def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     """Runs the three stages and puts what they found together into one verdict.
 
     A finding needs a test of stage 1 (stages/localize.py): blame alone accuses nobody, since in every
-    healthy job somebody arrives last. `slowdown` is the step time over the step time without the culprit's
-    excess on the critical path. Raises UsageError where no step can be analysed.
+    healthy job somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a
+    GPU hour costs. Raises UsageError where no step can be analysed, or that is no cost.
     """
     require_steps(trace)
+    require_cost(gpu_cost)
     tally = Tally.of(trace, keep_paths=False)
 
     def look(ops: Operations, sync: Synchronisation, ranks: Ints, role: Ints) -> StepExcess:
@@ -37,21 +41,24 @@ def triage(trace: Trace) -> TriageResult:
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
     of_ranks = (rank_finding(trace, found, blamed, suspect) for suspect in suspects(trace.job, found))
-    wide = (*link_findings(trace, found, step_time), *job_wide_findings(trace, found, step_time))
-    findings = sorted((*of_ranks, *wide), key=lambda finding: (-finding.time_lost_us_per_step, finding.ranks))
+    patterns = tuple(job_patterns(found))
+    links, wide = link_findings(trace, found, step_time), job_wide_findings(trace, patterns, step_time)
+    costs = priced(trace, (*of_ranks, *links, *wide), patterns, step_time_ns=step_time, gpu_cost=gpu_cost)
+    findings = costs.findings
     warnings = tuple(dict.fromkeys((*notices(found), *blamed.warnings)))
     verdict = _verdict(found, findings)
     steps = len(trace.steps)
     return TriageResult(
         verdict=verdict,
-        summary=summary(verdict, findings, found.job, warnings),
-        findings=tuple(findings),
+        summary=summary(verdict, findings, costs.together, found.job, warnings),
+        findings=findings,
         ranking=_ranking(trace, found, blamed),
         step_time_us=step_time / 1e3,
         waiting_us_per_step=blamed.waiting_us / steps,
         unattributed_us_per_step=blamed.unattributed_us / steps,
         steps=trace.steps,
         warnings=warnings,
+        together=costs.together,
     )
 
 

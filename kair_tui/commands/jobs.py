@@ -20,6 +20,9 @@ def run(session: StoreSession) -> JobsResult:
             steps=job.steps,
             operations=job.operations,
             path=str(job.path),
+            last_verdict=job.last.verdict if job.last else None,
+            last_summary=job.last.summary if job.last else None,
+            triaged_at=job.last.triaged_at if job.last else None,
         )
         for job in store.jobs()
     )

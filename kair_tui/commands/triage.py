@@ -1,13 +1,30 @@
 """`kair triage`: the whole investigation."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from kair_engine.model import Trace
 from kair_engine.results import TriageResult
 
 RENDERER = "kair_tui.render.triage"
 
 
-def run(trace: Trace) -> TriageResult:
-    """Asks the engine."""
+def run(
+    trace: Trace,
+    *,
+    gpu_cost: Annotated[
+        float | None,
+        typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: findings priced in money."),
+    ] = None,
+) -> TriageResult:
+    """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""
     from kair_engine.triage import triage
 
-    return triage(trace)
+    result = triage(trace, gpu_cost=gpu_cost)
+    if trace.job.stored_in is not None and trace.steps == trace.job.steps:
+        from kair_engine.store.verdicts import keep_verdict
+
+        keep_verdict(Path(trace.job.stored_in), result)
+    return result

@@ -22,11 +22,16 @@ def _headline(result: JobsResult) -> str:
 COLUMNS = (
     Column[ListedJob]("name", "job", lambda row: row.name, align="left", weight=9),
     Column[ListedJob]("in_use", "", lambda row: "in use" if row.in_use else "", align="left", weight=8),
+    Column[ListedJob]("last_summary", "last verdict", lambda row: row.last_summary or "–", align="left", weight=5),
     Column[ListedJob]("ranks", "ranks", lambda row: f"{row.ranks}/{row.world_size}", weight=7),
     Column[ListedJob]("steps", "steps", lambda row: count(row.steps), weight=7),
     Column[ListedJob]("operations", "operations", lambda row: count(row.operations), weight=4),
     Column[ListedJob]("imported_at", "imported (UTC)", lambda row: _minute(row.imported_at), align="left"),
     Column[ListedJob]("source", "source", lambda row: row.source, align="left", weight=3),
+    Column[ListedJob]("last_verdict", "verdict", lambda row: row.last_verdict or "–", align="left", detail=True),
+    Column[ListedJob](
+        "triaged_at", "triaged (UTC)", lambda row: _minute(row.triaged_at or "–"), align="left", detail=True
+    ),
     Column[ListedJob]("path", "path", lambda row: row.path, align="left", detail=True),
 )
 

@@ -9,7 +9,7 @@ from kair_engine.results import Finding, RankedRank, TriageResult
 from kair_tui.render.blame import words
 from kair_tui.render.localize import flag
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, p_value, plural, ratio, score, signed_duration, spans
+from kair_tui.render.units import count, duration, p_value, percent, plural, ratio, score, signed_duration, spans
 from kair_tui.render.view import ALARM, Cell, Column, Styled, View
 
 if TYPE_CHECKING:
@@ -74,17 +74,19 @@ def _others(number: int) -> str:
 
 
 def facts(finding: Finding) -> list[str]:
-    """Its figures."""
-    figures = (
-        f"{words(finding.pattern)}; {duration(finding.time_lost_us_per_step)} lost per step, "
-        f"slowdown {ratio(finding.slowdown)}"
+    """Its figures: what it costs, when, and how sure that is."""
+    chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
+    where = f"{words(finding.pattern)}, {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}{chance}"
+    return [_price(finding), where, *([f"between: {finding.edge}"] if finding.edge else [])]
+
+
+def _price(finding: Finding) -> str:
+    about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
+    money = "" if finding.cost_per_day is None else f", {finding.cost_per_day:,.2f} a day"
+    return (
+        f"{duration(finding.time_lost_us_per_step)} lost per step, slowdown {ratio(finding.slowdown)}; without it "
+        f"+{percent(finding.throughput_gain)} throughput, {finding.gpu_hours_per_day:.1f} GPU-hours a day{money}{about}"
     )
-    if finding.p_value is not None:
-        figures += f", p {p_value(finding.p_value)}"
-    lines = [f"{figures}; {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"]
-    if finding.edge:
-        lines.append(f"between: {finding.edge}")
-    return lines
 
 
 def _tree(result: TriageResult, page: Page) -> None:

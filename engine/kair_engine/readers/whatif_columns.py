@@ -31,6 +31,8 @@ COLUMNS: Final = (
 _REQUIRED: Final = frozenset(COLUMNS) - {"mc", "gmc", "mb_id"}
 _INTEGERS: Final = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "gmc", "mb_id")
 _MAX_SECONDS: Final = 1e9
+_MAX_NUMBER: Final = 1_000_000
+"""Chunks and microbatches beyond are not numbered, whatever stands there."""
 
 
 @dataclass
@@ -86,6 +88,9 @@ def valid_operations(table: pa.Table) -> tuple[list[str], WhatifOperations, int]
         valid = (np.abs(start) < _MAX_SECONDS) & (duration >= 0) & (duration < _MAX_SECONDS) & (operator >= 0)
     for name, limit in (("dp_rank", MAX_RANKS), ("stage", MAX_RANKS), ("rank", MAX_RANKS), ("step", 1 << 31)):
         valid &= (columns[name] >= 0) & (columns[name] < limit)
+    for name in ("mc", "gmc", "mb_id"):
+        known = (columns[name] >= 0) & (columns[name] < _MAX_NUMBER)
+        columns[name] = np.where(known, columns[name], -1)
     bad = int((~valid).sum())
     start, duration = np.where(valid, start, 0), np.where(valid, duration, 0)
     operations = WhatifOperations(

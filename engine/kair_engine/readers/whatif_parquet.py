@@ -42,6 +42,9 @@ def read_whatif(source: Path, out: Path) -> FragmentInfo:
     return info
 
 
+COMPUTATIONS = ("forward-compute", "backward-compute")
+
+
 class _TableBuilder:
     """Makes the table of one step after another."""
 
@@ -61,6 +64,7 @@ class _TableBuilder:
         self._kind, self._stage = np.array(kinds), np.array(stages)
         self._lanes = sorted(set(lanes))
         self._lane = np.array([self._lanes.index(lane) for lane in lanes])
+        self._computing = [at for at, name in enumerate(names) if name in COMPUTATIONS]
         self._group_of: dict[tuple[int, int, int], tuple[str | None, int]] = {}
         self.steps, first = np.unique(operations.step, return_index=True)
         self._rows_of = dict(zip(self.steps.tolist(), pairwise([*first.tolist(), len(operations.step)]), strict=True))
@@ -98,12 +102,18 @@ class _TableBuilder:
             "sequence": sequence,
             "peer": peer,
             "microbatch": rows.mb_id,
-            "chunk": np.where(rows.gmc >= 0, rows.gmc, rows.mc),
+            "chunk": self._chunk(rows),
         }
         columns = self._with_scopes(columns, step)
         order = np.lexsort((-columns["duration"], columns["start"], columns["lane"], columns["rank"]))
         columns = {name: values[order] for name, values in columns.items()}
         return self._arrow(columns, groups, step)
+
+    def _chunk(self, rows: WhatifOperations) -> Int64s:
+        """Of computations the chunk of the whole model, even where only the stage's is given; of others as given."""
+        computes = np.isin(rows.operator, self._computing) & (rows.mc >= 0)
+        of_stage = np.where(computes, rows.mc * self.pp + rows.stage, rows.mc)
+        return np.asarray(np.where(rows.gmc >= 0, rows.gmc, of_stage))
 
     def _with_scopes(self, columns: dict[str, Int64s], step: int) -> dict[str, Int64s]:
         compute = self._lanes.index(f"{STREAM_PREFIX}compute") if f"{STREAM_PREFIX}compute" in self._lanes else 0

@@ -87,7 +87,7 @@ def open_job_folder(folder: Path) -> Trace:
         text = f"{len(gone)} fragments of the job are gone, {gone[0].path} among them; they are left out"
         warnings.append(notice("unreadable_file", text))
     trace = assemble(job.name, str(folder), fragments, warnings).trace
-    return replace(trace, job=replace(trace.job, source=job.source))
+    return replace(trace, job=replace(trace.job, source=job.source, stored_in=str(folder)))
 
 
 def _parsed(document: dict[str, Any], folder: Path) -> JobFile:

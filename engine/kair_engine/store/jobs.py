@@ -17,6 +17,7 @@ from kair_engine.model import FragmentInfo, Trace
 from kair_engine.opening import open_sources
 from kair_engine.store.cache import write_whole
 from kair_engine.store.job_file import JobFile, is_job_folder, open_job_folder, read_job_file, write_job_file
+from kair_engine.store.verdicts import KeptVerdict, last_verdict
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CURRENT: Final = "current"
@@ -35,6 +36,7 @@ class StoredJob:
     steps: int
     operations: int
     path: Path
+    last: KeptVerdict | None
 
 
 class Store:
@@ -176,4 +178,5 @@ def _summary(folder: Path) -> StoredJob:
         len(opened.steps),
         opened.operations,
         folder,
+        last_verdict(folder),
     )

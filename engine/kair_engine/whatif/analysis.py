@@ -1,16 +1,16 @@
 """The what-if analysis of a pipeline-parallel job, put together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.model import Notice, Trace
 from kair_engine.whatif.attribution import (
     Attribution,
+    Key,
     attribute,
     explained,
     forward_backward,
@@ -19,15 +19,19 @@ from kair_engine.whatif.attribution import (
     slowest_workers,
 )
 from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.launches import launch_prices, replayed_with_delays
-from kair_engine.whatif.pipeline_model import pipeline_model
-from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, is_pipeline, read_pipeline
-from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps
-from kair_engine.whatif.prices import ERROR_GATE, prices
-from kair_engine.whatif.remedies import remedies
-from kair_engine.whatif.result import StepPrice, WhatifResult
+from kair_engine.whatif.irregular import irregular_causes
+from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with_delays
+from kair_engine.whatif.pipeline_model import whole_groups
+from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_pipeline
+from kair_engine.whatif.pipeline_times import PipelineTimes, recorded_steps, step_times
+from kair_engine.whatif.prices import ERROR_GATE, prices, require_cost
+from kair_engine.whatif.remedies import last_stage_excess, remedies
+from kair_engine.whatif.replay import replay
+from kair_engine.whatif.replayable import replayable
+from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
-from kair_engine.whatif.verdict import pattern_of, verdict_of
+from kair_engine.whatif.trace_events import write_events
+from kair_engine.whatif.verdict import causes_of, pattern_of, verdict_of
 
 
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
@@ -35,88 +39,110 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
 
     Of recordings with operation types and pipeline stages by the published model, of all others operator by operator.
 
-    Raises UsageError where no step can be analysed, a fix fits nothing, or a GPU's cost is none.
+    Raises UsageError where no step is chosen, a fix fits nothing, or a GPU's cost is none, InputError where no step can
+    be replayed.
     """
     if not trace.steps:
         raise UsageError("no complete step to analyse")
-    if gpu_cost is not None and not 0 <= gpu_cost < float("inf"):
-        raise UsageError(f"a GPU hour costs nothing or more, unlike {gpu_cost:g}")
+    require_cost(gpu_cost)
     if not is_pipeline(trace):
         from kair_engine.whatif.execution_analysis import whatif_of_execution  # few need both
 
         return whatif_of_execution(trace, fixes, gpu_cost)
-    rows = read_pipeline(trace)
-    if not len(rows):
-        raise UsageError("the recording has none of the operation types of a training step")
-    model = pipeline_model(rows)
-    times = pipeline_times(rows, model)
+    times, left_out = replayable(trace)
+    rows = times.rows
     of = attribute(times)
     measured = recorded_steps(rows)
     rank_of = _ranks(trace, rows)
     approximate = of.approximate()
     slowest = slowest_workers(approximate, rank_of)
     last_stage = rows.stage == rows.pp_size - 1
-    m_w, m_s = explained(times, of, [_of_ranks(rows, rank_of, slowest), last_stage])
-    m_s = m_s if rows.pp_size > 1 else None
-    correlation, variation = forward_backward(rows, times.own_ns)
+    of_slowest, of_last = explained(times, of, [_of_ranks(rows, rank_of, slowest), last_stage])
+    of_last = of_last if rows.pp_size > 1 else None
+    m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     delayed = replayed_with_delays(times)
     exact = None if of.workers is None else np.array([[of.slowdown(one) for one in row] for row in of.workers])
+    by_stage = largest_first({stage: of.slowdown(steps) for stage, steps in enumerate(of.stages)})
+    by_rank = {} if exact is None else largest_first({rank: float(exact[at]) for at, rank in rank_of.items()})
+    by_rank_approximate = largest_first({rank: float(approximate[at]) for at, rank in rank_of.items()})
     slowdown = of.slowdown(of.replayed)
     pattern = pattern_of(slowdown, approximate if exact is None else exact)
-    launches = launch_prices(times, of.replayed, measured)
+    launches = launch_steps(times, of.replayed, measured)
+    replayed_ns = float(of.replayed.mean())
+    ideal_ns = float(of.ideal.mean())
+    alike = forward_backward(rows, times.own_ns)
+    irregular = irregular_causes(times, rank_of, replayed_ns=replayed_ns, ideal_ns=ideal_ns)
+    causes = causes_of(
+        slowdown,
+        effects=(of_slowest, of_last),
+        alike=alike,
+        slowest=slowest,
+        steps=len(rows.steps),
+        stage_excess=last_stage_excess(times),
+        irregular=irregular,
+    )
     return WhatifResult(
         slowdown=slowdown,
         waste=1 - 1 / slowdown,
-        step_time_us=float(of.replayed.mean()) / 1e3,
+        step_time_us=replayed_ns / 1e3,
         measured_step_time_us=float(measured.mean()) / 1e3,
-        ideal_step_time_us=float(of.ideal.mean()) / 1e3,
+        ideal_step_time_us=ideal_ns / 1e3,
         by_operator_type=largest_first({name: of.slowdown(steps) for name, steps in of.types.items()}),
         by_dp_rank=largest_first({dp: of.slowdown(steps) for dp, steps in enumerate(of.dp_ranks)}),
-        by_stage=largest_first({stage: of.slowdown(steps) for stage, steps in enumerate(of.stages)}),
-        by_rank={} if exact is None else largest_first({rank: float(exact[at]) for at, rank in rank_of.items()}),
-        by_rank_approximate=largest_first({rank: float(approximate[at]) for at, rank in rank_of.items()}),
+        by_stage=by_stage,
+        by_rank=by_rank,
+        by_rank_approximate=by_rank_approximate,
         heatmap=tuple(map(tuple, (approximate if exact is None else exact).T.tolist())),
         m_w=m_w,
         slowest_ranks=slowest,
+        slowest_workers=of_slowest,
         m_s=m_s,
-        forward_backward_correlation=correlation,
-        forward_variation=variation,
+        last_stage=of_last,
+        forward_backward_correlation=alike[0],
+        forward_variation=alike[1],
         simulation_error=abs(ratio(float(delayed.mean()), float(measured.mean())) - 1),
+        delay_share=1 - ratio(replayed_ns, float(measured.mean())),
         launch_slowdown=ratio(float(measured.mean()), float(of.replayed.mean())),
-        launch_by_operator_type=launches.types if launches else None,
-        launch_by_dp_rank=launches.dp_ranks if launches else None,
-        launch_by_stage=launches.stages if launches else None,
+        launch_by_operator_type=_over(launches.types, replayed_ns) if launches else None,
+        launch_by_dp_rank=_over(launches.dp_ranks, replayed_ns) if launches else None,
+        launch_by_stage=_over(launches.stages, replayed_ns) if launches else None,
         pattern=pattern,
-        verdict=verdict_of(
-            slowdown,
-            pattern,
-            m_w=m_w,
-            m_s=m_s,
-            correlation=correlation,
-            variation=variation,
-            slowest=slowest,
-        ),
-        fixes=prices(trace.job, times, rank_of, fixes, replayed_ns=float(of.replayed.mean()), gpu_cost=gpu_cost),
+        causes=causes,
+        verdict=verdict_of(slowdown, pattern, causes, by_rank=by_rank or by_rank_approximate, by_stage=by_stage),
+        fixes=prices(trace.job, times, rank_of, fixes, replayed_ns=replayed_ns, gpu_cost=gpu_cost),
         remedies=tuple(remedies(times, of.replayed)),
-        per_step=_steps(rows, of, measured, rank_of),
+        per_step=_steps(rows, of, measured, rank_of, launches),
         steps=rows.steps,
-        warnings=_notices(times, delayed, measured, exact is None),
+        warnings=(*left_out, *_notices(times, delayed, measured, exact is None)),
     )
+
+
+def price_pipeline(
+    trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None
+) -> tuple[tuple[FixPrice, ...], tuple[Remedy, ...]]:
+    """Fixes (each by itself, and where there are several all together) and remedies alone, without what else costs.
+
+    Raises UsageError and InputError as `whatif` does.
+    """
+    times, _ = replayable(trace)
+    replayed = step_times(times.rows, replay(times.order, times.own_ns[:, None]))[0]
+    rank_of, mean = _ranks(trace, times.rows), float(replayed.mean())
+    found = prices(trace.job, times, rank_of, fixes, replayed_ns=mean, gpu_cost=gpu_cost)
+    return found, tuple(remedies(times, replayed))
 
 
 def write_timeline(trace: Trace, path: Path) -> None:
     """Writes the chosen steps' timelines, as recorded and ideal.
 
-    Raises UsageError where the file cannot be written, or the recording has no operation types.
+    Raises UsageError where the file cannot be written, InputError where no step can be replayed.
     """
-    if not is_pipeline(trace):
-        raise UsageError("--timeline needs a recording with operation types (a what-if Parquet file)")
-    rows = read_pipeline(trace)
-    events = timeline(pipeline_times(rows, pipeline_model(rows)), _ranks(trace, rows))
-    try:
-        path.write_bytes(msgspec.json.encode(events))
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    if is_pipeline(trace):
+        times, _ = replayable(trace)
+        write_events(path, timeline(times, _ranks(trace, times.rows)))
+    else:
+        from kair_engine.whatif.execution_timeline import execution_timeline  # few need both
+
+        write_events(path, execution_timeline(trace))
 
 
 def _ranks(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
@@ -136,27 +162,46 @@ def _of_ranks(rows: PipelineRows, rank_of: dict[tuple[int, int], int], ranks: Se
     return np.asarray(chosen[rows.dp, rows.stage])
 
 
+def _over(of_parts: Mapping[Key, Floats], base_ns: float, at: slice | int = slice(None)) -> dict[Key, float]:
+    """Every part's mean step (or the one at `at`) over the base, the largest first."""
+    return largest_first({part: ratio(float(np.mean(steps[at])), base_ns) for part, steps in of_parts.items()})
+
+
 def _steps(
-    rows: PipelineRows, of: Attribution, measured: Floats, rank_of: dict[tuple[int, int], int]
+    rows: PipelineRows,
+    of: Attribution,
+    measured: Floats,
+    rank_of: dict[tuple[int, int], int],
+    launches: LaunchSteps | None,
 ) -> tuple[StepPrice, ...]:
     result = []
     for at, step in enumerate(rows.steps):
-        ideal = float(of.ideal[at])
+        ideal, replayed = float(of.ideal[at]), float(of.replayed[at])
         workers = {} if of.workers is None else {rank: of.workers[place][at] for place, rank in rank_of.items()}
         result.append(
             StepPrice(
                 step=step,
                 measured_us=float(measured[at]) / 1e3,
-                replayed_us=float(of.replayed[at]) / 1e3,
+                replayed_us=replayed / 1e3,
                 ideal_us=ideal / 1e3,
-                slowdown=ratio(float(of.replayed[at]), ideal),
+                slowdown=ratio(replayed, ideal),
                 by_operator_type=largest_first({name: ratio(float(t[at]), ideal) for name, t in of.types.items()}),
                 by_dp_rank=largest_first({dp: ratio(float(t[at]), ideal) for dp, t in enumerate(of.dp_ranks)}),
                 by_stage=largest_first({stage: ratio(float(t[at]), ideal) for stage, t in enumerate(of.stages)}),
                 by_rank=largest_first({rank: ratio(float(t), ideal) for rank, t in workers.items()}),
+                launch_by_operator_type=_over(launches.types, replayed, at) if launches else None,
+                launch_by_dp_rank=_over(launches.dp_ranks, replayed, at) if launches else None,
+                launch_by_stage=_over(launches.stages, replayed, at) if launches else None,
             )
         )
     return tuple(result)
+
+
+def _lacking_members(rows: PipelineRows, group: Ints) -> Ints:
+    """Of collectives: sends and receives without their other end are counted by the model."""
+    transfer = np.isin(rows.type, [TYPES.index(name) for name in TRANSFERS])
+    several = np.isin(rows.type, np.unique(rows.type[whole := whole_groups(rows, group)]))
+    return np.flatnonzero(several & ~transfer & ~whole & (group != NONE))
 
 
 def _notices(times: PipelineTimes, delayed: Floats, measured: Floats, too_many: bool) -> tuple[Notice, ...]:
@@ -167,10 +212,13 @@ def _notices(times: PipelineTimes, delayed: Floats, measured: Floats, too_many: 
     if model.unpaired:
         text = f"{model.unpaired} sends and receives have no other end in the recording: they wait for nobody"
         result.append(Notice("unpaired_transfers", text))
-    if len(times.order.stuck):
-        kinds = ", ".join(sorted({TYPES[code] for code in rows.type[times.order.stuck].tolist()})[:5])
-        text = f"{len(times.order.stuck)} operations wait for one another in a circle and are left out ({kinds})"
-        result.append(Notice("circular_dependencies", text))
+    partly = _lacking_members(rows, model.graph.group)
+    if len(partly):
+        kinds = ", ".join(sorted({TYPES[code] for code in rows.type[partly].tolist()}))
+        text = (
+            f"{len(partly)} operations ({kinds}) lack members that others of their type have: only those recorded meet"
+        )
+        result.append(Notice("incomplete_groups", text))
     error = np.abs(delayed - measured) / np.maximum(measured, 1.0)
     if abs(ratio(float(delayed.mean()), float(measured.mean())) - 1) > ERROR_GATE:
         worst = int(np.argmax(error))

@@ -8,8 +8,10 @@ from typing import TypeVar
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
-from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, TRANSFERS, TYPES, PipelineRows
+from kair_engine.collectives import dense
+from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, FORWARD_BACKWARD, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes
+from kair_engine.whatif.result import PartEffect
 from kair_engine.whatif.workers import by_part
 
 SLOWEST_SHARE = 0.03
@@ -77,16 +79,32 @@ def slowest_workers(approximate: Floats, rank_of: Mapping[tuple[int, int], int])
     return tuple(rank for _, rank in ranked[: math.ceil(len(ranked) * SLOWEST_SHARE)])
 
 
-def explained(times: PipelineTimes, of: Attribution, fixed: Sequence[Bools]) -> list[float | None]:
-    """The share of the slowdown that goes away where the rows of each mask are ideal; None where there is none."""
-    lost = float(of.replayed.mean() - of.ideal.mean())
-    steps = times.steps_if([~mask for mask in fixed])
-    return [ratio(float(of.replayed.mean() - one.mean()), lost) if lost > 0 else None for one in steps]
+def explained(times: PipelineTimes, of: Attribution, parts: Sequence[Bools]) -> list[PartEffect | None]:
+    """Of each part (a mask of rows): what goes away without it, and what it does alone; None where nothing is lost."""
+    steps = times.steps_if([scenario for mask in parts for scenario in (~mask, mask)])
+    replayed, ideal = float(of.replayed.mean()), float(of.ideal.mean())
+    return [
+        part_effect(replayed, ideal, removed_ns=float(removed.mean()), alone_ns=float(alone.mean()))
+        for removed, alone in zip(steps[::2], steps[1::2], strict=True)
+    ]
+
+
+def part_effect(replayed_ns: float, ideal_ns: float, *, removed_ns: float, alone_ns: float) -> PartEffect | None:
+    """From mean step times to shares of what is lost, T - T_ideal; None where nothing is lost."""
+    lost = replayed_ns - ideal_ns
+    if lost <= 0:
+        return None
+    return PartEffect(
+        share_removed=(replayed_ns - removed_ns) / lost,
+        share_alone=(alone_ns - ideal_ns) / lost,
+        step_time_removed_us=removed_ns / 1e3,
+        step_time_alone_us=alone_ns / 1e3,
+    )
 
 
 def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, float | None]:
     """Correlation of forward and backward time per microbatch, and the forward's variation: medians over workers."""
-    forward, backward = (_by_microbatch(rows, name) for name in (FORWARD, BACKWARD))
+    forward, backward = (by_microbatch(rows, name) for name in (FORWARD, BACKWARD))
     _, left, right = np.intersect1d(forward[1], backward[1], assume_unique=True, return_indices=True)
     f, b = forward[0][left], backward[0][right]
     worker = rows.dp[f] * rows.pp_size + rows.stage[f]
@@ -101,14 +119,14 @@ def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, 
     return float(np.median(correlations)), float(np.median(variations))
 
 
-def _by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
-    """The rows of a type, and a number of each microbatch of a chunk on each worker-step."""
-    chosen = rows.of_type(name)
-    number = np.where(rows.microbatch[chosen] == NONE, rows.turn[chosen], rows.microbatch[chosen])
-    most, chunks = (int(of.max(initial=0)) + 1 for of in (number, rows.chunk[chosen]))
-    key = (rows.worker_step[chosen] * chunks + np.maximum(rows.chunk[chosen], 0)) * most + number
-    first = np.unique(key, return_index=True)[1]
-    return chosen[first], key[first]
+def by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
+    """The rows of forward or backward, and a number of each microbatch of a chunk on a worker-step, alike of both."""
+    computes = rows.of_type(*FORWARD_BACKWARD)
+    number = np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
+    key = dense(np.stack((rows.worker_step[computes], rows.chunk[computes], number)))
+    chosen = rows.type[computes] == TYPES.index(name)
+    key, first = np.unique(key[chosen], return_index=True)
+    return computes[chosen][first], key
 
 
 def ratio(one: float, other: float) -> float:

@@ -1,52 +1,22 @@
 """The what-if analysis of a job that a profiler recorded, operator by operator."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-import polars as pl
 
 from kair_engine.arrays import Bools, Floats
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError
 from kair_engine.model import Layout, Notice, Trace
-from kair_engine.roles import roles
-from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, ratio
+from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, part_effect, ratio
 from kair_engine.whatif.execution_prices import StepPrices, price_steps
-from kair_engine.whatif.fixes import KINDS, Fix
-from kair_engine.whatif.prices import ERROR_GATE, nothing_fits, price
-from kair_engine.whatif.result import FixPrice, SlowdownPattern, StepPrice, WhatifResult
-from kair_engine.whatif.verdict import pattern_of, verdict_of
-
-MOST_RANKS = 64
-"""Of more ranks not each is priced by itself: every one takes a replay of the whole job."""
-Part = TypeVar("Part")
-Other = TypeVar("Other")
-
-
-@dataclass(frozen=True)
-class _OfParts(Generic[Part]):
-    """Something for each part that is priced by itself: all but that part is ideal."""
-
-    kinds: dict[str, Part]
-    stages: dict[int, Part]
-    dp_ranks: dict[int, Part]
-    ranks: dict[int, Part]
-
-    def all(self) -> list[Part]:
-        return [*self.kinds.values(), *self.stages.values(), *self.dp_ranks.values(), *self.ranks.values()]
-
-    def mapped(self, values: Iterable[Other]) -> "_OfParts[Other]":
-        """The same parts with other values, in the order of `all`."""
-        rest = iter(values)
-        return _OfParts(
-            dict(zip(self.kinds, islice(rest, len(self.kinds)), strict=True)),
-            dict(zip(self.stages, islice(rest, len(self.stages)), strict=True)),
-            dict(zip(self.dp_ranks, islice(rest, len(self.dp_ranks)), strict=True)),
-            dict(zip(self.ranks, islice(rest, len(self.ranks)), strict=True)),
-        )
+from kair_engine.whatif.fitting import must_fit
+from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.priced_parts import OfParts, most_scenarios, priced_parts, ranks_alone, suspects, unpriced
+from kair_engine.whatif.prices import ERROR_GATE, price
+from kair_engine.whatif.result import Cause, FixPrice, PartEffect, SlowdownPattern, StepPrice, WhatifResult
+from kair_engine.whatif.verdict import EXPLAINS, SLOW, causes_of, pattern_of, verdict_of
 
 
 class _Steps:
@@ -55,6 +25,7 @@ class _Steps:
     def __init__(self, prices: StepPrices, known: Bools) -> None:
         self.numbers = tuple(step for step, is_known in zip(prices.steps, known, strict=True) if is_known)
         self.measured, self.replayed = prices.measured_ns[known], prices.replayed_ns[known]
+        self.undelayed = prices.undelayed_ns[known]
         self.ideal, self.scenarios = prices.scenario_ns[0, known], prices.scenario_ns[1:, known]
 
     def slowdown(self, times: Floats) -> float:
@@ -65,28 +36,44 @@ class _Steps:
 def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | None) -> WhatifResult:
     """S, waste and what each part costs, of any recording.
 
-    Raises UsageError where no step can be replayed, or a fix names nothing that the recording has.
+    Raises InputError where no step can be replayed, UsageError where a fix names nothing that the recording has.
     """
     for fix in fixes:
-        _must_fit(trace, fix)
-    parts = _parts(trace)
+        must_fit(trace, fix)
     asked: list[tuple[Fix, ...]] = [(fix,) for fix in fixes]
     if len(asked) > 1:
         asked.append(tuple(fixes))
+    parts = priced_parts(trace)
     prices = price_steps(trace, [Fix(), *parts.all(), *asked])
     known = ~np.isnan(prices.replayed_ns)
     if not known.any():
-        raise UsageError("no step of the recording can be replayed: its operations wait for one another in a circle")
+        raise InputError("no step of the recording can be replayed: its operations wait for one another in a circle")
     of_step = _Steps(prices, known)
+    replayable = trace.select(list(of_step.numbers))
     steps = parts.mapped(of_step.scenarios)
+    if not parts.ranks:
+        steps = replace(steps, ranks=_suspects(replayable, prices.excess_ns))
     cost = steps.mapped(map(of_step.slowdown, steps.all()))
-    slowdown, heatmap, slowest = (
-        of_step.slowdown(of_step.replayed),
-        _heatmap(trace.job.layout, cost.ranks),
-        _slowest(cost.ranks),
-    )
-    m_w, m_s = _explained(trace, of_step, slowest)
+    at_most = {
+        rank: excess / float(of_step.ideal.mean())
+        for rank, excess in prices.excess_ns.items()
+        if rank not in cost.ranks and len(trace.job.ranks) > 1
+    }
+    slowdown, slowest = of_step.slowdown(of_step.replayed), _slowest(cost.ranks, len(trace.job.ranks))
+    heatmap = _heatmap(trace.job.layout, cost.ranks | {rank: 1 + share for rank, share in at_most.items()})
+    hosts = largest_first(cost.hosts)
+    worst_host = tuple(rank for rank, host in trace.job.hosts.items() if host == next(iter(hosts), None))
+    of_slowest, of_last, of_host = _explained(replayable, of_step, [slowest, _last_stage(trace.job.layout), worst_host])
+    m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     pattern = pattern_of(slowdown, np.array(heatmap, dtype=float).T)
+    by_stage, by_rank = largest_first(cost.stages), largest_first(cost.ranks)
+    effects = of_slowest, of_last
+    causes = causes_of(slowdown, effects=effects, slowest=slowest, steps=len(of_step.numbers))
+    if not any(cause.cause == "slow_workers" for cause in causes):
+        slow_host = _slow_host(slowdown, next(iter(hosts), None), worst_host, of_host)
+        causes = (*slow_host, *causes)
+        # Of few hosts one has too many ranks to stand out by number.
+        pattern = "few_workers" if slow_host and pattern == "diffuse" else pattern
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
     return WhatifResult(
         slowdown=slowdown,
@@ -96,76 +83,74 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         ideal_step_time_us=float(of_step.ideal.mean()) / 1e3,
         by_operator_type=largest_first(cost.kinds),
         by_dp_rank=largest_first(cost.dp_ranks),
-        by_stage=largest_first(cost.stages),
-        by_rank=largest_first(cost.ranks),
+        by_stage=by_stage,
+        by_rank=by_rank,
         by_rank_approximate={},
+        by_host=hosts,
         heatmap=heatmap,
         m_w=m_w,
         slowest_ranks=slowest,
+        slowest_workers=of_slowest,
         m_s=m_s,
+        last_stage=of_last,
         forward_backward_correlation=None,
         forward_variation=None,
         simulation_error=error,
+        delay_share=1 - ratio(float(of_step.undelayed.mean()), float(of_step.measured.mean())),
         launch_slowdown=ratio(float(of_step.measured.mean()), float(of_step.replayed.mean())),
         launch_by_operator_type=None,
         launch_by_dp_rank=None,
         launch_by_stage=None,
         pattern=pattern,
-        verdict=verdict_of(slowdown, pattern, m_w=m_w, m_s=m_s, correlation=None, variation=None, slowest=slowest),
+        causes=causes,
+        verdict=verdict_of(slowdown, pattern, causes, by_rank=by_rank, by_stage=by_stage),
         fixes=_fixes(trace, of_step, fixes, of_step.scenarios[len(parts.all()) :], gpu_cost),
         remedies=(),
         per_step=_per_step(of_step, steps),
         steps=trace.steps,
-        warnings=(*_notices(trace, prices, known, error), *_bound(pattern)),
+        warnings=(*_notices(prices, known, error), *_limits(trace, at_most, pattern)),
     )
 
 
-def _parts(trace: Trace) -> _OfParts[Fix]:
-    layout, ranks = trace.job.layout, trace.job.ranks
-    stages = layout.pipeline_stage if layout is not None and layout.pipeline_stage else _numbered(roles(trace))
-    dp_ranks = layout.dp_rank if layout is not None and layout.dp_rank else {}
-    return _OfParts(
-        kinds={kind: Fix(kinds=tuple(other for other in KINDS if other != kind)) for kind in KINDS},
-        stages=_all_but(stages, ranks),
-        dp_ranks=_all_but(dp_ranks, ranks) if len(set(dp_ranks.values())) <= MOST_RANKS else {},
-        ranks=_all_but({rank: rank for rank in ranks}, ranks) if len(ranks) <= MOST_RANKS else {},
-    )
+def _last_stage(layout: Layout | None) -> tuple[int, ...]:
+    """The ranks of the last pipeline stage."""
+    stages = layout.pipeline_stage if layout is not None else {}
+    return tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
 
 
-def _numbered(role_of: Mapping[int, str]) -> dict[int, int]:
-    names = sorted(set(role_of.values()))
-    return {rank: names.index(role) for rank, role in role_of.items()}
-
-
-def _all_but(of: Mapping[int, int], ranks: Sequence[int]) -> dict[int, Fix]:
-    """For each part of the ranks the scenario in which all others are ideal; none where there is one part only."""
-    keys = sorted(set(of.values()))
-    if len(keys) < 2:
+def _suspects(trace: Trace, excess_ns: Mapping[int, float]) -> dict[int, Floats]:
+    """The step times of the scenarios of those ranks that can cost most."""
+    alone = ranks_alone(suspects(excess_ns, most_scenarios(trace)), trace.job.ranks)
+    if not alone:
         return {}
-    return {key: Fix(ranks=tuple(rank for rank in ranks if of.get(rank) != key)) for key in keys}
+    return dict(zip(alone, price_steps(trace, list(alone.values())).scenario_ns, strict=True))
 
 
-def _slowest(by_rank: Mapping[int, float]) -> tuple[int, ...]:
+def _slowest(by_rank: Mapping[int, float], ranks: int) -> tuple[int, ...]:
     ranked = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
-    return tuple(ranked[: math.ceil(len(ranked) * SLOWEST_SHARE)])
+    return tuple(ranked[: math.ceil(ranks * SLOWEST_SHARE)])
 
 
-def _explained(trace: Trace, of_step: _Steps, slowest: Sequence[int]) -> tuple[float | None, float | None]:
-    """M_W and M_S: what goes away where the slowest ranks, or the last stage, are ideal."""
-    layout = trace.job.layout
-    stages = dict(layout.pipeline_stage) if layout is not None else {}
-    last = tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
-    lost = float(of_step.replayed.mean() - of_step.ideal.mean())
-    asked = {"m_w": tuple(slowest), "m_s": last if len(last) < len(stages) else ()}
-    chosen = {name: Fix(ranks=ranks) for name, ranks in asked.items() if ranks}
-    if lost <= 0 or not chosen:
-        return None, None
-    prices = price_steps(trace.select(list(of_step.numbers)), list(chosen.values()))
-    left = dict(zip(chosen, prices.scenario_ns, strict=True))
-    m_w, m_s = (
-        ratio(float(of_step.replayed.mean() - left[name].mean()), lost) if name in left else None for name in asked
-    )
-    return m_w, m_s
+def _explained(trace: Trace, of_step: _Steps, chosen: Sequence[tuple[int, ...]]) -> list[PartEffect | None]:
+    """What some ranks do to the step; None of a part that is nobody or everybody."""
+    replayed, ideal = float(of_step.replayed.mean()), float(of_step.ideal.mean())
+    pairs = [(part, tuple(rank for rank in trace.job.ranks if rank not in part)) for part in chosen]
+    fixes = [Fix(ranks=ranks) for pair in pairs if all(pair) for ranks in pair]
+    if replayed <= ideal or not fixes:
+        return [None] * len(chosen)
+    times = iter(price_steps(trace, fixes).scenario_ns.mean(axis=1).tolist())
+    return [
+        part_effect(replayed, ideal, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
+        for pair in pairs
+    ]
+
+
+def _slow_host(slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None) -> list[Cause]:
+    """A host all of whose ranks together explain what none of them does alone."""
+    if host is None or effect is None or slowdown < SLOW or effect.share_removed < EXPLAINS:
+        return []
+    text = f"slow host {host} (fixing its {len(ranks)} ranks takes {effect.share_removed:.0%} of the slowdown away)"
+    return [Cause("slow_workers", text, ranks, effect.share_removed)]
 
 
 def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:
@@ -179,21 +164,6 @@ def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple
     return (tuple(by_rank[rank] for rank in ranks),)
 
 
-def _must_fit(trace: Trace, fix: Fix) -> None:
-    job, layout = trace.job, trace.job.layout
-    known: list[tuple[Collection[object], Collection[object]]] = [
-        (fix.ranks, job.ranks),
-        (fix.hosts, set(job.hosts.values())),
-        (fix.stages, set(layout.pipeline_stage.values()) if layout is not None else set()),
-    ]
-    fits = all(not asked or set(asked) & set(there) for asked, there in known)
-    if fits and fix.operators:
-        names = trace.scan().select(pl.col("name").unique().cast(pl.String)).collect()["name"]
-        fits = any(map(fix.named, names))
-    if not fits:
-        raise nothing_fits(fix)
-
-
 def _fixes(
     trace: Trace, of_step: _Steps, fixes: Sequence[Fix], times: Floats, gpu_cost: float | None
 ) -> tuple[FixPrice, ...]:
@@ -205,7 +175,7 @@ def _fixes(
     )
 
 
-def _per_step(of_step: _Steps, of_parts: _OfParts[Floats]) -> tuple[StepPrice, ...]:
+def _per_step(of_step: _Steps, of_parts: OfParts[Floats]) -> tuple[StepPrice, ...]:
     result = []
     for at, step in enumerate(of_step.numbers):
         ideal = float(of_step.ideal[at])
@@ -226,7 +196,12 @@ def _per_step(of_step: _Steps, of_parts: _OfParts[Floats]) -> tuple[StepPrice, .
     return tuple(result)
 
 
-def _bound(pattern: SlowdownPattern) -> Iterator[Notice]:
+def _limits(trace: Trace, at_most: Mapping[int, float], pattern: SlowdownPattern) -> Iterator[Notice]:
+    """What the figures do not say."""
+    if at_most:
+        yield unpriced(trace.job.ranks, at_most)
+    if len(trace.job.ranks) < 2:
+        yield Notice("no_peers", "one rank has no peers to be held against: only its own time can be replayed")
     if pattern in {"diffuse", "unknown"}:
         yield Notice(
             "upper_bound",
@@ -235,7 +210,7 @@ def _bound(pattern: SlowdownPattern) -> Iterator[Notice]:
         )
 
 
-def _notices(trace: Trace, prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
+def _notices(prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
     result = []
     if not known.all():
         text = f"{int((~known).sum())} steps are left out: their operations wait for one another in a circle"
@@ -248,6 +223,4 @@ def _notices(trace: Trace, prices: StepPrices, known: Bools, error: float) -> tu
             f"({replayed:.1f} instead of {measured:.1f} ms): read the figures with care"
         )
         result.append(Notice("simulation_error", text))
-    if len(trace.job.ranks) > MOST_RANKS:
-        result.append(Notice("too_many_workers", f"of {len(trace.job.ranks)} ranks not each is priced by itself"))
     return tuple(result)

@@ -15,6 +15,9 @@ from kair_engine.operations import COLLECTIVE, SCOPE, SEND, SYNC, Operations
 from kair_engine.synchronisation import Synchronisation
 from kair_engine.whatif.host_events import HostEvents, events_before, host_events, noted_by_thread
 
+ROUNDING_NS = 1_000
+"""Profilers record to the microsecond: what is over so much after the step's end may have ended it."""
+
 
 @dataclass(frozen=True)
 class StepGraph:
@@ -146,7 +149,8 @@ class _Builder:
         target = np.where(over_too, over[issued], arrival[issued])
         self._edges.append((host[events.node[event[event != NONE]]], target[event != NONE]))
         last = ordered[np.r_[~same, True]] if len(ordered) else ordered
-        within = last[ops.end_ns[last] <= (ops.begin_ns + ops.length_ns)[ops.rank[last]]]
+        step_end = (ops.begin_ns + ops.length_ns)[ops.rank[last]]
+        within = last[ops.end_ns[last] <= step_end + ROUNDING_NS]
         self._edges.append((over[within], end[ops.rank[within]]))
 
     def _begin_edges(self, arrival: Ints, begin: Ints, end: Ints) -> None:

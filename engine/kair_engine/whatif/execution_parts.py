@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.selftime import INPUT_STAGE
 from kair_engine.whatif.execution_graph import StepGraph
@@ -20,30 +21,64 @@ OWN, GAP, REST = range(3)
 class Parts:
     """What the nodes' durations are made of: arrays of one length."""
 
-    node: Ints
+    node: Codes
     value_ns: Floats
-    rank: Ints
+    rank: Codes
     """Position in the ranks of its step."""
-    step: Ints
+    step: Codes
     """Position among the steps."""
     kind: SmallInts
     """Index into KINDS, or NONE."""
-    name: Ints
+    name: Codes
     """The operation's name's code."""
     key: Ints
     """Equal for the same part of a logical operator, on all peers and in all steps."""
     own: Bools
     """True for operations' own time, False for delays."""
-    role: Ints
+    role: Codes
+
+    @property
+    def delay(self) -> Bools:
+        """Time before an operation in which its thread or stream ran nothing, though all it waited for had ended."""
+        return np.asarray(self.key % (REST + 1) == GAP)
 
 
 def step_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> Parts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
-    pieces = [*_of_hosts(graph, key), *_of_devices(graph, key), _tails(graph, role)]
-    columns = zip(*(_columns(piece) for piece in pieces), strict=True)
+    pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), [_tails(graph, role)])
+    columns = zip(*map(_columns, pieces), strict=True)
     node, value, rank, kind, name, full_key, own = (np.concatenate(of) for of in columns)
-    step = np.full(len(node), at)
-    return Parts(node, value, rank, step, kind.astype(np.int8), name, full_key, own, role[rank])
+    step = np.full(len(node), at, dtype=np.int32)
+    return Parts(node, value, rank, step, kind, name, full_key, own, role.astype(np.int32)[rank])
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """What each event of the threads of a step takes, ns."""
+
+    own: Floats
+    """Of its operation itself, until the event."""
+    whole: Floats
+    """Since the event before, or since what was waited for."""
+
+
+def times_of_events(graph: StepGraph, value_ns: Floats) -> EventTimes:
+    """Of the values of a step's parts, in their order, those of its threads' events."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    some = np.flatnonzero(_rests(graph) > 0) if events else np.zeros(0, dtype=np.int64)
+    own = value_ns[:events]
+    whole = own + value_ns[events : 2 * events]
+    whole[some] += value_ns[2 * events : 2 * events + len(some)]
+    return EventTimes(own, whole)
+
+
+def own_times_of_devices(graph: StepGraph, value_ns: Floats) -> tuple[Ints, Floats]:
+    """(operations that end by themselves, what each takes) of the values of a step's parts, in their order."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    rows = np.flatnonzero(graph.over != NONE)
+    alone = rows[graph.arrival[rows] == graph.over[rows]]
+    first = 2 * events + (np.count_nonzero(_rests(graph) > 0) if events else 0) + len(rows)
+    return alone, value_ns[first : first + len(alone)]
 
 
 @dataclass(frozen=True)
@@ -59,10 +94,11 @@ class _Piece:
     key: Ints
 
 
-def _columns(piece: _Piece) -> tuple[Ints | Floats | Bools, ...]:
+def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, ...]:
     kind, name = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in (piece.kind, piece.name))
     own = np.full(len(piece.node), piece.part == OWN)
-    return piece.node, piece.value, piece.rank, kind, name, piece.key * (REST + 1) + piece.part, own
+    node, rank, code = (of.astype(np.int32) for of in (piece.node, piece.rank, name))
+    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own
 
 
 def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
@@ -70,12 +106,10 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     if not len(graph.host):
         return
     row, node = events.row, graph.host[events.node]
-    own, rest = events.own_ns.astype(float), events.rest_ns.astype(float)
+    own, rest = events.own_ns.astype(float), _rests(graph)
     earlier = np.where(events.before == NONE, ops.begin_ns[ops.rank[row]], events.time_ns[events.before])
     gap = events.time_ns - earlier - own - rest
     waited = events.waits_event
-    # What was waited for explains the gap; the rest is what came after it.
-    rest[waited] = 0.0
     gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
     closing = np.r_[False, row[1:] == row[:-1]]
     yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row])
@@ -83,6 +117,13 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     some = rest > 0
     owner, row = events.rest_of[some], row[some]
     yield _Piece(REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row])
+
+
+def _rests(graph: StepGraph) -> Floats:
+    """Per event what an operation around it still spent; what was waited for explains all of the time before it."""
+    rest = graph.events.rest_ns.astype(float)
+    rest[graph.events.waits_event] = 0.0
+    return rest
 
 
 def _of_devices(graph: StepGraph, key: Ints) -> Iterator[_Piece]:

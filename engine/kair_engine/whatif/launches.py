@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats
-from kair_engine.whatif.attribution import largest_first, ratio, type_masks
+from kair_engine.whatif.attribution import ratio, type_masks
 from kair_engine.whatif.pipeline_rows import FORWARD, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes, launch_delays, step_times
 from kair_engine.whatif.replay import replay
@@ -17,12 +17,12 @@ _LARGEST = 300_000_000
 
 
 @dataclass(frozen=True)
-class LaunchPrices:
-    """S of the launch delays of each part, all durations as recorded."""
+class LaunchSteps:
+    """Step times (steps, ns) with the launch delays of one part alone, all durations as recorded."""
 
-    types: dict[str, float]
-    dp_ranks: dict[int, float]
-    stages: dict[int, float]
+    types: dict[str, Floats]
+    dp_ranks: dict[int, Floats]
+    stages: dict[int, Floats]
 
 
 def replayed_with_delays(times: PipelineTimes) -> Floats:
@@ -31,27 +31,24 @@ def replayed_with_delays(times: PipelineTimes) -> Floats:
     return np.asarray(step_times(times.rows, replay(times.order, times.own_ns[:, None], delays=delays[:, None]))[0])
 
 
-def launch_prices(times: PipelineTimes, replayed: Floats, measured: Floats) -> LaunchPrices | None:
+def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> LaunchSteps | None:
     """None where launch delays cost too little, or taking them apart takes too long."""
     rows = times.rows
     scenarios = rows.dp_size + rows.pp_size + len(TYPES)
     if ratio(float(measured.mean()), float(replayed.mean())) < THRESHOLD or scenarios * len(rows) > _LARGEST:
         return None
     delays = launch_delays(rows, times.model.graph)
-    base = float(replayed.mean())
 
-    def price(mask: Bools) -> float:
+    def steps(mask: Bools) -> Floats:
         with_delays = np.where(mask, delays, 0.0)[:, None]
-        return ratio(
-            float(step_times(rows, replay(times.order, times.own_ns[:, None], delays=with_delays)).mean()), base
-        )
+        return np.asarray(step_times(rows, replay(times.order, times.own_ns[:, None], delays=with_delays))[0])
 
     first = _first_operations(rows)
     types = {name: mask & ~first for name, mask in type_masks(rows).items()} | {"first-op": first}
-    return LaunchPrices(
-        largest_first({name: price(mask) for name, mask in types.items() if mask.any()}),
-        largest_first({dp: price(rows.dp == dp) for dp in range(rows.dp_size)}),
-        largest_first({stage: price(rows.stage == stage) for stage in range(rows.pp_size)}),
+    return LaunchSteps(
+        {name: steps(mask) for name, mask in types.items() if mask.any()},
+        {dp: steps(rows.dp == dp) for dp in range(rows.dp_size)},
+        {stage: steps(rows.stage == stage) for stage in range(rows.pp_size)},
     )
 
 

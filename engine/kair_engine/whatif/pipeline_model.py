@@ -79,6 +79,15 @@ def pipeline_model(rows: PipelineRows) -> PipelineModel:
     return PipelineModel(graph, unpaired)
 
 
+def whole_groups(rows: PipelineRows, group: Ints) -> Bools:
+    """The members of communications that have as many members as any of their type, two at least."""
+    member = group != NONE
+    size = np.bincount(group[member], minlength=int(group.max(initial=NONE)) + 1)
+    most = np.zeros(len(TYPES), dtype=np.int64)
+    np.maximum.at(most, rows.type[member], size[group[member]])
+    return np.asarray(member & (size[group] > 1) & (size[group] == most[rows.type]))
+
+
 def _by_start(rows: PipelineRows, chosen: Ints, *keys: Ints) -> Ints:
     order = np.lexsort(
         (
@@ -94,10 +103,12 @@ def _matched_compute(rows: PipelineRows, transfers: Ints) -> Ints:
     """Per transfer the computation that it feeds or carries on; NONE of those without.
 
     The n-th transfer belongs to the n-th computation of its direction, once those are left out that begin after the
-    last one (receives) or end before the first one (sends): the profiler records more than was launched. Where one
-    receive is missing it is the first.
+    last one (receives) or end before the first one (sends): the profiler records more than was launched. Where there
+    are as many as computations with a neighbour in the model, those have one each; where one receive is missing else,
+    it is the first.
     """
     result = np.full(len(transfers), NONE)
+    chunks = _chunks(rows)
     for number, direction in ((0, FORWARD), (2, BACKWARD)):
         computes = rows.of_type(direction)
         places = _places(rows, computes)
@@ -111,6 +122,10 @@ def _matched_compute(rows: PipelineRows, transfers: Ints) -> Ints:
             own = transfers[at]
             of = rows.worker_step[own]
             receives = name.endswith("recv")
+            neighbour = rows.chunk[computes] + _NEXT_STAGE[name]
+            real = computes[(neighbour >= 0) & (neighbour < chunks)]
+            real_places = _places(rows, real)
+            real_count = np.bincount(rows.worker_step[real], minlength=len(count))
             if receives:
                 launched = rows.start_ns[own] <= last_start[of] + CLOCK_NS
             else:
@@ -118,11 +133,18 @@ def _matched_compute(rows: PipelineRows, transfers: Ints) -> Ints:
             at, of = at[launched], of[launched]
             launched_count = np.bincount(of, minlength=len(count))
             turn = ordinal(of[None])
+            only_real = ((launched_count == real_count) & (real_count < count))[of]
+            result[at[only_real]] = real_places[of[only_real], turn[only_real]]
             if receives:
                 turn = turn + (launched_count + 1 == count)[of]
-            known = turn < count[of]
+            known = (turn < count[of]) & ~only_real
             result[at[known]] = places[of[known], turn[known]]
     return result
+
+
+def _chunks(rows: PipelineRows) -> int:
+    """Of the whole model."""
+    return max(int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1, rows.pp_size)
 
 
 def _places(rows: PipelineRows, computes: Ints) -> Ints:
@@ -270,10 +292,9 @@ def _transfer_pairs(rows: PipelineRows, transfers: Ints, matched: Ints) -> tuple
         towards[TYPES.index(name)] = stages
     kind = rows.type[transfers]
     ahead = towards[kind]
-    chunks = int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1
     chunk = np.where(matched != NONE, rows.chunk[matched], NONE)
     # Past the first or last chunk of the model there is nobody.
-    real = (matched != NONE) & (chunk + ahead >= 0) & (chunk + ahead < max(chunks, rows.pp_size))
+    real = (matched != NONE) & (chunk + ahead >= 0) & (chunk + ahead < _chunks(rows))
     stage = rows.stage[transfers]
     other = (stage + ahead) % rows.pp_size
     sends = np.isin(kind, [TYPES.index("forward-send"), TYPES.index("backward-send")])

@@ -98,6 +98,9 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     begin = (start - origin[step_code]).astype(float)
     stage, dp = stage_of[rank], dp_of[rank]
     pp, dps = int(stage.max(initial=0)) + 1, int(dp.max(initial=0)) + 1
+    # Without virtual stages a recording need not tell the chunk: it is the stage.
+    computes = np.isin(kind[known], [TYPES.index(name) for name in FORWARD_BACKWARD])
+    chunk = np.where(computes & (chunk == NONE), stage, chunk)
     worker_step = (step_code.astype(np.int64) * dps + dp) * pp + stage
     order = np.lexsort((turn, begin, kind[known], worker_step))
     return PipelineRows(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats
+from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.whatif.pipeline_model import PipelineModel
 from kair_engine.whatif.pipeline_rows import COMMUNICATION, OPTIMIZER, TYPES, PipelineRows
 from kair_engine.whatif.replay import Graph, Plan, plan, replay
@@ -61,14 +61,20 @@ def transfer_ns(rows: PipelineRows, graph: Graph) -> Floats:
 
 def step_times(rows: PipelineRows, end: Floats) -> Floats:
     """(scenarios × steps): when the last optimizer of each step has ended."""
-    last = rows.of_type(OPTIMIZER)
-    if not len(last):
-        last = np.arange(len(rows))
+    last = closing(rows)
     result = np.full((len(rows.steps), end.shape[1]), -np.inf)
     order = last[np.argsort(rows.step[last], kind="stable")]
     begins = np.flatnonzero(np.diff(rows.step[order], prepend=NONE))
     result[rows.step[order[begins]]] = np.maximum.reduceat(end[order], begins, axis=0)
     return result.T
+
+
+def closing(rows: PipelineRows) -> Ints:
+    """The operations whose end is the step's: optimizers; everything of a data-parallel rank that recorded none."""
+    cell = rows.step * rows.dp_size + rows.dp
+    optimizer = rows.type == TYPES.index(OPTIMIZER)
+    has = np.bincount(cell[optimizer], minlength=int(cell.max(initial=NONE)) + 1) > 0
+    return np.flatnonzero(optimizer | ~has[cell])
 
 
 def recorded_steps(rows: PipelineRows) -> Floats:

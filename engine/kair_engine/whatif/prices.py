@@ -57,9 +57,15 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
     )
 
 
-def nothing_fits(fix: Fix) -> UsageError:
+def require_cost(gpu_cost: float | None) -> None:
+    """Raises UsageError for what is no cost of a GPU hour."""
+    if gpu_cost is not None and not 0 <= gpu_cost < float("inf"):
+        raise UsageError(f"a GPU hour costs nothing or more, unlike {gpu_cost:g}")
+
+
+def nothing_fits(fix: Fix, hint: str | None = None) -> UsageError:
     """The error for a fix that changes no operation."""
-    return UsageError(f"nothing in the chosen steps fits --{'fix' if fix.scale is None else 'scale'} {fix.text}")
+    return UsageError(f"nothing in the chosen steps fits --{'fix' if fix.scale is None else 'scale'} {fix.text}", hint)
 
 
 def fixed_durations(

@@ -23,21 +23,32 @@ def remedies(times: PipelineTimes, replayed: Floats) -> Iterator[Remedy]:
     yield from sorted((one for one in found if one.saved_us * 1e3 > WORTH * now), key=lambda one: -one.saved_us)
 
 
+def last_stage_excess(times: PipelineTimes) -> float | None:
+    """How much longer the last stage computes than the mean of the stages, as a share; None of one stage."""
+    excess = _stage_excess(times)
+    return None if excess is None else float(excess[-1])
+
+
 def _even_stages(times: PipelineTimes, now_ns: float) -> Remedy | None:
     """All stages compute as long as their mean: as if layers could be moved in any fraction."""
-    rows = times.rows
-    if rows.pp_size < 2:
+    computing = _stage_excess(times)
+    if computing is None:
         return None
+    rows, share = times.rows, 1 / (1 + computing) - 1
     computes = rows.of_type(*FORWARD_BACKWARD)
-    per_stage = np.bincount(rows.stage[computes], weights=times.own_ns[computes], minlength=rows.pp_size)
-    if not per_stage.all():
-        return None
     durations = times.own_ns.copy()
-    durations[computes] *= (per_stage.mean() / per_stage)[rows.stage[computes]]
-    share = per_stage.mean() / per_stage - 1
+    durations[computes] *= (1 + share)[rows.stage[computes]]
     moves = ", ".join(f"stage {stage} {change:+.0%}" for stage, change in enumerate(share) if abs(change) >= 0.01)
     text = f"even out what the stages compute, by moving layers: {moves} of its compute"
     return _remedy(times, "even_stages", text, durations, now_ns)
+
+
+def _stage_excess(times: PipelineTimes) -> Floats | None:
+    """Per stage what it computes over the stages' mean, less 1; None where there is one, or one computes nothing."""
+    rows = times.rows
+    computes = rows.of_type(*FORWARD_BACKWARD)
+    per_stage = np.bincount(rows.stage[computes], weights=times.own_ns[computes], minlength=rows.pp_size)
+    return np.asarray(per_stage / per_stage.mean() - 1) if rows.pp_size > 1 and per_stage.all() else None
 
 
 def _sorted_microbatches(times: PipelineTimes, now_ns: float) -> Remedy | None:

@@ -1,11 +1,26 @@
 """What a what-if analysis answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kair_engine.model import Notice
 
 SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
+CauseName = Literal[
+    "slow_workers", "sequence_imbalance", "stage_imbalance", "garbage_collection", "communication_flapping"
+]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What the figures speak for as a cause of the slowdown."""
+
+    cause: CauseName
+    text: str
+    ranks: tuple[int, ...] = ()
+    """Where it is: of a slow stage none."""
+    share: float | None = None
+    """Of the slowdown, what goes away without it; None where no scenario removes it alone."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +37,27 @@ class StepPrice:
     by_dp_rank: dict[int, float]
     by_stage: dict[int, float]
     by_rank: dict[int, float]
+    launch_by_operator_type: dict[str, float] | None = None
+    """As of the whole job, whose launch delays decide whether they are taken apart."""
+    launch_by_dp_rank: dict[int, float] | None = None
+    launch_by_stage: dict[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class PartEffect:
+    """What a part of the workers does to the mean step, seen from both sides [W].
+
+    Shares are of T - T_ideal, what the job loses. The two differ where the rest hides the part, or needs it.
+    """
+
+    share_removed: float
+    """(T - T_removed) / (T - T_ideal): only the part is ideal. May exceed 1."""
+    share_alone: float
+    """(T_alone - T_ideal) / (T - T_ideal): only the part is as recorded."""
+    step_time_removed_us: float
+    """T_removed."""
+    step_time_alone_us: float
+    """T_alone."""
 
 
 @dataclass(frozen=True)
@@ -71,23 +107,32 @@ class WhatifResult:
     by_dp_rank: dict[int, float]
     by_stage: dict[int, float]
     by_rank: dict[int, float]
-    """Exact, by a replay of each worker; empty where that takes too long."""
+    """Exact, by a replay of each worker; empty or without the cheapest ones where that takes too long."""
     by_rank_approximate: dict[int, float]
     """The published one: the lower of S of the rank's data-parallel rank and of its stage."""
     heatmap: tuple[tuple[float, ...], ...]
-    """(stages × dp ranks): every worker's S, exact where that was worked out."""
+    """(stages × dp ranks): every worker's S, exact where that was worked out, else more than that."""
     m_w: float | None
-    """Share of the slowdown that goes away with the slowest 3 % of workers."""
+    """Share of the slowdown that goes away with the slowest 3 % of workers: their `share_removed`."""
     slowest_ranks: tuple[int, ...]
     """Those workers."""
+    slowest_workers: PartEffect | None
+    """None, as M_W, where there is no slowdown."""
     m_s: float | None
-    """Share that goes away with the last pipeline stage's; may exceed 1."""
+    """Share that goes away with the last pipeline stage's: its `share_removed`."""
+    last_stage: PartEffect | None
+    """None, as M_S, where there is no slowdown or only one stage."""
     forward_backward_correlation: float | None
     """Pearson's, within a rank over microbatches; the median of ranks."""
     forward_variation: float | None
     """Coefficient of variation of the forward time, median of ranks."""
     simulation_error: float
-    """Of the mean step: replayed with launch delays, against measured."""
+    """Of the mean step: replayed with all delays, against measured. What delays absorb of the model's faults is in
+    `delay_share`."""
+    delay_share: float
+    """Of the measured mean step: what goes away when replayed without any delay, all else as recorded. A delay is the
+    time between the end of all that an operation is known to wait for and its begin; no recorded operation explains it.
+    """
     launch_slowdown: float
     """Measured over replayed: what launch delays cost."""
     launch_by_operator_type: dict[str, float] | None
@@ -96,9 +141,13 @@ class WhatifResult:
     launch_by_stage: dict[int, float] | None
     pattern: SlowdownPattern
     """Of the workers' S."""
+    causes: tuple[Cause, ...]
+    """Those worth naming, the first one first; empty where no figure speaks for one."""
     verdict: str
     fixes: tuple[FixPrice, ...]
     remedies: tuple[Remedy, ...]
     per_step: tuple[StepPrice, ...]
     steps: tuple[int, ...]
     warnings: tuple[Notice, ...]
+    by_host: dict[str, float] = field(default_factory=dict)
+    """Where several ranks share a host, and there are several hosts."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.whatif.execution_model import ExecutionModel
 from kair_engine.whatif.fixes import KINDS, Fix
 
@@ -18,59 +18,112 @@ class Places:
     role: Mapping[int, str]
 
 
-def changed(
-    model: ExecutionModel, fixes: Sequence[Fix], ideal_ns: Floats, names: Mapping[int, str], places: Places
-) -> tuple[Ints, Floats]:
-    """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly.
+@dataclass(frozen=True)
+class _Chosen:
+    """Some of a model's parts: what a fix asks of them."""
 
-    Of communication all members are changed, if one is.
-    """
-    parts = model.parts
-    value = parts.value_ns
-    for fix in fixes:
-        chosen = _matched(model, fix, names, places)
-        if fix.scale is not None:
-            if "host" not in fix.kinds:
-                chosen &= parts.own
-            value = np.where(chosen, value * fix.scale, value)
-        else:
-            value = np.where(chosen, np.minimum(value, ideal_ns), value)
-    different = np.flatnonzero(value != parts.value_ns)
-    return parts.node[different], value[different] - parts.value_ns[different]
+    kind: SmallInts
+    name: Codes
+    cell: Ints
+    """The place of the part's rank among the ranks of all steps."""
+    transfer: Ints
+    """The communication that it is a transfer of, or NONE."""
+    own: Bools
+
+    def of(self, rows: Ints | Bools) -> "_Chosen":
+        return _Chosen(self.kind[rows], self.name[rows], self.cell[rows], self.transfer[rows], self.own[rows])
 
 
-def _matched(model: ExecutionModel, fix: Fix, names: Mapping[int, str], places: Places) -> Bools:
-    parts = model.parts
-    chosen = np.asarray(parts.kind != NONE)
-    if fix.kinds:
-        kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds)
-        chosen &= np.isin(parts.kind, [KINDS.index(kind) for kind in kinds])
-    if fix.operators:
-        codes = [code for code, name in names.items() if fix.named(name)]
-        chosen &= np.isin(parts.name, codes)
-    if fix.ranks or fix.hosts or fix.stages:
-        chosen &= np.concatenate([_of_ranks(ranks, fix, places) for ranks in model.ranks])[_cell(model)]
-        group = model.graph.group[parts.node]
-        transfers = parts.own & (group != NONE)
-        touched = np.zeros(int(group.max(initial=NONE)) + 1, dtype=bool)
-        touched[group[chosen & transfers]] = True
-        chosen |= transfers & np.where(group == NONE, False, touched[group])
-    return chosen
+class Scenarios:
+    """What fixes change in a model whose parts have these ideals, in ns."""
 
-
-def _cell(model: ExecutionModel) -> Ints:
-    """Per part the place of its rank among the ranks of all steps."""
-    first = np.cumsum([0, *(len(ranks) for ranks in model.ranks)])
-    return np.asarray(first[model.parts.step] + model.parts.rank)
-
-
-def _of_ranks(ranks: Ints, fix: Fix, places: Places) -> Bools:
-    def named(rank: int) -> bool:
-        role = places.role.get(rank, "")
-        return (
-            (not fix.ranks or rank in fix.ranks)
-            and (not fix.hosts or places.host.get(rank) in fix.hosts)
-            and (not fix.stages or role in {f"stage {stage}" for stage in fix.stages})
+    def __init__(self, model: ExecutionModel, ideal_ns: Floats, names: Mapping[int, str], places: Places) -> None:
+        self._names, self._places = names, places
+        self._node, self._value, self._ideal = model.parts.node, model.parts.value_ns, ideal_ns
+        self._ranks, self._rank_of_cell = np.unique(np.concatenate(model.ranks), return_inverse=True)
+        first = np.cumsum([0, *(len(ranks) for ranks in model.ranks)])
+        parts, group = model.parts, model.graph.group[model.parts.node]
+        self._all = _Chosen(
+            parts.kind,
+            parts.name,
+            first[parts.step] + parts.rank.astype(np.int64),
+            np.where(parts.own, group, NONE),
+            parts.own,
         )
+        self._groups = int(group.max(initial=NONE)) + 1
+        self._transfers = self._all.of(self._all.transfer != NONE)
+        self._delays = np.flatnonzero(parts.delay)
+        # What is no slower than its peers no fix changes: half of all parts.
+        self._slow = np.flatnonzero((ideal_ns < parts.value_ns) & (parts.kind != NONE))
+        self._of_slow = self._all.of(self._slow)
+        self._gain = ideal_ns[self._slow] - parts.value_ns[self._slow]
 
-    return np.array([named(rank) for rank in ranks.tolist()], dtype=bool)
+    def changed(self, fixes: Sequence[Fix]) -> tuple[Codes, Floats]:
+        """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly.
+
+        Of communication all members are changed, if one is.
+        """
+        if len(fixes) == 1 and fixes[0].scale is None:
+            matched = self._matched(self._of_slow, fixes[0])
+            return self._node[self._slow[matched]], self._gain[matched]
+        value = self.values_ns(fixes)
+        different = np.flatnonzero(value != self._value)
+        return self._node[different], value[different] - self._value[different]
+
+    def without_delays(self) -> tuple[Codes, Floats]:
+        """As `changed`, when no delay is left."""
+        return self._node[self._delays], -self._value[self._delays]
+
+    def values_ns(self, fixes: Sequence[Fix]) -> Floats:
+        """Per part of the model, with all of `fixes` made."""
+        value = self._value
+        for fix in fixes:
+            chosen = self._matched(self._all, fix)
+            if fix.scale is not None:
+                if "host" not in fix.kinds:
+                    chosen &= self._all.own
+                value = np.where(chosen, value * fix.scale, value)
+            else:
+                value = np.where(chosen, np.minimum(value, self._ideal), value)
+        return value
+
+    def excess_ns(self) -> tuple[Ints, Floats]:
+        """(ranks, by how much each exceeds its peers in sum), transfers left out: they are nobody's alone."""
+        alone = self._of_slow.transfer == NONE
+        rank = self._rank_of_cell[self._of_slow.cell[alone]]
+        excess = np.bincount(rank, weights=-self._gain[alone], minlength=len(self._ranks))
+        return self._ranks, excess.astype(float)
+
+    def _matched(self, parts: _Chosen, fix: Fix) -> Bools:
+        if not (fix.ranks or fix.hosts or fix.stages):
+            return self._of_operators(parts, fix)
+        named = self._named_ranks(fix)[self._rank_of_cell]
+        touched = np.zeros(self._groups, dtype=bool)
+        touched[self._transfers.transfer[self._of_operators(self._transfers, fix) & named[self._transfers.cell]]] = True
+        chosen = self._of_operators(parts, fix) & named[parts.cell]
+        if touched.any():
+            chosen |= np.where(parts.transfer == NONE, False, touched[parts.transfer])
+        return chosen
+
+    def _of_operators(self, parts: _Chosen, fix: Fix) -> Bools:
+        chosen = parts.kind != NONE
+        if fix.kinds:
+            kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds)
+            # The last stands for NONE, −1.
+            chosen = np.array([*(kind in kinds for kind in KINDS), False])[parts.kind]
+        if fix.operators:
+            codes = [code for code, name in self._names.items() if fix.named(name)]
+            chosen &= np.isin(parts.name, codes)
+        return np.asarray(chosen)
+
+    def _named_ranks(self, fix: Fix) -> Bools:
+        """Per rank of any step whether the fix is about it."""
+        hosts, stages = set(fix.hosts), {f"stage {stage}" for stage in fix.stages}
+        named = np.ones(len(self._ranks), dtype=bool)
+        if fix.ranks:
+            named &= np.isin(self._ranks, fix.ranks)
+        if hosts:
+            named &= np.array([self._places.host.get(rank) in hosts for rank in self._ranks.tolist()])
+        if stages:
+            named &= np.array([self._places.role.get(rank, "") in stages for rank in self._ranks.tolist()])
+        return named

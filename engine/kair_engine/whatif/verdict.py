@@ -1,13 +1,14 @@
 """From the workers' prices to a cause: one machine, a stage, uneven batches, or nothing worth acting on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.whatif.attribution import SLOWEST_SHARE
-from kair_engine.whatif.result import SlowdownPattern
+from kair_engine.whatif.result import Cause, PartEffect, SlowdownPattern
 
 SLOW = 1.05
 """Jobs whose S is below lose too little to look for a cause."""
@@ -15,6 +16,12 @@ EXPLAINS = 0.5
 """Of the slowdown: fixing who is to blame takes away this much [W]."""
 CORRELATED, VARIES = 0.9, 0.05
 """Forward and backward time of a microbatch, and the forward time's variation: batches of different length [W]."""
+WORTH_NAMING = 0.2
+"""Of the slowdown: pauses and flapping transfers that cost less are not what the job suffers from."""
+LONGER_STAGE = 0.05
+"""What the last stage computes above the mean of the stages: of two alike ones each takes half of any slowdown."""
+FEW_STEPS = 3
+"""In fewer a worker's microbatches need not even out."""
 _HOT = 0.5
 """Of the largest cost of a worker: those that stand out of the heatmap."""
 _MOST_OF_STAGE = 0.75
@@ -41,37 +48,74 @@ def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
     return "diffuse"
 
 
+def causes_of(
+    slowdown: float,
+    *,
+    effects: Sequence[PartEffect | None],
+    alike: tuple[float | None, float | None] = (None, None),
+    slowest: Sequence[int],
+    steps: int,
+    stage_excess: float | None = None,
+    irregular: Iterable[Cause] = (),
+) -> tuple[Cause, ...]:
+    """The causes that the figures of a job slower than SLOW speak for [W §5], of several the first one first.
+
+    `effects` are those of the slowest workers and of the last stage, which computes longer than the mean of the stages
+    by the share `stage_excess` (None where that is not known). Long sequences are looked for only where no worker is to
+    blame: `alike` are the forward's correlation with the backward, and its variation. In one step or two, though, who
+    has them looks like a slow worker: then both are said.
+    """
+    if slowdown < SLOW:
+        return ()
+    of_slowest, of_last = (0.0 if part is None else part.share_removed for part in effects)
+    uneven, (correlation, variation) = None, alike
+    if correlation is not None and variation is not None and correlation >= CORRELATED and variation >= VARIES:
+        uneven = (
+            f"forward and backward correlate by {correlation:.2f} within a rank, the forward varies by {variation:.0%}"
+        )
+    first, rest = [], []
+    if of_slowest >= EXPLAINS and (uneven is None or steps >= FEW_STEPS):
+        who, them = ("worker, rank", "it") if len(slowest) == 1 else ("workers, ranks", "them")
+        text = f"slow {who} {_listed(slowest)} (fixing {them} takes {of_slowest:.0%} of the slowdown away)"
+        first.append(Cause("slow_workers", text, tuple(slowest), of_slowest))
+    elif uneven is not None:
+        few = "one step is" if steps == 1 else f"{steps} steps are"
+        held = f"; or slow ranks {_listed(slowest)}: {few} too few to tell" if of_slowest >= EXPLAINS else ""
+        first.append(Cause("sequence_imbalance", f"sequence-length imbalance ({uneven}{held})"))
+    if of_last >= EXPLAINS and (stage_excess is None or stage_excess >= LONGER_STAGE):
+        text = f"stage imbalance (an ideal last stage takes {of_last:.0%} of the slowdown away)"
+        rest.append(Cause("stage_imbalance", text, share=of_last))
+    rest += [
+        replace(one, text=f"{one.text}; without it {one.share:.0%} of the slowdown goes away")
+        for one in irregular
+        if one.share is not None and one.share >= WORTH_NAMING
+    ]
+    return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (" …" if len(ranks) > 8 else "")
+
+
 def verdict_of(
     slowdown: float,
     pattern: SlowdownPattern,
+    causes: Sequence[Cause],
     *,
-    m_w: float | None,
-    m_s: float | None,
-    correlation: float | None,
-    variation: float | None,
-    slowest: Sequence[int],
+    by_rank: Mapping[int, float],
+    by_stage: Mapping[int, float],
 ) -> str:
-    """One sentence: the cause that the figures speak for, a second one behind it, and the heatmap's pattern."""
+    """One sentence: the causes, and the heatmap's pattern; of prices the largest is first."""
     if pattern == "none":
         return f"no straggler worth fixing: the job is {slowdown - 1:.1%} slower than without any"
-    causes = []
-    if m_w is not None and m_w >= EXPLAINS:
-        ranks = ", ".join(map(str, slowest[:8])) + (" …" if len(slowest) > 8 else "")
-        who, them = ("worker (rank", "it") if len(slowest) == 1 else ("workers (ranks", "them")
-        causes.append(f"slow {who} {ranks}: fixing {them} takes {m_w:.0%} of the slowdown away)")
-    elif correlation is not None and variation is not None and correlation >= CORRELATED and variation >= VARIES:
-        causes.append(
-            f"sequence-length imbalance (forward and backward correlate by {correlation:.2f} within a rank, the "
-            f"forward varies by {variation:.0%})"
-        )
-    if m_s is not None and m_s >= EXPLAINS:
-        causes.append(f"stage imbalance (an ideal last stage takes {m_s:.0%} of the slowdown away)")
+    rank, stage = next(iter(by_rank), None), next(iter(by_stage), None)
+    last = ", the last row," if by_stage and stage == max(by_stage) else ""
     seen = {
-        "one_worker": "one worker stands out of the heatmap",
-        "few_workers": "a few workers stand out of the heatmap",
-        "one_stage": "one stage stands out of the heatmap",
+        "one_worker": f"one worker, rank {rank}, stands out of the heatmap",
+        "few_workers": f"a few workers stand out of the heatmap, rank {rank} most",
+        "one_stage": f"stage {stage}{last} stands out of the heatmap",
         "diffuse": "the cost is spread over all workers",
         "unknown": "workers were not priced one by one",
     }[pattern]
-    cause = ", and second ".join(causes) if causes else "no single cause"
+    cause = ", and second ".join(one.text for one in causes) or "no single cause"
     return f"{slowdown:.2f} times slower than without stragglers: {cause}; {seen}"

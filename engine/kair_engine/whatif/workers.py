@@ -11,8 +11,8 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.collectives import dense
-from kair_engine.whatif.pipeline_rows import OPTIMIZER, PipelineRows
-from kair_engine.whatif.pipeline_times import AT_ONCE, PipelineTimes
+from kair_engine.whatif.pipeline_rows import PipelineRows
+from kair_engine.whatif.pipeline_times import AT_ONCE, PipelineTimes, closing
 from kair_engine.whatif.replay import Graph, Plan, plan, replay
 
 _LARGEST = 300_000_000
@@ -95,8 +95,7 @@ def _across(rows: PipelineRows, graph: Graph) -> Bools:
 
 def _last_of_each(rows: PipelineRows, end: Floats) -> Floats:
     """(scenarios × dp ranks × steps): when the last optimizer has ended."""
-    last = rows.of_type(OPTIMIZER)
-    last = last if len(last) else np.arange(len(rows))
+    last = closing(rows)
     result = np.full((rows.dp_size, len(rows.steps), end.shape[1]), -np.inf)
     np.maximum.at(result, (rows.dp[last], rows.step[last]), end[last])
     return result.transpose(2, 0, 1)

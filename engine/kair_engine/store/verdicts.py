@@ -1,0 +1,40 @@
+"""The last verdict on a stored job, kept in its folder so that a list of jobs can show it."""
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kair_engine.results import TriageResult, Verdict
+from kair_engine.store.cache import write_whole
+
+_FILE: Final = "verdict.json"
+
+
+@dataclass(frozen=True)
+class KeptVerdict:
+    """What a triage of all steps said."""
+
+    verdict: Verdict
+    summary: str
+    triaged_at: str
+    """UTC, ISO 8601."""
+
+
+def keep_verdict(folder: Path, result: TriageResult) -> None:
+    """Keeps it. A store that cannot be written goes without."""
+    kept = KeptVerdict(result.verdict, result.summary, datetime.now(UTC).isoformat(timespec="seconds"))
+    with suppress(OSError):
+        write_whole(folder / _FILE, json.dumps(asdict(kept)).encode())
+
+
+def last_verdict(folder: Path) -> KeptVerdict | None:
+    """The last one; None where there is none, or the file is damaged."""
+    try:
+        return msgspec.json.decode((folder / _FILE).read_bytes(), type=KeptVerdict)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,172 @@
+"""Steps that are replayed side by side, as recorded and with fixes made [W §3]."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.loading import each_step
+from kair_engine.model import Trace
+from kair_engine.operations import Operations
+from kair_engine.roles import role_codes, roles
+from kair_engine.synchronisation import Synchronisation, synchronise
+from kair_engine.whatif.execution_model import execution_model
+from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.ideals import ideal_ns
+from kair_engine.whatif.replay import plan, replay
+from kair_engine.whatif.scenarios import Places, Scenarios
+
+_AT_ONCE = 8_000_000
+"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's waves."""
+_ROWS_AT_ONCE = 300_000
+"""Operations whose steps are replayed together, once their ranks are enough."""
+_ENOUGH_PEERS = 64
+"""Ranks' steps that are looked at together at least, to tell from their overlaps what waits for what."""
+_MOST_ROWS = 2_000_000
+"""Operations that are held together at most, where ranks are few."""
+
+
+def batches(trace: Trace, fixes: Sequence[Sequence[Fix]]) -> Iterator["Batch"]:
+    """All chosen steps in order, with scenarios in each of which some fixes are made together."""
+    role_of = roles(trace)
+    places = Places(trace.job.hosts, role_of)
+    job_ranks = np.array(trace.job.ranks, dtype=np.int64)
+    job_role = role_codes(job_ranks, role_of)
+    for steps in _together(trace, len(fixes) + 2):
+        role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
+        yield Batch(steps, [synchronise(ops) for ops in steps], role, fixes, places)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """(nodes × scenarios), ns on the step's clock: what each node takes, of a begin node when it is; when it ends."""
+
+    durations: Floats
+    end: Floats
+    """NaN where operations wait for one another in a circle."""
+    shift: "Shift"
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How much earlier or later than recorded a step ended, per rank and scenario."""
+
+    step: int
+    ranks: Ints
+    end_ns: Floats
+
+
+class Batch:
+    """Some steps, and the graph they are replayed in."""
+
+    def __init__(
+        self,
+        steps: Sequence[Operations],
+        syncs: Sequence[Synchronisation],
+        role: Sequence[Ints],
+        fixes: Sequence[Sequence[Fix]],
+        places: Places,
+    ) -> None:
+        self.steps, self.syncs, self.role = steps, syncs, role
+        self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
+        self.model = model = execution_model(steps, syncs, role)
+        self._order = plan(model.graph)
+        self._stuck = np.zeros(model.graph.nodes, dtype=bool)
+        self._stuck[self._order.stuck] = True
+        parts = model.parts
+        size = np.concatenate([np.bincount(of)[of] for of in role])
+        first = np.cumsum([0, *(len(of) for of in role)])
+        ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
+        self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
+        names = steps[0].name_text
+        self._fixes = fixes
+        self._scenarios = Scenarios(model, ideal, names, places)
+
+    def excess_ns(self) -> Iterator[tuple[int, float]]:
+        """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
+        ranks, excess = self._scenarios.excess_ns()
+        return zip(ranks.tolist(), excess.tolist(), strict=True)
+
+    def values_ns(self, at: int, fix: Fix) -> Floats:
+        """The parts of the `at`-th step, in their order, with the fix made."""
+        return np.asarray(self._scenarios.values_ns([fix])[self.model.parts.step == at])
+
+    def times(self, carried: Shift | None) -> tuple[Shift | None, tuple[Floats, Floats]]:
+        """(measured, (steps × scenarios) replayed with nothing changed, without delays, and in every scenario)."""
+        scenarios: list[Sequence[Fix] | None] = [(), None, *self._fixes]
+        at_once = max(1, _AT_ONCE // max(self.model.graph.nodes, 1))
+        parts = []
+        for begin in range(0, len(scenarios), at_once):
+            chosen = slice(begin, begin + at_once)
+            before = carried and Shift(carried.step, carried.ranks, carried.end_ns[:, chosen])
+            done = self.replayed(scenarios[chosen], before)
+            parts.append((done.shift.end_ns, self._lengths(done)))
+        shift = Shift(self.steps[-1].step, self.steps[-1].ranks, np.concatenate([end for end, _ in parts], axis=1))
+        measured = np.array(
+            [self._length(at, of.length_ns[:, None].astype(float))[0] for at, of in enumerate(self.steps)]
+        )
+        return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
+
+    def replayed(self, scenarios: Sequence[Sequence[Fix] | None], before: Shift | None) -> "Replayed":
+        """Every node's end in each scenario: some fixes made together, or None for all delays left out.
+
+        A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
+        recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
+        meet in between. A step by itself is replayed once.
+        """
+        model = self.model
+        durations: Floats = np.repeat(self._recorded[:, None], len(scenarios), axis=1)
+        for at, fixes in enumerate(scenarios):
+            of = self._scenarios
+            node, change = of.without_delays() if fixes is None else of.changed(fixes)
+            durations[:, at] += np.bincount(node, weights=change, minlength=len(durations))
+        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in model.begin_ns]
+        begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
+        for _ in range(min(len(begins), 2)):
+            for nodes, begin in zip(model.begin, begins, strict=True):
+                durations[nodes] = begin
+            end = replay(self._order, durations)
+            end[self._stuck] = np.nan
+            shifts = [end[nodes] - was[:, None] for nodes, was in zip(model.end, model.end_ns, strict=True)]
+            ended = [Shift(of.step, of.ranks, shift) for of, shift in zip(self.steps, shifts, strict=True)]
+            previous = [before, *ended[:-1]]
+            used, begins = (
+                begins,
+                [_begun(of, was, earlier) for of, was, earlier in zip(self.steps, recorded, previous, strict=True)],
+            )
+            if all((one == other).all() for one, other in zip(begins, used, strict=True)):
+                break
+        return Replayed(durations, end, ended[-1])
+
+    def _lengths(self, done: "Replayed") -> Floats:
+        """(steps × scenarios)."""
+        nodes = zip(self.model.begin, self.model.end, strict=True)
+        return np.stack([self._length(at, done.end[end] - done.end[begin]) for at, (begin, end) in enumerate(nodes)])
+
+    def _length(self, at: int, of_ranks: Floats) -> Floats:
+        return np.asarray(np.median(of_ranks, axis=0) if self._synchronised[at] else of_ranks.max(axis=0))
+
+
+def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:
+    """When the ranks of a step begin if each begins as much earlier as it ended the step before."""
+    if before is None or before.step != ops.step - 1:
+        return recorded
+    place = np.minimum(np.searchsorted(before.ranks, ops.ranks), len(before.ranks) - 1)
+    known = before.ranks[place] == ops.ranks
+    return recorded + np.where(known[:, None], before.end_ns[place], np.median(before.end_ns, axis=0))
+
+
+def _together(trace: Trace, scenarios: int) -> Iterator[list[Operations]]:
+    """Steps whose operations share their codes, up to so many operations."""
+    held: list[Operations] = []
+    for ops in each_step(trace):
+        rows = sum(map(len, held)) + len(ops)
+        full = rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE
+        full &= sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
+        if held and (held[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
+            yield held
+            held = []
+        held.append(ops)
+    if held:
+        yield held

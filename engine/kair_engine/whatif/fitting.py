@@ -1,0 +1,81 @@
+"""Whether a recording has what a fix asks for; if not, what it has instead."""
+
+from collections.abc import Collection, Iterable
+
+import polars as pl
+
+from kair_engine.errors import UsageError
+from kair_engine.model import Trace
+from kair_engine.whatif.fixes import Fix, FixKind
+from kair_engine.whatif.prices import nothing_fits
+
+_SHOWN = 8
+_KINDS: dict[FixKind, tuple[str, ...]] = {
+    "compute": ("compute", "memory"),
+    "input": ("input",),
+    "communication": ("collective", "send", "recv"),
+    "gc": ("gc",),
+}
+"""A fix's kind → the operations' kinds; delays of the host are of every operation."""
+
+
+def must_fit(trace: Trace, fix: Fix) -> None:
+    """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
+    job, layout = trace.job, trace.job.layout
+    stage_of = layout.pipeline_stage if layout is not None else {}
+    if fix.stages and not stage_of:
+        raise UsageError(
+            f"{fix.text}: the recording does not tell which ranks make up a pipeline stage",
+            "name the stage's ranks instead: rank=0-7 (stages are known where the profiler notes pipeline groups)",
+        )
+    known: tuple[tuple[str, Collection[int | str], Iterable[int | str]], ...] = (
+        ("ranks", fix.ranks, job.ranks),
+        ("hosts", fix.hosts, job.hosts.values()),
+        ("stages", fix.stages, stage_of.values()),
+    )
+    for what, asked, there in known:
+        if asked and not set(asked) & set(there):
+            raise nothing_fits(fix, f"the {what} are {_listed(there)}" if set(there) else f"the {what} are not known")
+    chosen = [
+        rank
+        for rank in job.ranks
+        if (not fix.ranks or rank in fix.ranks)
+        and (not fix.hosts or job.hosts.get(rank) in fix.hosts)
+        and (not fix.stages or stage_of.get(rank) in fix.stages)
+    ]
+    kinds, names = _present(trace, chosen, fix)
+    if not kinds:
+        raise nothing_fits(fix, f"there are {_listed(names)}" if fix.operators and names else None)
+
+
+def _present(trace: Trace, ranks: list[int], fix: Fix) -> tuple[set[str], list[str]]:
+    """(the kinds of the operations that fit, the names of the ranks' most frequent operators)."""
+    rows = trace.scan().filter(pl.col("rank").is_in(ranks), pl.col("kind").cast(pl.String) != "scope")
+    if fix.kinds and "host" not in fix.kinds:
+        wanted = [kind for one in fix.kinds for kind in _KINDS[one]]
+        fits = pl.col("kind").cast(pl.String).is_in(wanted)
+        if "input" in fix.kinds:
+            fits |= pl.col("stage").cast(pl.String).fill_null("") == "input"
+        rows = rows.filter(fits)
+    counts = (
+        rows.group_by(pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String))
+        .len()
+        .sort("len", "name", descending=[True, False])
+        .collect()
+    )
+    names = counts["name"].to_list()
+    fitting = {kind for name, kind in zip(names, counts["kind"], strict=True) if fix.named(name)}
+    return fitting, list(dict.fromkeys(names))
+
+
+def _listed(values: Iterable[int | str]) -> str:
+    """The first few, numbers as spans."""
+    ordered = list(dict.fromkeys(values))
+    numbers = [value for value in ordered if isinstance(value, int)]
+    if numbers and len(numbers) == len(ordered):
+        low, high = min(numbers), max(numbers)
+        if len(numbers) == high - low + 1 > 1:
+            return f"{low}-{high}"
+        ordered = sorted(numbers)
+    shown = ", ".join(str(value) for value in ordered[:_SHOWN])
+    return f"{shown} …" if len(ordered) > _SHOWN else shown

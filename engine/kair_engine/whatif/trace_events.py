@@ -1,0 +1,55 @@
+"""Writes trace events in the JSON that Perfetto and chrome://tracing read, one after another."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kair_engine.errors import UsageError
+
+Event = dict[str, Any]
+CRITICAL = "critical path"
+"""A lane of its own, at the top of each process."""
+_BUFFER = 1 << 20
+
+
+def write_events(path: Path, events: Iterable[Event]) -> None:
+    """Writes them as they come, few at a time in memory. Raises UsageError where the file cannot be written."""
+    encode = msgspec.json.Encoder().encode
+    try:
+        with path.open("wb", buffering=_BUFFER) as file:
+            file.write(b'{"displayTimeUnit":"ms","traceEvents":[')
+            between = b"\n"
+            for event in events:
+                file.write(between + encode(event))
+                between = b",\n"
+            file.write(b"\n]}\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def process(pid: int, name: str) -> list[Event]:
+    """Names a process, and puts it in the order of the numbers."""
+    return [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}},
+        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}},
+    ]
+
+
+def lane(pid: int, tid: int, name: str) -> list[Event]:
+    """Names a row of a process, and puts it in the order of the numbers."""
+    return [
+        {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}},
+        {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}},
+    ]
+
+
+def arrows(path: Sequence[Event], *, first: int) -> Iterator[Event]:
+    """Where a path of slices leads from one process to another; their numbers begin at `first`."""
+    for number, (source, target) in enumerate(pairwise(path), first):
+        if source["pid"] != target["pid"]:
+            shared = {"name": CRITICAL, "cat": "critical", "id": number}
+            for phase, one in ({"ph": "s"}, source), ({"ph": "f", "bp": "e"}, target):
+                yield {**phase, "pid": one["pid"], "tid": one["tid"], "ts": one["ts"], **shared}
