@@ -18,7 +18,7 @@ from kair_engine.whatif.replay import plan, replay
 from kair_engine.whatif.scenarios import Places, Scenarios
 
 _AT_ONCE = 8_000_000
-"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's waves."""
+"""Durations that are replayed together (nodes × scenarios): bounds memory."""
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough."""
 _ENOUGH_PEERS = 64
@@ -27,15 +27,19 @@ _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
 
 
-def batches(trace: Trace, fixes: Sequence[Sequence[Fix]]) -> Iterator["Batch"]:
-    """All chosen steps in order, with scenarios in each of which some fixes are made together."""
+Scenario = Sequence[Fix] | None
+"""Fixes that are made together: () leaves everything as recorded. None: all delays left out."""
+
+
+def batches(trace: Trace) -> Iterator["Batch"]:
+    """All chosen steps in order. Which of them are together is the same for every question, so that answers agree."""
     role_of = roles(trace)
     places = Places(trace.job.hosts, role_of)
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role = role_codes(job_ranks, role_of)
-    for steps in _together(trace, len(fixes) + 2):
+    for steps in _together(trace):
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
-        yield Batch(steps, [synchronise(ops) for ops in steps], role, fixes, places)
+        yield Batch(steps, [synchronise(ops) for ops in steps], role, places)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,6 @@ class Batch:
         steps: Sequence[Operations],
         syncs: Sequence[Synchronisation],
         role: Sequence[Ints],
-        fixes: Sequence[Sequence[Fix]],
         places: Places,
     ) -> None:
         self.steps, self.syncs, self.role = steps, syncs, role
@@ -80,7 +83,6 @@ class Batch:
         ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
         self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
         names = steps[0].name_text
-        self._fixes = fixes
         self._scenarios = Scenarios(model, ideal, names, places)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
@@ -92,9 +94,8 @@ class Batch:
         """The parts of the `at`-th step, in their order, with the fix made."""
         return np.asarray(self._scenarios.values_ns([fix])[self.model.parts.step == at])
 
-    def times(self, carried: Shift | None) -> tuple[Shift | None, tuple[Floats, Floats]]:
-        """(measured, (steps × scenarios) replayed with nothing changed, without delays, and in every scenario)."""
-        scenarios: list[Sequence[Fix] | None] = [(), None, *self._fixes]
+    def times(self, scenarios: Sequence[Scenario], carried: Shift | None) -> tuple[Shift, tuple[Floats, Floats]]:
+        """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
         at_once = max(1, _AT_ONCE // max(self.model.graph.nodes, 1))
         parts = []
         for begin in range(0, len(scenarios), at_once):
@@ -108,8 +109,8 @@ class Batch:
         )
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
-    def replayed(self, scenarios: Sequence[Sequence[Fix] | None], before: Shift | None) -> "Replayed":
-        """Every node's end in each scenario: some fixes made together, or None for all delays left out.
+    def replayed(self, scenarios: Sequence[Scenario], before: Shift | None) -> "Replayed":
+        """Every node's end in each scenario.
 
         A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
         recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
@@ -157,13 +158,12 @@ def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:
     return recorded + np.where(known[:, None], before.end_ns[place], np.median(before.end_ns, axis=0))
 
 
-def _together(trace: Trace, scenarios: int) -> Iterator[list[Operations]]:
+def _together(trace: Trace) -> Iterator[list[Operations]]:
     """Steps whose operations share their codes, up to so many operations."""
     held: list[Operations] = []
     for ops in each_step(trace):
         rows = sum(map(len, held)) + len(ops)
-        full = rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE
-        full &= sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
+        full = rows > _ROWS_AT_ONCE and sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
         if held and (held[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
             yield held
             held = []
