@@ -11,6 +11,7 @@ from kair_engine.model import Trace
 from kair_engine.results import Cause, Finding, JobPattern, PricedBy
 from kair_engine.whatif.analysis import price_pipeline
 from kair_engine.whatif.execution_prices import price_steps
+from kair_engine.whatif.fitting import must_fit
 from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
 from kair_engine.whatif.pipeline_rows import is_pipeline
 from kair_engine.whatif.prices import price
@@ -31,6 +32,7 @@ _PIPELINE_KINDS = ("compute", "communication", "gc")
 
 Scenario = tuple[Fix, ...]
 """Fixes that are made together."""
+_COLLECTIONS: Scenario = (parse_fix("kind=gc"),)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,11 @@ def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
 def _of_execution(
     trace: Trace, findings: Sequence[Finding], patterns: Sequence[JobPattern], gpu_cost: float | None
 ) -> _Prices:
-    scenarios = {at: one for at, finding in enumerate(findings) if (one := _scenario(finding, patterns))}
+    scenarios = {
+        at: one
+        for at, finding in enumerate(findings)
+        if (one := _scenario(finding, patterns)) and (one != _COLLECTIONS or _fits(trace, *one))
+    }
     if not scenarios:
         return _Prices({})
     asked = list(scenarios.values())
@@ -140,9 +146,18 @@ def _scenario(finding: Finding, patterns: Sequence[JobPattern]) -> Scenario:
         return tuple(parse_scale(f"stage={number}+kind=compute:{factor:.4f}") for number, factor in numbers.items())
     if finding.pattern == "job_wide":
         # Of all ranks a kind of delay cannot be told from the ordinary noise in it, except garbage collection's.
-        return (parse_fix("kind=gc"),) if finding.cause == "garbage_collection" else ()
+        return _COLLECTIONS if finding.cause == "garbage_collection" else ()
     kind = _KINDS.get(finding.cause)
     return () if kind is None else (parse_fix(f"rank={_spans(finding.ranks)}+kind={kind}"),)
+
+
+def _fits(trace: Trace, fix: Fix) -> bool:
+    """Pauses told by their pattern alone are not in the recording as collections."""
+    try:
+        must_fit(trace, fix)
+    except UsageError:
+        return False
+    return True
 
 
 def _options(scenario: Scenario) -> tuple[str, ...]:

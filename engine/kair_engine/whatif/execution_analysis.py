@@ -106,7 +106,7 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         fixes=priced(
             fixes,
             replayed_ns,
-            of_step.scenarios[len(parts.all()) :],
+            list(of_step.scenarios[len(parts.all()) :]),
             devices=trace.job.world_size,
             gpu_cost=gpu_cost,
         ),

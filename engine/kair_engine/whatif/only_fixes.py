@@ -70,18 +70,10 @@ class _Model(ABC):
             missing = [one for one in dict.fromkeys(wanted) if one not in self._known]
             if missing:
                 self._known.update(zip(missing, self.replayed(missing), strict=True))
-            recorded, undelayed, ideal, *fixed = (self._known[one] for one in wanted)
-            return self._result(fixes, fixed, gpu_cost, recorded, undelayed, ideal)
+            return self._result(fixes, [self._known[one] for one in wanted], gpu_cost)
 
-    def _result(
-        self,
-        fixes: Sequence[Fix],
-        fixed: Sequence[Floats],
-        gpu_cost: float | None,
-        recorded: Floats,
-        undelayed: Floats,
-        ideal: Floats,
-    ) -> WhatifResult:
+    def _result(self, fixes: Sequence[Fix], steps_ns: Sequence[Floats], gpu_cost: float | None) -> WhatifResult:
+        recorded, undelayed, ideal, *fixed = steps_ns
         known = ~np.isnan(recorded)
         if not known.any():
             raise no_step_replayed()
