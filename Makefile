@@ -34,6 +34,7 @@ test-oldest:
 
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/tui_speed.py
 	$(BIN)/python benchmarks/localize_scale.py
 	$(BIN)/python benchmarks/big_table.py
 

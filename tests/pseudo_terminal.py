@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -27,7 +27,13 @@ def terminal_environment(folder: Path, **changes: str) -> dict[str, str]:
 class BareTerminal:
     """What the program writes to its terminal, byte by byte."""
 
-    def __init__(self, *arguments: str, environment: Mapping[str, str], size: tuple[int, int] = (80, 24)) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        program: Sequence[str] = PROGRAM,
+        size: tuple[int, int] = (80, 24),
+    ) -> None:
         import fcntl
         import pty
         import struct
@@ -37,7 +43,7 @@ class BareTerminal:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self._child = subprocess.Popen(
-            [*PROGRAM, *arguments],
+            [*program, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,

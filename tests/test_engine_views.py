@@ -77,6 +77,16 @@ def test_steps_are_summed_over_their_ranks(tmp_path: Path) -> None:
     ]
 
 
+def test_a_step_a_tenth_longer_than_the_median_is_slow(tmp_path: Path) -> None:
+    lengths = {4: 100, 5: 111, 6: 100, 7: 109, 8: 100}
+    table = "\n".join(
+        f"step {step}: {200 * step}+{length}\n0-1 main | a {200 * step}+5" for step, length in lengths.items()
+    )
+    made = trace(tmp_path, table)
+    assert {s.step: s.slow for s in steps(made).summary} == {4: False, 5: True, 6: False, 7: False, 8: False}
+    assert not any(s.slow for s in steps(made.select([5])).summary)
+
+
 def test_info_tells_clocks_roles_and_collectives(tmp_path: Path) -> None:
     table = "step 0: 0+100\n0-2 gpu7 | allreduce@dp#1 10+20 | allreduce@dp#2 40+20\n0-1 gpu7 | allreduce@tp#1 70+5"
     result = info(trace(tmp_path, table, shift={2: 5000}, hosts={0: "a", 1: "a", 2: "b"}))

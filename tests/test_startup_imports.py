@@ -65,7 +65,8 @@ def test_help_imports_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["triage", "localize", "pinpoint", "blame", "whatif", "sensitivity", "frequency", "jobs", "schema"]
+    "command",
+    ["tui", "triage", "localize", "pinpoint", "blame", "whatif", "sensitivity", "frequency", "jobs", "schema"],
 )
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert loaded_by(command, "--help") & LATE == set()

@@ -1,56 +1,48 @@
 """The real program in a real terminal: what leaves it, and a walk through it in tmux."""
 
+import io
 import re
 import shlex
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from pseudo_terminal import PROGRAM, BareTerminal, Tmux, terminal_environment
+from rich.cells import cell_len
+
+from kair_tui.terminal import ASCII, UNICODE, look_of
 
 SLOW = str(Path(__file__).parents[1] / "sample_traces" / "slow_operator")
 COLOUR = re.compile(rb"\x1b\[(?:[\d;]*;)?(?:[34][0-9]|9[0-7]|10[0-7])(?:;[\d;]*)?m")
 VERDICT = "straggler: rank 2 (compute, 20.5 ms a step)"
 
 
-def test_an_idle_screen_sends_nothing(tmp_path: Path) -> None:
+def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: Path) -> None:
     with BareTerminal(SLOW, environment=terminal_environment(tmp_path)) as terminal:
         terminal.wait_for("makes others wait")
         terminal.settle(1.0)
-        assert terminal.settle(1.0) == b""
-
-
-def test_a_move_of_the_cursor_sends_little(tmp_path: Path) -> None:
-    with BareTerminal(SLOW, environment=terminal_environment(tmp_path)) as terminal:
-        terminal.wait_for("makes others wait")
-        terminal.settle(1.0)
+        assert COLOUR.search(terminal.written)
         terminal.press("h")
         sent = terminal.settle(0.5)
         assert b"1" in sent
         assert len(sent) <= 400
+        assert terminal.settle(1.0) == b""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "changes"),
-    [(("--ascii",), {}), ((), {"LANG": "C"}), ((), {"LANG": ""})],
-)
+@pytest.mark.parametrize(("arguments", "changes"), [(("--ascii",), {}), ((), {"LANG": "C"})])
 def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict[str, str], tmp_path: Path) -> None:
     with BareTerminal(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
         terminal.wait_for("keys everywhere")
-        terminal.press("\x1b")
-        terminal.settle(0.5)
         terminal.press("q")
         assert terminal.status() == 0
         assert terminal.written.isascii()
 
 
-@pytest.mark.parametrize(("arguments", "changes"), [(("--no-color",), {}), ((), {"NO_COLOR": "1"})])
-def test_without_colours_no_colour_code_leaves(
-    arguments: tuple[str, ...], changes: dict[str, str], tmp_path: Path
-) -> None:
-    with BareTerminal(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
+def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
+    with BareTerminal(SLOW, environment=terminal_environment(tmp_path, NO_COLOR="1")) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
         terminal.wait_for("keys everywhere")
@@ -58,12 +50,6 @@ def test_without_colours_no_colour_code_leaves(
         assert terminal.status() == 0
         assert COLOUR.findall(terminal.written) == []
         assert b"\x1b[1m" in terminal.written
-
-
-def test_colours_leave_otherwise(tmp_path: Path) -> None:
-    with BareTerminal(SLOW, environment=terminal_environment(tmp_path)) as terminal:
-        terminal.wait_for(VERDICT.split(maxsplit=1)[0])
-        assert COLOUR.search(terminal.written)
 
 
 def test_a_terminal_that_cannot_is_refused(tmp_path: Path) -> None:
@@ -88,7 +74,7 @@ def test_from_the_first_screen_to_the_culprit_and_out(tmp_path: Path) -> None:
         assert VERDICT in shown
         assert "1 ▲ rank 2 on node0: compute in kair_sample::mlp" in shown
         tmux.press(":", *"pinpoint --rank 2", "Enter")
-        assert "kair_sample::mlp" in tmux.wait_for("pinpoint --rank 2")
+        assert "kair_sample::mlp" in tmux.wait_for("overview › pinpoint --rank 2")
         tmux.press("Escape")
         tmux.wait_for(VERDICT)
         tmux.press("o")
@@ -99,3 +85,54 @@ def test_from_the_first_screen_to_the_culprit_and_out(tmp_path: Path) -> None:
         tmux.wait_for("kair triage")
         tmux.press("q")
         tmux.wait_for("ended with 0")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TERM": "xterm-256color"}, "256"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
+        ({"TERM": "xterm-direct"}, "truecolor"),
+        ({"TERM": "linux"}, "16"),
+        ({"TERM": "screen"}, "16"),
+        ({"TERM": "vt100"}, "none"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
+        ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256"),
+    ],
+)
+def test_colours_are_what_the_terminal_announces(environment: dict[str, str], expected: str) -> None:
+    assert look_of(environment).colours == expected
+    assert look_of(environment, no_color=True).colours == "none"
+
+
+@pytest.mark.parametrize(
+    ("environment", "ascii_only"),
+    [
+        ({"LANG": "C"}, True),
+        ({}, True),
+        ({"LANG": "en_US.ISO-8859-1"}, True),
+        ({"LANG": "C", "LC_ALL": "de_DE.utf8"}, False),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "C"}, True),
+        ({"LANG": "en_US.UTF-8"}, False),
+    ],
+)
+def test_a_locale_that_is_not_utf8_gets_ascii(environment: dict[str, str], ascii_only: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+        assert look_of(environment).ascii_only is ascii_only
+        assert look_of(environment, ascii_only=True).ascii_only
+
+
+def test_the_theme_is_what_was_asked_for_else_what_the_terminal_tells() -> None:
+    assert not look_of({}).light
+    assert look_of({"COLORFGBG": "0;15"}).light
+    assert not look_of({"COLORFGBG": "15;0"}).light
+    assert not look_of({"COLORFGBG": "0;15"}, theme="dark").light
+    assert look_of({}, theme="light").light
+
+
+def test_every_sign_has_a_twin_in_ascii() -> None:
+    for field in fields(ASCII):
+        plain, fancy = getattr(ASCII, field.name), getattr(UNICODE, field.name)
+        assert plain.isascii()
+        assert len(plain) == len(fancy) == cell_len(fancy)

@@ -83,9 +83,13 @@ class KairApp(App[int]):
 
     def on_mount(self) -> None:
         """Paints at once; the job is opened behind it."""
+        self.push_screen(self.first_screen())
+
+    def first_screen(self) -> FramedScreen:
+        """What is seen at once."""
         from kair_tui.screens.opening import OpeningScreen
 
-        self.push_screen(OpeningScreen(self.wanted))
+        return OpeningScreen(self.wanted)
 
     def on_key(self, event: events.Key) -> None:
         """What was typed ahead of a line to type into reaches it.
@@ -101,7 +105,7 @@ class KairApp(App[int]):
     def opened(self, session: Session) -> None:
         """The job is open: its overview takes the place of the opening screen."""
         self.session = session
-        self.switch_screen(self._made(Place("overview")))
+        self.switch_screen(self.made(Place("overview")))
 
     def _print_error_renderables(self) -> None:
         """Errors are told by the one place that tells them (failures.py), not by Textual."""
@@ -162,7 +166,7 @@ class KairApp(App[int]):
                 for _ in range(depth):
                     self.pop_screen()
                 return
-        self.push_screen(self._made(place))
+        self.push_screen(self.made(place))
 
     def go_to_screen(self, name: str) -> None:
         """The screen of that name, about the rank that is under the cursor where it is about one."""
@@ -197,7 +201,8 @@ class KairApp(App[int]):
         if sum(isinstance(screen, FramedScreen) for screen in self.screen_stack) > 1:
             self.pop_screen()
 
-    def _made(self, place: Place) -> "ViewScreen":
+    def made(self, place: Place) -> "ViewScreen":
+        """The screen of a place."""
         entry = find_screen(place.screen)
         assert entry is not None
         assert self.session is not None

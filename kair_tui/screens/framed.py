@@ -12,6 +12,7 @@ from textual.widget import Widget
 from kair_tui.exit_codes import ExitCode
 from kair_tui.failures import explained
 from kair_tui.screens import SCREENS
+from kair_tui.screens.narrow_updates import NarrowCompositor
 from kair_tui.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.widgets.inks import inks_of
 from kair_tui.widgets.lines import FooterLine, HeaderLine, Line, Piece, StatusLine
@@ -49,6 +50,7 @@ class FramedScreen(Screen[None]):
         Binding("escape", "back", "back", key_display="esc"),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit_kair", "quit"),
+        Binding("ctrl+c", "quit_kair", "quit", show=False),
         Binding("colon", "command_line", "type a kair command", key_display=":", show=False),
         Binding("ctrl+p", "palette", "choose a screen, command or bookmark", show=False),
         Binding("o", "show_commands", "the commands that print this", show=False),
@@ -61,6 +63,10 @@ class FramedScreen(Screen[None]):
     ]
     LATE: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
     """Keys that come last in the footer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = NarrowCompositor()
 
     @property
     def kair(self) -> "KairApp":

@@ -34,7 +34,7 @@ class ChoiceScreen(FramedScreen):
     """Choices to pick one of, narrowed by what is typed."""
 
     DEFAULT_CSS = """
-    ChoiceScreen Input { border: none; height: 1; padding: 0 1; margin: 1 0; }
+    ChoiceScreen Input { border: none; height: 1; padding: 0; margin: 1 1; }
     ChoiceScreen Input { background: $background; color: $foreground; }
     ChoiceScreen Input > .input--cursor { text-style: reverse; background: $background; color: $foreground; }
     ChoiceScreen Input > .input--placeholder { text-style: dim; color: $foreground; }

@@ -76,11 +76,12 @@ class RankGrid(ScrollView, can_focus=True):
 
     def show(self, ranking: Sequence[RankedRank]) -> None:
         """The ranks with their scores; the cursor goes to the most suspicious unless it is on a rank already."""
+        same_ranks = self._ranks.keys() == {row.rank for row in ranking}
         self._ranks = {row.rank: row for row in ranking}
         self._level = {row.rank: _level(row) for row in ranking}
         digits = len(str(max(self._ranks, default=0)))
         figures = max((len(score(row.score)) for row in ranking), default=0)
-        self._zooms = (
+        zooms = (
             Zoom(digits + figures + 6),
             Zoom(digits + 4),
             Zoom(2),
@@ -89,6 +90,10 @@ class RankGrid(ScrollView, can_focus=True):
         )
         if self._rank not in self._ranks:
             self._rank = ranking[0].rank if ranking else None
+        if same_ranks and zooms == self._zooms:
+            self._redraw()
+            return
+        self._zooms = zooms
         self._rearrange()
 
     def group(self, groups: Sequence[Group], *, aligned: bool) -> None:
@@ -189,32 +194,35 @@ class RankGrid(ScrollView, can_focus=True):
         x = arrangement.label_width
         for spot in arrangement.line(y):
             text, style = self._cell(spot)
-            if spot.x > x:
-                runs.append((" " * (spot.x - x), inks.base))
             if spot == self._cursor:
                 style += inks.cursor
-            if runs[-1][1] is style:
-                runs[-1] = (runs[-1][0] + text, style)
+            before, of = runs[-1]
+            gap = " " * (spot.x - x)
+            # A gap looks the same in the style of the cell before, but for the cursor's.
+            if of is style:
+                runs[-1] = (before + gap + text, of)
+            elif of.reverse:
+                runs += [(gap, inks.base), (text, style)]
             else:
-                runs.append((text, style))
-            x = spot.x + arrangement.zoom.width
+                runs[-1:] = [(before + gap, of), (text, style)]
+            x = spot.x + len(text)
         return Strip([Segment(text, style) for text, style in runs])
 
     def _cell(self, spot: Spot) -> tuple[str, Style]:
         inks, glyphs, zoom = inks_of(self.look), self.look.glyphs, self._arrangement.zoom
         ranks = [rank for rank in self._arrangement.ranks_in(spot) if not self._hidden(rank)]
         if not ranks:
-            return " " * zoom.width, inks.base
+            return " ", inks.base
         worst = max(ranks, key=lambda rank: self._level.get(rank, 0))
         level = self._level.get(worst, 0)
         sign = glyphs.alarm if level == _ALARM else glyphs.levels[level]
         style = inks.alarm if level == _ALARM else inks.levels[level]
         if zoom == self._zooms[0] and worst in self._ranks:
             number = f"{worst:>{self._zooms[1].width - 4}}"
-            return f"{number} {sign} {score(self._ranks[worst].score)}".ljust(zoom.width), style
+            return f"{number} {sign} {score(self._ranks[worst].score)}", style
         if zoom == self._zooms[1]:
-            return f"{worst:>{zoom.width - 4}} {sign} ".ljust(zoom.width), style
-        return sign.ljust(zoom.width), style
+            return f"{worst:>{zoom.width - 4}} {sign}", style
+        return sign, style
 
     def _redraw(self) -> None:
         self._strips.clear()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from kair_engine.model import Layout
@@ -81,7 +82,11 @@ class Arrangement:
         self._block = block
         self.height = -(-len(groups) // self.abreast) * self._rows
         self.width = self.label_width + min(self.abreast, max(len(groups), 1)) * block - _GAP
-        self._place = {rank: (g, at) for g, group in enumerate(groups) for at, rank in enumerate(group.ranks)}
+
+    @cached_property
+    def _place(self) -> dict[int, tuple[int, int]]:
+        """Each rank's group, and its place in it."""
+        return {rank: (g, at) for g, group in enumerate(self.groups) for at, rank in enumerate(group.ranks)}
 
     def cells(self, group: int) -> int:
         """How many cells the group has."""

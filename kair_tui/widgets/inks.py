@@ -27,6 +27,8 @@ class Inks:
     bar: Style
     """The first and the last line of the screen."""
     bar_strong: Style
+    status: Style
+    status_alarm: Style
     cursor: Style
     """Added to what the cursor is on."""
     chosen: Style
@@ -83,6 +85,8 @@ def inks_of(look: Look) -> Inks:
         focused=base + Style(bold=True, underline=True),
         bar=bar,
         bar_strong=bar + Style(color=palette.text, bold=True),
+        status=bar + Style(color=palette.text),
+        status_alarm=bar + Style(color=palette.alarm, bold=True),
         cursor=Style(reverse=True),
         chosen=Style(bgcolor=palette.chosen),
         levels=tuple(base + Style(color=colour) for colour in palette.levels),
@@ -103,6 +107,8 @@ def _ansi(*, coloured: bool) -> Inks:
         focused=bold + Style(underline=True),
         bar=dim,
         bar_strong=bold,
+        status=base,
+        status_alarm=bold + Style(color="red" if coloured else None),
         cursor=Style(reverse=True),
         chosen=Style(underline=True),
         levels=(dim, *(base + Style.parse(shade) for shade in shades)),

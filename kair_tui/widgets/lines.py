@@ -122,9 +122,13 @@ class StatusLine(Line):
         first, last = _difference(before.ljust(width), shown.ljust(width))
         self.refresh(Region(first, 0, last - first, 1))
 
+    def fill(self) -> Style:
+        """One bar with the footer."""
+        return self.inks.status
+
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
         """The message."""
-        return [(self._text, self.inks.alarm if self._alarming else self.inks.base)]
+        return [(self._text, self.inks.status_alarm if self._alarming else self.inks.status)]
 
 
 class FooterLine(Line):

@@ -28,8 +28,11 @@ class Paragraph:
         """Its lines, made safe, each at most `width` long where its words allow it."""
         text, lead = clean(self.text, ascii_only=ascii_only), clean(self.lead, ascii_only=ascii_only)
         margin = " " * len(lead)
-        wrapped = textwrap.wrap(text, max(width, 20), initial_indent=lead, subsequent_indent=margin) or [lead]
-        return [(line, self.style) for line in wrapped]
+        # Names and paths stay whole where they can: a hyphen is no place to break them.
+        wrapped = textwrap.wrap(
+            text, max(width, 20), initial_indent=lead, subsequent_indent=margin, break_on_hyphens=False
+        )
+        return [(line, self.style) for line in wrapped or [lead]]
 
 
 class Paragraphs(Widget):

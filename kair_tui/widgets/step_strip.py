@@ -18,6 +18,8 @@ from kair_tui.widgets.inks import inks_of
 
 _LEFT = 1
 _WIDEST = 3
+_APART = 2
+"""Columns between two numbers."""
 
 
 class StepStrip(Widget, can_focus=True):
@@ -73,7 +75,7 @@ class StepStrip(Widget, can_focus=True):
     @property
     def selected(self) -> tuple[int, ...]:
         """The steps between the range's begin and the cursor, both included."""
-        first, last = sorted((self._at if self._anchor is None else self._anchor, self._at))
+        first, last = self._range()
         return tuple(row.step for row in self._summary[first : last + 1])
 
     # Drawing.
@@ -121,44 +123,57 @@ class StepStrip(Widget, can_focus=True):
     def _style(self, column: range) -> Style:
         inks = inks_of(self.look)
         rows = [self._summary[at] for at in column]
-        style = inks.alarm if any(row.slow for row in rows) else inks.base
-        if not any(row.step in self._chosen for row in rows):
-            style = inks.dim
-        first, last = sorted((self._at if self._anchor is None else self._anchor, self._at))
-        return style + inks.cursor if self.has_focus and any(first <= at <= last for at in column) else style
+        if any(row.slow for row in rows):
+            return inks.alarm
+        return inks.levels[1] if any(row.step in self._chosen for row in rows) else inks.dim
 
     def _signs(self) -> list[Segment]:
+        """A sign under each slow step, a dash under each that everything is about where not all are."""
         inks, glyphs = inks_of(self.look), self.look.glyphs
-        width = self._width()
-        return [
-            Segment((glyphs.alarm if any(self._summary[at].slow for at in column) else " ").ljust(width), inks.alarm)
-            for column in self._columns()
-        ]
+        narrowed = len(self._chosen) < len(self._summary)
+        segments = []
+        for column in self._columns():
+            rows = [self._summary[at] for at in column]
+            chosen = narrowed and any(row.step in self._chosen for row in rows)
+            line = glyphs.horizontal * self._ink_width() if chosen else " "
+            mark, style = (glyphs.alarm, inks.alarm) if any(row.slow for row in rows) else (line, inks.base)
+            segments.append(Segment(mark.ljust(self._width()), style))
+        return segments
 
     def _numbers(self) -> list[Segment]:
-        """The first, the last, and as many between as there is room for."""
-        columns, width = self._columns(), self._width()
+        """The first, the last, as many between as there is room for; with the keyboard here also the range."""
+        columns, width, inks = self._columns(), self._width(), inks_of(self.look)
         if not columns:
             return []
-        line = ""
-        spacing = len(str(self._summary[-1].step)) + 3
-        for index, column in enumerate(columns):
-            number = str(self._summary[column[0]].step)
-            at = index * width
-            last_at = (len(columns) - 1) * width
-            free = at + len(number) + 2 <= last_at or index == len(columns) - 1
-            if (not line or at >= len(line) + spacing - len(number)) and free:
-                line = line.ljust(at) + number
-        return [Segment(line, inks_of(self.look).dim)]
+        places = [(index * width, str(self._summary[column[0]].step)) for index, column in enumerate(columns)]
+        first, last = self._range()
+        touched = [index for index, column in enumerate(columns) if column[-1] >= first and column[0] <= last]
+        begin, end = touched[0] * width, touched[-1] * width + self._ink_width()
+        under_cursor = next(index for index, column in enumerate(columns) if self._at in column)
+        here = [(under_cursor * width, str(self._summary[self._at].step))] if self.has_focus else []
+        line = _placed([*here, places[-1], *places], len(columns) * width)
+        if not self.has_focus:
+            return [Segment(line, inks.dim)]
+        end = max(end, here[0][0] + len(here[0][1]))
+        return [
+            Segment(line[:begin], inks.dim),
+            Segment(line[begin:end].ljust(end - begin), inks.strong + inks.cursor),
+            Segment(line[end:], inks.dim),
+        ]
+
+    def _range(self) -> tuple[int, int]:
+        """The places of the first and the last step of the range."""
+        first, last = sorted((self._at if self._anchor is None else self._anchor, self._at))
+        return first, last
 
     # The cursor.
 
     def action_move(self, by: int) -> None:
         """To another step."""
         if self._summary:
-            before = self._at
-            self._at = min(max(before + by, 0), len(self._summary) - 1)
-            self._redraw(before)
+            self._at = min(max(self._at + by, 0), len(self._summary) - 1)
+            self.refresh(Region(0, 2, self.size.width, 1))
+            self.post_message(self.Moved())
 
     def action_extend(self, by: int) -> None:
         """The same, from where the range begins."""
@@ -191,11 +206,14 @@ class StepStrip(Widget, can_focus=True):
         if 0 <= at < len(columns):
             self.action_move(columns[at][0] - self._at)
 
-    def _redraw(self, before: int) -> None:
-        """The bars between the old place and the new."""
-        width = self._width()
-        low, high = sorted((before, self._at))
-        touched = [index for index, column in enumerate(self._columns()) if column[-1] >= low and column[0] <= high]
-        first, last = touched[0], touched[-1]
-        self.refresh(Region(_LEFT + first * width, 0, (last - first + 1) * width, 1))
-        self.post_message(self.Moved())
+
+def _placed(labels: Sequence[tuple[int, str]], width: int) -> str:
+    """Labels written at their places, the earlier in the list first; those without room are left out."""
+    line = [" "] * (width + max(len(text) for _, text in labels))
+    taken: set[int] = set()
+    for at, text in labels:
+        room = range(max(at - _APART, 0), at + len(text) + _APART)
+        if not taken.intersection(room):
+            line[at : at + len(text)] = text
+            taken.update(range(at, at + len(text)))
+    return "".join(line).rstrip()
