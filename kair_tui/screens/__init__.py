@@ -33,6 +33,7 @@ class ScreenEntry:
 
 SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
+    ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
 )
 
 
