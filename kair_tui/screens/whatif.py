@@ -168,6 +168,8 @@ class WhatifScreen(ViewScreen):
         """Asks what follows from what is known now, unless that was asked already."""
         if "chosen" not in self.waiting:
             self._together = self._wanted()
+        if not self._together:
+            self.shown.pop("chosen", None)
         if dict(self.questions()) != dict(self._asked):
             self.call_after_refresh(self.reask)
 
@@ -204,7 +206,8 @@ class WhatifScreen(ViewScreen):
         noted = [(f"  {glyphs.alarm} {plural(len(warnings), 'warning')}", inks.base)] if warnings else []
         titles = self.query_one(FixList).titles
         self._heading("fixes").say([(f"{chosen}; each alone:", None), *noted], [(titles, None)])
-        self._describe()
+        if self.query_one(FixList).has_focus:
+            self._describe()
 
     def _rests_on(self, result: WhatifResult) -> list[str]:
         return [

@@ -18,8 +18,8 @@ from kair_tui.widgets.lines import Piece
 from kair_tui.widgets.paragraphs import Paragraph
 
 _TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
-_ORIGIN, _TEXT = 14, 20
-"""Columns for why a fix is listed, left out where fewer than so many remain for the fix itself."""
+_ORIGIN = 14
+"""Columns for why a fix is listed, left out where the fix itself needs them."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class FixList(Choices[ListedFix]):
         figures = self._figures(item)
         room = width - len(mark) - len(figures) - 1
         origin = clean(item.origin, ascii_only=ascii_only)
-        wide = _ORIGIN if origin and room - _ORIGIN >= _TEXT else 0
-        lines = Paragraph(clean(item.text, ascii_only=ascii_only), style).lines(room - wide - 1, ascii_only=ascii_only)
+        wide = _ORIGIN if origin and len(item.text) < room - _ORIGIN else 0
+        lines = Paragraph(item.text, style).lines(room - wide - 1, ascii_only=ascii_only)
         first: list[Piece] = [
             (mark, style),
             (_padded(lines[0][0], room - wide, glyphs.ellipsis), style),

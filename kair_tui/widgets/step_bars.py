@@ -83,7 +83,7 @@ class StepBars(Widget):
         if result is None:
             return []
         money = "" if self._cost is None else f" ({self._cost:,.2f})"
-        wasted = f"{percent(result.waste)} waste: {result.gpu_hours_per_day:,.1f} GPU-hours{money} a day"
+        wasted = f"{percent(result.waste)} waste: {result.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
         return [
             _Bar("now", result.step_time_us, f"S {result.slowdown:.4f}", inks.base),
             self._fixed(result),
@@ -98,7 +98,7 @@ class StepBars(Widget):
         if price is None:
             return _Bar(label, None, "being replayed", inks.strong)
         money = "" if price.cost_per_day is None else f" ({price.cost_per_day:,.2f})"
-        saved = f"{price.throughput_gain:+.2%} throughput, {price.gpu_hours_per_day:,.1f} GPU-hours{money} a day"
+        saved = f"{price.throughput_gain:+.2%} throughput, {price.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
         return _Bar(label, price.step_time_us, saved, inks.strong)
 
 

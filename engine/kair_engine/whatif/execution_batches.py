@@ -18,7 +18,7 @@ from kair_engine.whatif.replay import plan, replay
 from kair_engine.whatif.scenarios import Places, Scenarios
 
 _AT_ONCE = 8_000_000
-"""Durations that are replayed together (nodes × scenarios): bounds memory."""
+"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's waves."""
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough."""
 _ENOUGH_PEERS = 64
@@ -31,13 +31,13 @@ Scenario = Sequence[Fix] | None
 """Fixes that are made together: () leaves everything as recorded. None: all delays left out."""
 
 
-def batches(trace: Trace) -> Iterator["Batch"]:
-    """All chosen steps in order. Which of them are together is the same for every question, so that answers agree."""
+def batches(trace: Trace, scenarios: int) -> Iterator["Batch"]:
+    """All chosen steps in order; fewer at a time where more scenarios are to be replayed."""
     role_of = roles(trace)
     places = Places(trace.job.hosts, role_of)
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role = role_codes(job_ranks, role_of)
-    for steps in _together(trace):
+    for steps in _together(trace, scenarios):
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
         yield Batch(steps, [synchronise(ops) for ops in steps], role, places)
 
@@ -158,12 +158,13 @@ def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:
     return recorded + np.where(known[:, None], before.end_ns[place], np.median(before.end_ns, axis=0))
 
 
-def _together(trace: Trace) -> Iterator[list[Operations]]:
+def _together(trace: Trace, scenarios: int) -> Iterator[list[Operations]]:
     """Steps whose operations share their codes, up to so many operations."""
     held: list[Operations] = []
     for ops in each_step(trace):
         rows = sum(map(len, held)) + len(ops)
-        full = rows > _ROWS_AT_ONCE and sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
+        full = rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE
+        full &= sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
         if held and (held[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
             yield held
             held = []

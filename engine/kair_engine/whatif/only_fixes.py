@@ -28,6 +28,8 @@ from kair_engine.whatif.verdict import SLOW, verdict_of
 
 MOST_KEPT = 1_500_000
 """Operations whose model stays in memory, 400 bytes each. That of more is made again for every question."""
+_AT_ONCE = 4
+"""Scenarios that a question is about, more or less: the steps that are kept together do not depend on the question."""
 _RECORDED: Scenario = ()
 _IDEAL: Scenario = (Fix(),)
 
@@ -152,14 +154,14 @@ class _Execution(_Model):
         self.steps = trace.steps
         chosen, times = set(trace.steps), trace.job.step_times
         operations = sum(many for step, many in zip(times.step, times.operations, strict=True) if step in chosen)
-        self._batches = list(batches(trace)) if operations <= MOST_KEPT else None
+        self._batches = list(batches(trace, _AT_ONCE)) if operations <= MOST_KEPT else None
 
     def require(self, fix: Fix) -> None:
         must_fit(self._trace, fix)
 
     def replayed(self, scenarios: Sequence[Scenario]) -> Sequence[Floats]:
         results, carried = [], None
-        for batch in batches(self._trace) if self._batches is None else self._batches:
+        for batch in batches(self._trace, _AT_ONCE) if self._batches is None else self._batches:
             carried, times = batch.times(scenarios, carried)
             results.append(times)
             del batch  # or it is still there while the next one is made
