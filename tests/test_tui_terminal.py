@@ -15,7 +15,7 @@ from kair_tui.terminal import ASCII, UNICODE, look_of
 
 SLOW = str(Path(__file__).parents[1] / "sample_traces" / "slow_operator")
 COLOUR = re.compile(rb"\x1b\[(?:[\d;]*;)?(?:[34][0-9]|9[0-7]|10[0-7])(?:;[\d;]*)?m")
-VERDICT = "straggler: rank 2 (compute, 20.5 ms a step)"
+VERDICT = "straggler: rank 2 (compute, 22.8 ms a step)"
 
 
 def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from kair_tui.widgets.step_bars import StepBars
 from kair_tui.widgets.worker_heat import COSTS as COST_LIMITS
 from kair_tui.widgets.worker_heat import WorkerHeat
 
-_SHORT, _WIDE = 32, 120
+_SHORT, _WIDE = 32, 150
 """Lines below which the parts share the space, and columns from which they stand beside each other."""
 _FIX_EXAMPLE = "rank=3+kind=compute"
 
@@ -305,9 +305,9 @@ class WhatifScreen(ViewScreen):
             (f"{sign} {limit}  ", inks.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
-        about = "mean of all steps" if step is None else f"step {step.step}: S {step.slowdown:.4f}"
+        about = "" if step is None else f"step {step.step}: S {step.slowdown:.4f}, "
         rows = "dp x pp" if aligned else "by host"
-        shown = f"{about}, {rows}" if found else f"{about}: too many to price each"
+        shown = f"{about}{rows}" if found else f"{about}too many to price each"
         self._heading("workers").say([(shown, None)], [("costs ", None), *legend])
         self._show_prices(result, step)
         self._describe()
