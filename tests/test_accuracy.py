@@ -197,7 +197,8 @@ def trial(seed: int, result: Score) -> Trial:
 def test_tables_count_the_trials_they_are_about() -> None:
     scenario = next(one for one in scenarios() if one.name == "slow GPU ×1.1" and one.layout == "dp8")
     right, missed = score([GPU], said(claim("compute", 3, cost_us=80.0), first=3)), score([GPU], said(first=3))
-    made = report.tables([(scenario, [trial(0, right), trial(1, missed)])])
+    results = [(scenario, [trial(0, right), trial(1, missed)])]
+    made = [*report.tables(results), *report.costs(results)]
     assert [table.title for table in made] == ["Faults", "What a fault costs"]
     faults, costs = (table.rows[0] for table in made)
     assert (str(faults["top-1"]), str(faults["right"])) == ("100%", "50% (9.5–90.5)")

@@ -62,7 +62,7 @@ class Table:
 
 
 def tables(results: Results) -> list[Table]:
-    """Everything the trials can tell; a table without rows is left out."""
+    """Everything the trials tell about verdicts; a table without rows is left out."""
     made = (
         _healthy(results),
         _faults(results),
@@ -72,7 +72,6 @@ def tables(results: Results) -> list[Table]:
         _first_ranks(results),
         _accused_ranks(results),
         _calibration(results),
-        _costs(results),
     )
     return [table for table in made if table.rows]
 
@@ -251,7 +250,8 @@ def _fenced(parts: Sequence[str]) -> str:
     return "\n".join(("```text", *parts, "```")) if parts else ""
 
 
-def _costs(results: Results) -> Table:
+def costs(results: Results) -> list[Table]:
+    """What faults cost, beside what triage says; nothing where no priced fault was found."""
     rows = []
     for scenario, trials in results:
         priced = [
@@ -265,7 +265,7 @@ def _costs(results: Results) -> Table:
         "What a right finding says that the fault costs per step, beside the simulated step with the fault less that "
         "without it. `error` is the median of |said − true| / true."
     )
-    return Table("What a fault costs", note, rows)
+    return [Table("What a fault costs", note, rows)] if rows else []
 
 
 def _cost_row(scenario: Scenario, priced: Sequence[tuple[float, float, float]]) -> Row:

@@ -1,6 +1,7 @@
 """How often Kair accuses somebody of a healthy job, and finds the rank and the cause of a fault, in simulated jobs.
 
 python benchmarks/accuracy/run.py                            all of it, on held-out seeds
+python benchmarks/accuracy/run.py --costs --scale 0.2        what faults cost, alone
 python benchmarks/accuracy/run.py --tuning --only gpu --layouts dp8,3d64 --jobs 20 --misses
 """
 
@@ -16,13 +17,17 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from layouts import STANDARD
-from report import Results, markdown, misses, plain, tables
+from report import Results, costs, markdown, misses, plain, tables
 from scenarios import Scenario, scenarios
 from trials import Batch, Trial, run_batch
 
 HELD_OUT = 1000
 """Seeds below this are for tuning; figures that are reported come from those above."""
 BEGIN, END = "<!-- begin of what run.py writes -->", "<!-- end of what run.py writes -->"
+COSTS_BEGIN, COSTS_END = (
+    "<!-- begin of costs that run.py writes -->",
+    "<!-- end of the costs that run.py writes -->",
+)
 _SMALL_RANKS, _MIDDLE_RANKS = 64, 256
 
 
@@ -33,17 +38,21 @@ def main() -> None:
     chosen = _chosen(options)
     results = _run(chosen, options)
     minutes = (time.perf_counter() - begin) / 60
-    made = tables(results)
+    made, cost = tables(results), costs(results)
+    if options.costs:
+        made = []
     jobs = sum(len(trials) for _, trials in results)
     summary = f"{jobs:,} jobs with seeds from {_first_seed(options)}, {minutes:.0f} min on {options.workers} processes."
     if options.misses:
         print(*misses(results), sep="\n", file=sys.stderr)
     if options.json:
-        print(json.dumps({"jobs": jobs, "minutes": minutes, "tables": plain(made)}, indent=1))
+        print(json.dumps({"jobs": jobs, "minutes": minutes, "tables": plain([*made, *cost])}, indent=1))
     else:
-        print(f"{summary}\n\n{markdown(made)}")
+        print(f"{summary}\n\n{markdown([*made, *cost])}")
     if options.write:
-        _write(options.write, f"{summary}\n\n{markdown(made)}")
+        if not options.costs:
+            _write(options.write, BEGIN, f"{summary}\n\n{markdown(made)}", END)
+        _write(options.write, COSTS_BEGIN, f"{summary}\n\n{markdown(cost)}", COSTS_END)
 
 
 def _options() -> argparse.Namespace:
@@ -54,6 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="jobs per scenario, instead of each one's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="times each scenario's own number")
     parser.add_argument("--tuning", action="store_true", help=f"seeds below {HELD_OUT}, to look at while tuning")
+    parser.add_argument("--costs", action="store_true", help="only what faults cost: recordings of 20 steps, alone")
     parser.add_argument("--alone", action="store_true", help="triage only: no other methods, no calibration")
     parser.add_argument("--workers", type=int, default=2, help="processes, each with one thread")
     parser.add_argument("--misses", action="store_true", help="list the jobs that were answered wrongly, on stderr")
@@ -73,6 +83,7 @@ def _chosen(options: argparse.Namespace) -> list[Scenario]:
         if scenario.layout in layouts
         and any(name.strip() in scenario.name.lower() for name in names)
         and options.steps in (None, scenario.steps)
+        and (not options.costs or (scenario.kind == "guilty" and scenario.steps == 20))
     ]
     if not chosen:
         raise SystemExit(f"no scenario matches; there are {'; '.join(dict.fromkeys(one.name for one in scenarios()))}")
@@ -106,7 +117,7 @@ def _run(chosen: Sequence[Scenario], options: argparse.Namespace) -> Results:
 def _batches(scenario: Scenario, options: argparse.Namespace) -> Iterator[Batch]:
     first = _first_seed(options)
     seeds = range(first, first + _scaled(scenario.jobs, options))
-    asked = 0 if options.alone else 1
+    asked = 0 if options.alone or options.costs else 1
     compared = frozenset(seeds[: asked * _scaled(scenario.compared, options)])
     calibrated = frozenset(seeds[: asked * _scaled(scenario.calibrated, options)])
     size = _batch_size(scenario)
@@ -129,12 +140,12 @@ def _batch_size(scenario: Scenario) -> int:
     return 4 if layout.ranks < _MIDDLE_RANKS else 1
 
 
-def _write(path: Path, text: str) -> None:
-    before, found, rest = path.read_text().partition(BEGIN)
-    _, ended, after = rest.partition(END)
+def _write(path: Path, begin: str, text: str, end: str) -> None:
+    before, found, rest = path.read_text().partition(begin)
+    _, ended, after = rest.partition(end)
     if not (found and ended):
-        raise SystemExit(f"{path} lacks the lines {BEGIN} and {END}, between which the tables belong")
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        raise SystemExit(f"{path} lacks the lines {begin} and {end}, between which the tables belong")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 if __name__ == "__main__":
