@@ -26,7 +26,7 @@ HELD_OUT = 1000
 BEGIN, END = "<!-- begin of what run.py writes -->", "<!-- end of what run.py writes -->"
 COSTS_BEGIN, COSTS_END = (
     "<!-- begin of costs that run.py writes -->",
-    "<!-- end of the costs that run.py writes -->",
+    "<!-- end of costs that run.py writes -->",
 )
 _SMALL_RANKS, _MIDDLE_RANKS = 64, 256
 
