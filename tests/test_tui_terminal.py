@@ -35,7 +35,7 @@ def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict
     with BareTerminal(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
-        terminal.wait_for("keys everywhere")
+        terminal.wait_for("keys on overview")
         terminal.press("q")
         assert terminal.status() == 0
         assert terminal.written.isascii()
@@ -45,7 +45,7 @@ def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
     with BareTerminal(SLOW, environment=terminal_environment(tmp_path, NO_COLOR="1")) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
-        terminal.wait_for("keys everywhere")
+        terminal.wait_for("keys on overview")
         terminal.press("q")
         assert terminal.status() == 0
         assert COLOUR.findall(terminal.written) == []

@@ -196,9 +196,13 @@ class KairApp(App[int]):
         except KairError as error:
             self.framed.say(str(error), alarm=True)
 
+    def leads_back(self, screen: FramedScreen) -> bool:
+        """Whether there is a screen before that one."""
+        return next(one for one in self.screen_stack if isinstance(one, FramedScreen)) is not screen
+
     def back(self) -> None:
         """To the screen before, if there is one."""
-        if sum(isinstance(screen, FramedScreen) for screen in self.screen_stack) > 1:
+        if self.leads_back(self.framed):
             self.pop_screen()
 
     def made(self, place: Place) -> "ViewScreen":

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from kair_tui.exit_codes import ExitCode
 from kair_tui.failures import explained
-from kair_tui.screens import SCREENS
+from kair_tui.screens import SCREENS, ScreenEntry
 from kair_tui.screens.narrow_updates import NarrowCompositor
 from kair_tui.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.widgets.inks import inks_of
@@ -35,6 +35,10 @@ class TooSmall(Line):
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.inks.strong)]
 
 
+def _to_screen(entry: ScreenEntry, does: str, *, key_display: str | None = None, show: bool = False) -> Binding:
+    return Binding(entry.key, f"go('{entry.name}')", does, key_display=key_display, show=show)
+
+
 class FramedScreen(Screen[None]):
     """A header with the crumbs, a body, a status line and a footer with keys."""
 
@@ -46,6 +50,8 @@ class FramedScreen(Screen[None]):
     FramedScreen > #body { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        _to_screen(SCREENS[0], "screens", key_display=f"{SCREENS[0].key}-{SCREENS[-1].key}", show=True),
+        *(_to_screen(entry, entry.name) for entry in SCREENS[1:]),
         Binding("escape", "back", "back", key_display="esc"),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit_kair", "quit"),
@@ -58,9 +64,8 @@ class FramedScreen(Screen[None]):
         Binding("g", "go_to_rank", "go to a rank", show=False),
         Binding("m", "bookmark", "set or remove a bookmark", show=False),
         Binding("R", "record", "record commands to a runbook", show=False),
-        *(Binding(entry.key, f"go('{entry.name}')", entry.name, show=False) for entry in SCREENS),
     ]
-    STAYING: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
+    STAYING: ClassVar[tuple[str, ...]] = (SCREENS[0].key, "escape", "question_mark", "q")
     """Keys that come last in the footer, and stay where others have no room."""
 
     def __init__(self) -> None:
@@ -195,6 +200,12 @@ class FramedScreen(Screen[None]):
         prompt.take_keys()
 
     # The keys that work everywhere; the program does what they ask.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Keys that have nothing to act on are not offered."""
+        if action == "back":
+            return self.kair.leads_back(self)
+        return action != "go" or self.kair.session is not None
 
     def action_back(self) -> None:
         """To the screen before."""

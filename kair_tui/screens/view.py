@@ -173,13 +173,13 @@ class ViewScreen(FramedScreen):
 
     # Filter, sort, steps.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that have nothing to act on are not offered."""
         if action == "filter":
             return bool(self.FIELDS)
         if action in ("sort", "reverse"):
             return bool(self.SORTS)
-        return True
+        return super().check_action(action, parameters)
 
     async def action_filter(self) -> None:
         """Asks for a filter."""
