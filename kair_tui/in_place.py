@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from kair_engine.errors import UsageError
 from kair_tui.app import parse
 from kair_tui.invoke import analysed, ask_store
+from kair_tui.job_source import locate, open_job
 from kair_tui.options import JobChoice, Presentation, own_arguments, take
 from kair_tui.registry import Entry, find, nearest
 from kair_tui.step_choice import step_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kair_engine.importing import ImportOutcome
     from kair_engine.model import Trace
     from kair_tui.render.answer import Answer
@@ -27,15 +30,16 @@ class Printed:
     command: str
 
 
-def run_line(line: str, session: "Session", look: "Look") -> Printed:
+def run_line(line: str, session: "Session | None", look: "Look", store: "Path | None" = None) -> Printed:
     """Runs `line` (with or without `kair` before it). Raises what the command raises.
 
-    A command that needs a job takes the open one, narrowed to the chosen steps, unless the line says otherwise.
+    A command that needs a job takes the open one, narrowed to the chosen steps, unless the line says otherwise; and
+    while none is open the one that the shell would take. `store` is the one that was named with `--store`.
     """
     entry, words = _split(line)
     if {"-h", "--help"} & set(words):
         return Printed(parse(entry, words, help_only=True), shlex.join(["kair", entry.name, *words]))
-    words = _completed(entry, words, session)
+    words = _completed(entry, words, session, store)
     arguments = parse(entry, words)
     command = shlex.join(["kair", entry.name, *words])
     if entry.needs == "nothing":
@@ -63,27 +67,28 @@ def _split(line: str) -> tuple[Entry, list[str]]:
     return entry, words[1:]
 
 
-def _completed(entry: Entry, words: list[str], session: "Session") -> list[str]:
+def _completed(entry: Entry, words: list[str], session: "Session | None", chosen_store: "Path | None") -> list[str]:
     """The line with the open job, its store and the chosen steps, where it does not name others."""
     if entry.needs == "nothing":
         return words
     has_store = any(word.partition("=")[0] == "--store" for word in words)
-    store = [] if has_store or session.store is None else ["--store", str(session.store)]
+    store = [] if has_store or chosen_store is None else ["--store", str(chosen_store)]
     if entry.needs == "store":
         return [*words, *store]
-    if parse(entry, words)["job"] is not None:
+    given = parse(entry, words)
+    if given["job"] is not None:
         return [*words, *store]
+    if session is None:
+        return [locate(None, given["store"] or chosen_store).name, *words, *store]
     named = [session.source.name, *words, *store]
     has_steps = any(word.partition("=")[0] == "--step" for word in words)
     return named if has_steps or session.steps is None else [*named, "--step", step_text(session.steps)]
 
 
-def _trace(arguments: dict[str, Any], session: "Session") -> "Trace":
+def _trace(arguments: dict[str, Any], session: "Session | None") -> "Trace":
     choice = take(JobChoice, arguments)
-    if choice.job == session.source.name:
+    if session is not None and choice.job == session.source.name:
         return session.trace
-    from kair_tui.job_source import open_job
-
     return open_job(choice.job, arguments["store"], progress=_silent, note=lambda _: None)
 
 

@@ -34,6 +34,22 @@ class JobChoice:
 
 
 @dataclass(frozen=True)
+class JobToShow(JobChoice):
+    """The same for the full screen, where the job can be chosen too."""
+
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB",
+            help="A job of the store, a folder of traces, or a trace file. "
+            "Absent: $KAIR_JOB, else the one that is chosen on the screen.",
+            show_default=False,
+            autocompletion=job_names,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class FailOn:
     """When the exit status should tell what was found."""
 
@@ -90,7 +106,7 @@ Group = TypeVar("Group")
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, Presentation, Diagnostics),
     "store": (StorePlace, Presentation, Diagnostics),
-    "screen": (JobChoice, StorePlace, Diagnostics),
+    "screen": (JobToShow, StorePlace, Diagnostics),
     "nothing": (Diagnostics,),
 }
 

@@ -3,12 +3,17 @@
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 from kair_engine.errors import UsageError
 from kair_engine.model import Trace
 from kair_tui.registry import Entry, find
 from kair_tui.step_choice import step_text
+
+if TYPE_CHECKING:
+    from kair_engine.importing import ImportOutcome
+    from kair_tui.render.answer import Answer
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,13 @@ class Question:
             raise UsageError(f"no such command: {self.command}")
         return entry
 
-    def text(self, job: str) -> str:
-        """The `kair …` line that asks the same of `job` (as a shell reads it)."""
+    def text(self, job: str, store: Path | None = None) -> str:
+        """The `kair …` line that asks the same of `job` (as a shell reads it), with the store where one was named."""
         words = ["kair", self.command, *([job] if self.entry.needs == "trace" else []), *self._options()]
         if self.steps is not None:
             words += ["--step", step_text(self.steps)]
+        if store is not None:
+            words += ["--store", str(store)]
         return shlex.join(words)
 
     def answer(self, trace: Trace) -> Any:  # noqa: ANN401
@@ -51,15 +58,26 @@ class Question:
         arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments}
         return self.entry.load()(chosen, **arguments)
 
+    def answer_of_store(self, store: Path | None) -> "Answer":
+        """The answer of a command about the store, without a word on how far it is. Raises KairError."""
+        from kair_tui.invoke import ask_store
+
+        return ask_store(self.entry, {**dict(self.arguments), "store": store}, _silent)
+
     def _options(self) -> Iterator[str]:
         from kair_tui.options import parameters
 
         flags = {parameter.name: _flag(parameter.annotation) for parameter in parameters(self.entry)}
         for name, value in self.arguments:
             for one in value if isinstance(value, tuple) else (value,):
-                yield flags[name]
+                if flags[name]:
+                    yield flags[name]
                 if one is not True:
                     yield str(one)
+
+
+def _silent(done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
+    """Nobody watches."""
 
 
 def _flag(annotation: Any) -> str:  # noqa: ANN401

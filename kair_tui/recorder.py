@@ -11,17 +11,16 @@ SUFFIX: Final = ".kair"
 class Recorder:
     """Writes each command once it is asked, so that nothing is lost where the program ends."""
 
-    def __init__(self, job: str) -> None:
-        self._job = job
+    def __init__(self) -> None:
         self.file: Path | None = None
         """Where it records to; None while it does not."""
         self._last: str | None = None
 
-    def start(self, path: Path) -> None:
-        """Begins a new file. Raises UsageError where `path` exists, OSError where it cannot be written."""
+    def start(self, path: Path, job: str) -> None:
+        """Begins a new file about `job`. Raises UsageError where `path` exists, OSError where it cannot be written."""
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(f"# what was looked at in {self._job}\n")
+                file.write(f"# what was looked at in {job}\n")
         except FileExistsError:
             raise UsageError(f"{path} exists already", "choose another name") from None
         self.file, self._last = path, None

@@ -1,7 +1,6 @@
 """The job as it is open on the screens: its trace, the chosen steps, answers known, bookmarks and the recording."""
 
 import gc
-import shlex
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +29,16 @@ class Place:
 class Session:
     """One open job. Questions may be asked from several threads at once."""
 
-    def __init__(self, trace: Trace, source: JobSource, store: Path | None = None) -> None:
+    def __init__(
+        self, trace: Trace, source: JobSource, store: Path | None = None, recorder: Recorder | None = None
+    ) -> None:
         self.trace = trace
         self.source = source
         self.store = store
         """The store that was named with `--store`."""
         self.steps: tuple[int, ...] | None = None
         """The steps that every question is about; None for all."""
-        self.recorder = Recorder(self.name)
+        self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(source)
         self._answers: dict[Question, Any] = {}
         self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
@@ -59,8 +60,7 @@ class Session:
 
     def command(self, question: Question) -> str:
         """The line that asks the same in a shell."""
-        line = question.text(self.source.name)
-        return line if self.store is None else f"{line} --store {shlex.quote(str(self.store))}"
+        return question.text(self.source.name, self.store)
 
     def ask(self, question: Question) -> Any:  # noqa: ANN401
         """The answer, computed once. Raises what the command raises."""

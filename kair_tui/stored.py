@@ -48,6 +48,8 @@ class JobsResult:
     current: str | None
     """The job that commands take when none is named, where one was chosen."""
     jobs: tuple[ListedJob, ...]
+    warnings: tuple[Notice, ...]
+    """About jobs that are damaged and left out."""
 
 
 @dataclass(frozen=True)

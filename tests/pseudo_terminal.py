@@ -130,9 +130,10 @@ class Tmux:
         """Makes the window another size."""
         subprocess.run([*self._tmux, "resize-window", "-x", str(width), "-y", str(height)], check=True)
 
-    def screen(self) -> str:
-        """The screen's text."""
-        taken = subprocess.run([*self._tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True)
+    def screen(self, *, styled: bool = False) -> str:
+        """The screen's text, with the codes of its styles where they are asked for."""
+        codes = ["-e"] if styled else []
+        taken = subprocess.run([*self._tmux, "capture-pane", "-p", *codes], check=True, capture_output=True, text=True)
         return taken.stdout
 
     def wait_for(self, text: str) -> str:

@@ -89,4 +89,4 @@ async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
             await pilot.pause()
             return
         await pilot.pause(0.01)
-    raise AssertionError("that never came")
+    raise AssertionError(f"that never came:\n{screen_text(pilot.app)}")

@@ -64,6 +64,20 @@ def test_progress_counts_the_files_that_are_parsed(tmp_path: Path, cache: Path) 
     assert len(calls) == 3
 
 
+def test_what_was_parsed_before_the_user_stopped_is_kept(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2])
+
+    def stopping(done: int, total: int, what: str, outcome: ImportOutcome) -> None:  # noqa: ARG001
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_trace(job, cache=cache, progress=stopping)
+    parsed: list[str] = []
+    open_trace(job, cache=cache, progress=lambda done, total, what, outcome: parsed.append(what))  # noqa: ARG005
+    assert parsed == ["rank2.json.gz"]
+
+
 def test_a_second_opening_gives_the_same_without_parsing(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +167,7 @@ def test_workers_give_the_same_as_one_process(tmp_path: Path, cache: Path) -> No
 def test_importing_stops_where_nothing_can_be_written(tmp_path: Path) -> None:
     source = kb.write(tmp_path / "rank0.json", kb.trace(kb.training_steps(1)))
     with pytest.raises(KairError, match="cannot write"):
-        import_files([ImportTask(source, tmp_path / "missing" / "out.parquet")])
+        list(import_files([ImportTask(source, tmp_path / "missing" / "out.parquet")]))
 
 
 def test_files_of_one_rank_are_joined_when_their_steps_differ(tmp_path: Path, cache: Path) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from cli_samples import kair, store_variables
@@ -100,7 +102,7 @@ def test_an_export_is_what_the_command_prints(form: str, tmp_path: Path, monkeyp
     content = file.read_text()
     if form == "svg":
         assert file.name == "slow_operator-overview.svg"
-        assert content.startswith("<svg")
+        assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
         assert "straggler" in content
     elif form == "json":
         assert json.loads(content)["data"] == json.loads(kair("triage", SLOW, "--json").out)["data"]
@@ -119,7 +121,15 @@ async def _bookmarked_twice(job: str) -> None:
         assert "m  overview" in screen_text(app)
         await pilot.press("escape", "m")
         assert bookmarks.all() == ()
+        app.session.narrow((5, 6))
         await pilot.press("m")
+    # The next time the program is started.
+    async with opened(job) as (app, pilot):
+        assert app.session is not None
+        assert app.session.steps is None
+        await pilot.press("ctrl+p", *"bookmark", "enter")
+        await until(pilot, lambda: answered(app))
+        assert "only steps 5-6" in screen_text(app)
 
 
 def test_bookmarks_of_raw_traces_are_in_the_users_own_folder() -> None:
@@ -138,14 +148,16 @@ def test_bookmarks_of_a_stored_job_are_with_the_job() -> None:
 
 
 @played
-async def _record(runbook: Path) -> None:
+async def _record(runbook: Path, verdicts: list[str]) -> None:
     async with opened(SLOW) as (app, pilot):
         screen = app.screen
         assert isinstance(screen, OverviewScreen)
         await pilot.press("R", "enter")
         assert f"● {runbook.name}" in screen_text(app)
+        verdicts += screen_text(app).splitlines()[2:3]
         screen.narrow((5, 6, 7))
         await until(pilot, lambda: answered(app))
+        verdicts += screen_text(app).splitlines()[2:3]
         await pilot.press("colon", *"info", "enter")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         await pilot.press("escape", "R")
@@ -155,7 +167,8 @@ async def _record(runbook: Path) -> None:
 def test_a_recording_is_a_runbook_of_commands_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runbook = tmp_path / "slow_operator.kair"
-    _record(runbook)
+    verdicts: list[str] = []
+    _record(runbook, verdicts)
     assert runbook.read_text().splitlines() == [
         "# what was looked at in slow_operator",
         f"kair steps {SLOW}",
@@ -163,6 +176,9 @@ def test_a_recording_is_a_runbook_of_commands_that_run(tmp_path: Path, monkeypat
         f"kair triage {SLOW} --step 5-7",
         f"kair info {SLOW} --step 5-7",
     ]
+    outcomes = [kair(*shlex.split(line)[1:]) for line in runbook.read_text().splitlines()[1:]]
+    assert [outcome.status for outcome in outcomes] == [0] * 4
+    assert [outcomes[1].out.splitlines()[0], outcomes[2].out.splitlines()[0]] == [line.strip() for line in verdicts]
 
 
 @played

@@ -1,5 +1,6 @@
 """Opening a job on the screen: as it goes, when it fails, when it is stopped."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,14 @@ from pseudo_terminal import BareTerminal, terminal_environment
 from screen_text import SAMPLES, answered, opened, played, screen_text, until
 
 from kair_engine import importing
-from kair_tui.job_source import JobWanted
+from kair_tui.exit_codes import ExitCode
+from kair_tui.job_source import JobSource, JobWanted
 from kair_tui.screens.app import KairApp
+from kair_tui.screens.jobs import JobsScreen
 from kair_tui.screens.opening import OpeningScreen
 from kair_tui.terminal import Look
+
+_PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +37,21 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
         if seen:
             go_on.wait()
         seen.append(task)
+        return parse(task)
+
+    monkeypatch.setattr(importing, "import_file", held)
+    yield go_on
+    go_on.set()
+
+
+@pytest.fixture
+def held_at_rank2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """The file of rank 2, and those after it, are parsed only once the event is set."""
+    go_on, parse = Event(), importing.import_file
+
+    def held(task: importing.ImportTask) -> importing.ImportOutcome:
+        if "rank2" in task.source.name:
+            go_on.wait(_PATIENCE_S)
         return parse(task)
 
     monkeypatch.setattr(importing, "import_file", held)
@@ -142,3 +162,102 @@ def test_leaving_does_not_wait_for_what_is_being_parsed(tmp_path: Path) -> None:
         terminal.settle(1.0)
         terminal.press("q")
         assert terminal.status() == 0
+
+
+def test_esc_leads_back_to_the_list_where_the_job_was_chosen(
+    tmp_path: Path, held_at_rank2: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kair("import", str(kb.write_job(tmp_path / "first", [0, 1])), "--job", "first")
+    job = kb.write_job(tmp_path / "job", [0, 1, 2, 3])
+    # A stored job is opened without parsing: this one takes its time.
+    monkeypatch.setattr("kair_tui.job_source.is_stored", lambda name, root: False)  # noqa: ARG005
+    monkeypatch.setattr("kair_tui.screens.opening.locate", lambda name, store: _source(job))  # noqa: ARG005
+
+    @played
+    async def play() -> None:
+        app = KairApp(JobWanted(), Look())
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: "1 job in" in screen_text(app))
+            await pilot.press("enter")
+            await until(pilot, lambda: "2 of 4 files parsed" in screen_text(app))
+            await pilot.press("escape")
+            assert isinstance(app.screen, JobsScreen)
+            held_at_rank2.set()
+            await until(pilot, lambda: not app.is_busy)
+            assert isinstance(app.screen, JobsScreen)
+            assert app.session is None
+
+    play()
+
+
+def _source(job: Path) -> JobSource:
+    return JobSource("first", job, stored=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty", "is empty: no trace in it"),
+        ("nowhere", "nowhere: no such file or folder"),
+        ("broken", "rank0.json"),
+        ("notes", "is not a trace"),
+    ],
+)
+def test_what_cannot_be_opened_says_why_and_ends_like_the_command(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for folder, content in (("broken", '{"traceEvents": [1,'), ("notes", "text")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rank0.json").write_text(content)
+    job = f"./{name}"
+
+    @played
+    async def play() -> None:
+        app = KairApp(JobWanted(str(job)), Look())
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(pilot, lambda: "kair: error: " in screen_text(app))
+            assert message in screen_text(app)
+            await pilot.press("y")
+            assert app.clipboard != "" or name != "broken"
+            await pilot.press("q")
+        assert app.return_value == ExitCode.INPUT
+
+    play()
+    told = kair("triage", job)
+    assert told.status == ExitCode.INPUT
+    assert message in told.err
+
+
+def test_a_retry_sees_what_was_mended(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+
+    @played
+    async def play() -> None:
+        app = KairApp(JobWanted(str(job)), Look())
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(pilot, lambda: "kair: error: " in screen_text(app))
+            for file in (SAMPLES / "healthy").glob("*.gz"):
+                shutil.copy(file, job)
+            await pilot.press("r")
+            await until(pilot, lambda: answered(app))
+            assert "kair: error" not in screen_text(app)
+
+    play()
+
+
+def test_a_file_that_takes_long_does_not_hide_those_before_it(tmp_path: Path, held_at_rank2: Event) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2, 3])
+
+    @played
+    async def play() -> None:
+        app = KairApp(JobWanted(str(job)), Look())
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: "2 of 4 files parsed" in screen_text(app))
+            assert "rank 1: 3 steps" in screen_text(app)
+            held_at_rank2.set()
+            await until(pilot, lambda: answered(app))
+
+    play()

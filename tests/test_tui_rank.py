@@ -11,8 +11,10 @@ from screen_text import SAMPLES, answered, assert_snapshot, opened, played, scre
 from textual.pilot import Pilot
 
 from kair_tui.render.units import duration, signed_duration
+from kair_tui.screens import find_screen
 from kair_tui.screens.app import KairApp
 from kair_tui.screens.rank import RankScreen
+from kair_tui.session import Place
 from kair_tui.terminal import Look
 from kair_tui.widgets.lines import StatusLine
 from kair_tui.widgets.table import Table
@@ -128,6 +130,21 @@ async def test_the_operation_under_the_cursor_is_told_in_full() -> None:
             await pilot.press("down")
         # Its duration is ordinary: its host was late to begin it.
         assert status.text == "step 15 · optimizer · idle before it · 3.1 % of the step · aten::_fused_sgd_"
+
+
+@pytest.mark.skipif(find_screen("blame") is None, reason="there is no blame screen yet")
+@played
+async def test_enter_asks_why_the_operation_was_late_and_esc_comes_back() -> None:
+    async with rank_screen(INPUT, 1) as (screen, pilot):
+        app, row = app_of(screen), screen.query_one(Table).chosen
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is not screen and answered(app))
+        place = getattr(app.screen, "place", None)
+        assert place == Place("blame", rank=1, operator=row.operator, step=7)
+        assert "rank 1" in screen_text(app)
+        await pilot.press("escape")
+        assert app.screen is screen
+        assert screen.query_one(Table).chosen == row
 
 
 @played

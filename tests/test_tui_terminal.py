@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from cli_samples import kair
 from pseudo_terminal import PROGRAM, BareTerminal, Tmux, terminal_environment
 from rich.cells import cell_len
 
@@ -15,6 +16,7 @@ from kair_tui.terminal import ASCII, UNICODE, look_of
 
 SLOW = str(Path(__file__).parents[1] / "sample_traces" / "slow_operator")
 COLOUR = re.compile(rb"\x1b\[(?:[\d;]*;)?(?:[34][0-9]|9[0-7]|10[0-7])(?:;[\d;]*)?m")
+MOUSE = re.compile(rb"\x1b\[\?(?:9|100[0-356]|1015|1016)h")
 VERDICT = "straggler: rank 2 (compute, 22.8 ms a step)"
 
 
@@ -52,6 +54,37 @@ def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
         assert b"\x1b[1m" in terminal.written
 
 
+@pytest.mark.parametrize(
+    ("changes", "sent", "not_sent"),
+    [
+        ({"TERM": "xterm"}, rb"\x1b\[[\d;]*3[0-7][;m]", rb"[34]8;[25];"),
+        ({"TERM": "tmux-256color"}, rb"38;5;\d", rb"[34]8;2;"),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, rb"38;2;\d", rb"[34]8;5;"),
+    ],
+)
+def test_only_colours_leave_that_the_terminal_has(
+    changes: dict[str, str], sent: bytes, not_sent: bytes, tmp_path: Path
+) -> None:
+    with BareTerminal(SLOW, environment=terminal_environment(tmp_path, **changes)) as terminal:
+        terminal.wait_for("makes others wait")
+        assert re.search(sent, terminal.written)
+        assert not re.search(not_sent, terminal.written)
+        assert MOUSE.search(terminal.written)
+
+
+def test_without_colours_and_mouse_neither_leaves_the_smallest_terminal(tmp_path: Path) -> None:
+    environment = terminal_environment(tmp_path, TERM="screen")
+    with BareTerminal(SLOW, "--no-color", "--no-mouse", environment=environment, size=(60, 20)) as terminal:
+        terminal.wait_for("rank 2 ")
+        terminal.press("\t\t?")
+        terminal.wait_for("keys everywhere")
+        terminal.press("q")
+        assert terminal.status() == 0
+        assert COLOUR.findall(terminal.written) == []
+        assert MOUSE.findall(terminal.written) == []
+        assert b"too small" not in terminal.written
+
+
 def test_a_terminal_that_cannot_is_refused(tmp_path: Path) -> None:
     with BareTerminal(SLOW, environment=terminal_environment(tmp_path, TERM="dumb")) as terminal:
         assert terminal.status() == 2
@@ -79,10 +112,34 @@ def test_from_the_first_screen_to_the_culprit_and_out(tmp_path: Path) -> None:
         tmux.wait_for(VERDICT)
         tmux.press("o")
         tmux.wait_for("kair triage")
-        tmux.resize(50, 10)
-        tmux.wait_for("too small: 50x10")
-        tmux.resize(80, 24)
+        tmux.resize(59, 20)
+        tmux.wait_for("too small: 59x20, needs 60x20")
+        tmux.resize(60, 20)
         tmux.wait_for("kair triage")
+        tmux.press("Escape")
+        assert "▲" in tmux.wait_for("straggler: rank 2 (compute")
+        tmux.press("q")
+        tmux.wait_for("ended with 0")
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_from_the_list_of_jobs_to_a_verdict_and_back_without_colours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = terminal_environment(tmp_path, NO_COLOR="1")
+    monkeypatch.setenv("KAIR_CACHE", environment["KAIR_CACHE"])
+    for name, sample in (("night", SLOW), ("calm", SLOW.replace("slow_operator", "healthy"))):
+        assert kair("import", sample, "--job", name, "--store", environment["KAIR_STORE"]).status == 0
+    with Tmux(tmp_path, shlex.join(PROGRAM), environment) as tmux:
+        shown = tmux.wait_for("u use")
+        assert shown.index("calm") < shown.index("night   not triaged yet")
+        tmux.press("j", "Enter")
+        tmux.wait_for("jobs › night › overview")
+        tmux.wait_for(VERDICT)
+        tmux.press("Escape")
+        tmux.wait_for("▲ night   straggler: rank 2 (compute")
+        # tmux itself writes the terminal's own colours as 39 and 49.
+        assert not COLOUR.search(re.sub(r"\x1b\[[34]9m", "", tmux.screen(styled=True)).encode())
         tmux.press("q")
         tmux.wait_for("ended with 0")
 

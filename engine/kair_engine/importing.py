@@ -47,21 +47,22 @@ class Progress(Protocol):
 
 def import_files(
     tasks: Sequence[ImportTask], *, progress: Progress | None = None, workers: int | None = None
-) -> list[ImportOutcome]:
-    """The outcome of every task, in order. Raises KairError when the disk is full."""
+) -> Iterator[ImportOutcome]:
+    """The outcome of every task, in order, each as soon as it is there. Raises KairError when the disk is full.
+
+    Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
+    """
     processes = min(len(tasks), workers or len(os.sched_getaffinity(0)))
     if processes > 1 and (workers is not None or sum(map(_text_size, tasks)) >= _PARALLEL_FROM):
         outcomes: Iterator[ImportOutcome] = _in_processes(tasks, processes)
     else:
         outcomes = map(import_file, tasks)
-    results: list[ImportOutcome] = []
-    for task, outcome in zip(tasks, outcomes, strict=True):
-        results.append(outcome)
-        if progress is not None:
-            progress(len(results), len(tasks), task.source.name, outcome)
+    for done, (task, outcome) in enumerate(zip(tasks, outcomes, strict=True), 1):
         if outcome.is_fatal:
             raise KairError(outcome.error or "", outcome.hint)
-    return results
+        yield outcome
+        if progress is not None:
+            progress(done, len(tasks), task.source.name, outcome)
 
 
 def import_file(task: ImportTask) -> ImportOutcome:

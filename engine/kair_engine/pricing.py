@@ -46,8 +46,8 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Prices:
-    of: Mapping[int, tuple[FixPrice, str]]
-    """By the finding's place: its price, and the command that shows it."""
+    of: Mapping[int, tuple[FixPrice, tuple[str, ...]]]
+    """By the finding's place: its price, and the options of `kair whatif` that show it."""
     together: FixPrice | None = None
 
 
@@ -71,8 +71,10 @@ def priced(
     done = []
     for at, finding in enumerate(ordered):
         if at in prices.of:
-            cost, command = prices.of[at]
-            done.append(_with(finding, cost, "replay", price_evidence(finding, cost, command, prices.together)))
+            cost, options = prices.of[at]
+            command = " ".join(("kair whatif", *options))
+            shown = price_evidence(finding, cost, command, prices.together)
+            done.append(replace(_with(finding, cost, "replay", shown), fix=options))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
@@ -103,10 +105,12 @@ def _of_execution(
         return _Prices({})
     before = float(steps.replayed_ns[known].mean())
     found = [
-        price(_options(one), before, float(times[known].mean()), devices=trace.job.world_size, gpu_cost=gpu_cost)
+        price(
+            " ".join(_options(one)), before, float(times[known].mean()), devices=trace.job.world_size, gpu_cost=gpu_cost
+        )
         for one, times in zip(asked, steps.scenario_ns, strict=True)
     ]
-    of = {at: (cost, f"kair whatif {cost.fix}") for at, cost in zip(scenarios, found, strict=False)}
+    of = {at: (cost, _options(one)) for (at, one), cost in zip(scenarios.items(), found, strict=False)}
     return _Prices(of, found[-1] if len(scenarios) > 1 else None)
 
 
@@ -123,13 +127,13 @@ def _of_pipeline(
         fixes, remedies = price_pipeline(trace, [one[0] for one in scenarios.values()], gpu_cost)
     except (InputError, UsageError):
         return _Prices({})
-    of = {at: (cost, f"kair whatif {_options(one)}") for (at, one), cost in zip(scenarios.items(), fixes, strict=False)}
+    of = {at: (cost, _options(one)) for (at, one), cost in zip(scenarios.items(), fixes, strict=False)}
     by_name: dict[str, Remedy] = {remedy.remedy: remedy for remedy in remedies}
     for at, finding in enumerate(findings):
         if (remedy := by_name.get(_REMEDIES.get(finding.cause, ""))) is not None:
             after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
             cost = price(remedy.text, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
-            of[at] = cost, "kair whatif"
+            of[at] = cost, ()
     return _Prices(of, fixes[-1] if len(fixes) > 1 else None)
 
 
@@ -156,9 +160,9 @@ def _fits(trace: Trace, fix: Fix) -> bool:
     return True
 
 
-def _options(scenario: Scenario) -> str:
-    """As one types it."""
-    return " ".join(f"--{'fix' if fix.scale is None else 'scale'} {fix.text}" for fix in scenario)
+def _options(scenario: Scenario) -> tuple[str, ...]:
+    """As one types them."""
+    return tuple(f"--{'fix' if fix.scale is None else 'scale'} {fix.text}" for fix in scenario)
 
 
 def _spans(ranks: Sequence[int]) -> str:

@@ -383,6 +383,8 @@ class Finding:
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     priced_by: PricedBy = "excess"
+    fix: tuple[str, ...] = ()
+    """Options of `kair whatif` that undo it; empty where none do: `--fix rank=3+kind=compute`."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ def run(session: StoreSession) -> JobsResult:
     """Asks the store."""
     store = session.store
     current = store.current()
+    found, damaged = store.listing()
     jobs = tuple(
         ListedJob(
             name=job.name,
@@ -24,6 +25,6 @@ def run(session: StoreSession) -> JobsResult:
             last_summary=job.last.summary if job.last else None,
             triaged_at=job.last.triaged_at if job.last else None,
         )
-        for job in store.jobs()
+        for job in found
     )
-    return JobsResult(str(store.root), current, jobs)
+    return JobsResult(str(store.root), current, jobs, tuple(damaged))

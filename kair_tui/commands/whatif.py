@@ -26,6 +26,10 @@ def run(
         float | None,
         typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: fixes priced in money."),
     ] = None,
+    only_fixes: Annotated[
+        bool,
+        typer.Option("--only-fixes", help="Price the fixes and nothing else: quicker on large jobs."),
+    ] = False,
     timeline: Annotated[
         Path | None,
         typer.Option("--timeline", metavar="FILE", help="Also write both timelines, recorded and ideal, for Perfetto."),
@@ -34,9 +38,10 @@ def run(
     """Asks the engine."""
     from kair_engine.whatif.analysis import whatif, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
+    from kair_engine.whatif.only_fixes import whatif_of_fixes
 
     fixes = [*map(parse_fix, fix or ()), *map(parse_scale, scale or ())]
-    result = whatif(trace, fixes, gpu_cost=gpu_cost)
+    result = (whatif_of_fixes if only_fixes else whatif)(trace, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(trace, timeline)
     return result

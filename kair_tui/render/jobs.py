@@ -26,17 +26,18 @@ COLUMNS = (
     Column[ListedJob]("ranks", "ranks", lambda row: f"{row.ranks}/{row.world_size}", weight=7),
     Column[ListedJob]("steps", "steps", lambda row: count(row.steps), weight=7),
     Column[ListedJob]("operations", "operations", lambda row: count(row.operations), weight=4),
-    Column[ListedJob]("imported_at", "imported (UTC)", lambda row: _minute(row.imported_at), align="left"),
+    Column[ListedJob]("imported_at", "imported (UTC)", lambda row: minute(row.imported_at), align="left"),
     Column[ListedJob]("source", "source", lambda row: row.source, align="left", weight=3),
     Column[ListedJob]("last_verdict", "verdict", lambda row: row.last_verdict or "–", align="left", detail=True),
     Column[ListedJob](
-        "triaged_at", "triaged (UTC)", lambda row: _minute(row.triaged_at or "–"), align="left", detail=True
+        "triaged_at", "triaged (UTC)", lambda row: minute(row.triaged_at or "–"), align="left", detail=True
     ),
     Column[ListedJob]("path", "path", lambda row: row.path, align="left", detail=True),
 )
 
 
-def _minute(moment: str) -> str:
+def minute(moment: str) -> str:
+    """A UTC time to the minute."""
     return moment[:16].replace("T", " ")
 
 

@@ -88,7 +88,7 @@ def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> 
 
 def _body(result: WhatifResult, page: Page) -> None:
     page.fact("step", _times(result))
-    page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({percent(result.waste)} of the time is waste)")
+    page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({_wasted(result)})")
     slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
     if result.slowest_workers is not None:
         page.fact("M_W", _effect(result.slowest_workers, slowest))
@@ -126,6 +126,13 @@ def _body(result: WhatifResult, page: Page) -> None:
     page.table(columns, result.per_step, limit=_SHOWN)
 
 
+def _wasted(result: WhatifResult) -> str:
+    """What S costs; of money only where the price of a GPU hour is known."""
+    money = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
+    hours = f"{result.gpu_hours_per_day:,.1f} GPU-hours{money} a day"
+    return f"{percent(result.waste)} of the time is waste: {hours}"
+
+
 def _times(result: WhatifResult) -> str:
     replayed, measured = duration(result.step_time_us), duration(result.measured_step_time_us)
     taken = measured if replayed == measured else f"{replayed} without launch delays ({measured} measured)"
@@ -143,7 +150,7 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
     """A row per stage, a glyph per data-parallel rank (or for all ranks one row): what the worker costs."""
     costs = [[max(value - 1, 0.0) for value in row] for row in result.heatmap]
     peak = max((max(row, default=0.0) for row in costs), default=0.0)
-    columns = max(len(row) for row in costs)
+    columns = max((len(row) for row in costs), default=0)
     if len(costs) * columns < 2 or peak < _COSTS_NOTHING:
         return
     staged = len(result.by_dp_rank) == columns

@@ -6,9 +6,10 @@ an entry here: its number key, its name (what crumbs and bookmarks call it), a t
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from kair_tui.screens.framed import FramedScreen
     from kair_tui.screens.view import ViewScreen
 
 
@@ -23,12 +24,22 @@ class ScreenEntry:
     """`module:Class` below this package."""
     about_rank: bool = False
     """True where it shows one rank: it is opened for the one under the cursor."""
+    needs_job: bool = True
+    """False where it makes sense before a job is open."""
 
     def load(self) -> "type[ViewScreen]":
-        """Its class."""
-        module, _, name = self.of.partition(":")
-        screen: type[ViewScreen] = getattr(import_module(f"kair_tui.screens.{module}"), name)
+        """Its class, where it needs a job."""
+        screen: type[ViewScreen] = self._load()
         return screen
+
+    def load_without_job(self) -> "type[FramedScreen]":
+        """Its class, where it needs none."""
+        screen: type[FramedScreen] = self._load()
+        return screen
+
+    def _load(self) -> Any:  # noqa: ANN401
+        module, _, name = self.of.partition(":")
+        return getattr(import_module(f"kair_tui.screens.{module}"), name)
 
 
 SCREENS: Final = (
@@ -36,7 +47,9 @@ SCREENS: Final = (
     ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
     ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame:BlameScreen"),
     ScreenEntry("4", "frequency", "how often an operator ran, over time, on every rank", "frequency:FrequencyScreen"),
+    ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
     ScreenEntry("6", "matrix", "how far the completion curves of every two ranks are apart", "matrix:MatrixScreen"),
+    ScreenEntry("7", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
 )
 
 

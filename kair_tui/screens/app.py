@@ -1,7 +1,9 @@
 """The program on the full screen: which screens are open, and the work that goes on behind them."""
 
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,9 +23,6 @@ from kair_tui.session import Place, Session
 from kair_tui.terminal import Look
 from kair_tui.widgets.inks import theme_of
 from kair_tui.widgets.scrollbar import draw_scroll_bars_with
-
-if TYPE_CHECKING:
-    from kair_tui.screens.view import ViewScreen
 
 
 class WithoutColours(LineFilter):
@@ -82,14 +81,24 @@ class KairApp(App[int]):
         return [*super().get_line_filters(), *self._bare]
 
     def on_mount(self) -> None:
-        """Paints at once; the job is opened behind it."""
+        """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
         self.push_screen(self.first_screen())
 
     def first_screen(self) -> FramedScreen:
         """What is seen at once."""
-        from kair_tui.screens.opening import OpeningScreen
+        if named := self.wanted.job or os.environ.get("KAIR_JOB"):
+            return _opening(replace(self.wanted, job=named))
+        return self.made(Place("jobs"))
 
-        return OpeningScreen(self.wanted)
+    def open_job(self, name: str) -> None:
+        """Opens a job of the store, or goes back to it where it is the one that is open."""
+        source = self.session.source if self.session is not None else None
+        if source is not None and source.stored and source.name == name:
+            self.go(Place("overview"))
+        else:
+            # Steps that were chosen on the command line are those of the first job.
+            step = self.wanted.step if source is None else "all"
+            self.push_screen(_opening(JobWanted(name, step, self.wanted.store)))
 
     def on_key(self, event: events.Key) -> None:
         """What was typed ahead of a line to type into reaches it.
@@ -103,9 +112,15 @@ class KairApp(App[int]):
             event.prevent_default()
 
     def opened(self, session: Session) -> None:
-        """The job is open: its overview takes the place of the opening screen."""
+        """The job is open: its overview takes the place of every screen but the list of jobs at the beginning."""
         self.session = session
-        self.switch_screen(self.made(Place("overview")))
+        while len(self.framed_screens) > 1:
+            self.pop_screen()
+        overview = self.made(Place("overview"))
+        if getattr(self.screen, "place", None) == Place("jobs"):
+            self.push_screen(overview)
+        else:
+            self.switch_screen(overview)
 
     def _print_error_renderables(self) -> None:
         """Errors are told by the one place that tells them (failures.py), not by Textual."""
@@ -139,10 +154,13 @@ class KairApp(App[int]):
 
     def header(self) -> tuple[tuple[str, ...], str, str]:
         """For the line at the top: the path of screens, what is open, and what must not be overlooked."""
-        screens = [screen for screen in self.screen_stack if isinstance(screen, FramedScreen)]
-        crumbs = tuple(screen.crumb for screen in screens)
-        if self.session is None:
-            return crumbs, "", ""
+        screens = self.framed_screens
+        crumbs = [screen.crumb for screen in screens]
+        if self.session is None or not any(screen.of_job for screen in screens):
+            return tuple(crumbs), "", ""
+        crumbs.insert(0 if screens[0].of_job else 1, self.session.name)
+        if not screens[-1].of_job:
+            return tuple(crumbs), "", ""
         job, steps = self.session.trace.job, self.session.chosen_steps
         about = f"{plural(len(job.ranks), 'rank')} {self.look.glyphs.dot} {plural(len(job.steps), 'step')}"
         alarm = [f"only {'step' if len(steps) == 1 else 'steps'} {spans(steps, 3)}"] if self.session.steps else []
@@ -150,7 +168,12 @@ class KairApp(App[int]):
             alarm.append(f"filter {wanted}")
         if self.session.recorder.file is not None:
             alarm.append(f"{self.look.glyphs.recording} {self.session.recorder.file.name}")
-        return (self.session.name, *crumbs), about, "  ".join(alarm)
+        return tuple(crumbs), about, "  ".join(alarm)
+
+    @property
+    def framed_screens(self) -> list[FramedScreen]:
+        """The path of screens that led to the one in front, which is the last."""
+        return [screen for screen in self.screen_stack if isinstance(screen, FramedScreen)]
 
     @property
     def framed(self) -> FramedScreen:
@@ -171,7 +194,7 @@ class KairApp(App[int]):
     def go_to_screen(self, name: str) -> None:
         """The screen of that name, about the rank that is under the cursor where it is about one."""
         entry = find_screen(name)
-        if self.session is None or entry is None:
+        if entry is None or (self.session is None and entry.needs_job):
             return
         rank = getattr(self.screen, "rank", None)
         self.go(Place(name, rank=rank if entry.about_rank else None))
@@ -181,9 +204,8 @@ class KairApp(App[int]):
         if self.session is None:
             return
         self.session.require_rank(rank)
-        for screen in self.screen_stack:
-            if isinstance(screen, FramedScreen):
-                screen.follow(rank)
+        for screen in self.framed_screens:
+            screen.follow(rank)
         if find_screen("rank") is not None:
             self.go(Place("rank", rank=rank))
 
@@ -198,16 +220,24 @@ class KairApp(App[int]):
 
     def leads_back(self, screen: FramedScreen) -> bool:
         """Whether there is a screen before that one."""
-        return next(one for one in self.screen_stack if isinstance(one, FramedScreen)) is not screen
+        return self.framed_screens[0] is not screen
 
     def back(self) -> None:
         """To the screen before, if there is one."""
         if self.leads_back(self.framed):
             self.pop_screen()
 
-    def made(self, place: Place) -> "ViewScreen":
+    def made(self, place: Place) -> FramedScreen:
         """The screen of a place."""
         entry = find_screen(place.screen)
         assert entry is not None
+        if not entry.needs_job:
+            return entry.load_without_job()()
         assert self.session is not None
         return entry.load()(self.session, place)
+
+
+def _opening(wanted: JobWanted) -> FramedScreen:
+    from kair_tui.screens.opening import OpeningScreen
+
+    return OpeningScreen(wanted)

@@ -1,15 +1,11 @@
 """`:` runs a `kair` command in place, about the job that is open."""
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kair_tui.failures import explained
 from kair_tui.registry import COMMANDS
 from kair_tui.screens.framed import FramedScreen
 from kair_tui.screens.output import OutputScreen
-
-if TYPE_CHECKING:
-    from kair_tui.session import Session
 
 _SIDES = 3
 """Columns that the page of text leaves free, its scroll bar's among them."""
@@ -25,35 +21,31 @@ async def ask_command(screen: FramedScreen) -> None:
 
 def run_command(screen: FramedScreen, line: str) -> None:
     """Runs the line in a thread; its output opens over the screen, an error is one line on it."""
-    session = screen.kair.session
-    if not line.strip() or session is None:
+    if not line.strip():
         return
     screen.kair.typed.append(line)
     screen.say(f"running kair {line.strip().removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
-    screen.kair.in_thread(screen, partial(_run, screen, line, session), group="command")
+    screen.kair.in_thread(screen, partial(_run, screen, line), group="command")
 
 
-def _run(screen: FramedScreen, line: str, session: "Session") -> None:
+def _run(screen: FramedScreen, line: str) -> None:
     """In the thread."""
     from kair_tui.in_place import run_line
     from kair_tui.render.look import Look
 
     try:
         look = Look(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
-        printed = run_line(line, session, look)
+        printed = run_line(line, screen.kair.session, look, screen.kair.wanted.store)
     except BaseException as error:  # typer ends a wrong line with exceptions of its own, SystemExit among them
         text, hint, _ = explained(error)
         message = f"kair: error: {text}" + (f" ({hint})" if hint else "")
         screen.kair.call_from_thread(screen.say, message, alarm=True)
         return
-    screen.kair.call_from_thread(_show, screen, line, printed.text, printed.command, session)
+    screen.kair.call_from_thread(_show, screen, line, printed.text, printed.command)
 
 
-def _show(screen: FramedScreen, line: str, text: str, command: str, session: "Session") -> None:
+def _show(screen: FramedScreen, line: str, text: str, command: str) -> None:
     screen.say("")
     title = line.strip().removeprefix("kair ")
     screen.kair.push_screen(OutputScreen.of_text(screen, title, text, (command,)))
-    try:
-        session.recorder.add(command)
-    except OSError as error:
-        screen.say(f"cannot record: {error.strerror or error}", alarm=True)
+    screen.record(command)

@@ -1,6 +1,7 @@
 """What all screens have in common: the lines around them, the keys that work everywhere, and how small they can be."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
@@ -12,7 +13,7 @@ from textual.widget import Widget
 
 from kair_tui.exit_codes import ExitCode
 from kair_tui.failures import explained
-from kair_tui.screens import SCREENS, ScreenEntry
+from kair_tui.screens import SCREENS, ScreenEntry, find_screen
 from kair_tui.screens.narrow_updates import NarrowCompositor
 from kair_tui.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.widgets.inks import inks_of
@@ -20,6 +21,7 @@ from kair_tui.widgets.lines import FooterKey, FooterLine, HeaderLine, Line, Piec
 from kair_tui.widgets.paragraphs import Paragraph, Paragraphs
 
 if TYPE_CHECKING:
+    from kair_tui.render.written import Format
     from kair_tui.screens.app import KairApp
 
 
@@ -37,6 +39,18 @@ class TooSmall(Line):
 
 def _to_screen(entry: ScreenEntry, does: str, *, key_display: str | None = None, show: bool = False) -> Binding:
     return Binding(entry.key, f"go('{entry.name}')", does, key_display=key_display, show=show)
+
+
+@dataclass(frozen=True)
+class Export:
+    """An answer that can be saved as JSON or CSV."""
+
+    name: str
+    """For the file's name."""
+    command: str
+    line: str
+    """The line that prints it in a shell."""
+    write: "Callable[[Format], str]"
 
 
 class FramedScreen(Screen[None]):
@@ -65,6 +79,8 @@ class FramedScreen(Screen[None]):
         Binding("m", "bookmark", "set or remove a bookmark", show=False),
         Binding("R", "record", "record commands to a runbook", show=False),
     ]
+    of_job: ClassVar[bool] = True
+    """Whether it is about the job that is open."""
     STAYING: ClassVar[tuple[str, ...]] = (SCREENS[0].key, "escape", "question_mark", "q")
     """Keys that come last in the footer, and stay where others have no room."""
 
@@ -95,6 +111,10 @@ class FramedScreen(Screen[None]):
 
     def commands(self) -> Sequence[str]:
         """The `kair …` lines that print what it shows."""
+        return ()
+
+    def exports(self) -> Sequence[Export]:
+        """The answers on it that `e` can save."""
         return ()
 
     def follow(self, rank: int) -> None:
@@ -168,6 +188,15 @@ class FramedScreen(Screen[None]):
         problem.show(Paragraph(f"kair: error: {text}", inks.alarm), *hints)
         return status
 
+    def record(self, command: str) -> None:
+        """Adds a line to the runbook, where one is recorded."""
+        if self.kair.session is None:
+            return
+        try:
+            self.kair.session.recorder.add(command)
+        except OSError as error:
+            self.say(f"cannot record: {error.strerror or error}", alarm=True)
+
     def describe(self, text: str) -> None:
         """What is under the cursor, in the place of messages."""
         self.query_one(StatusLine).describe(text)
@@ -201,11 +230,12 @@ class FramedScreen(Screen[None]):
 
     # The keys that work everywhere; the program does what they ask.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that have nothing to act on are not offered."""
         if action == "back":
             return self.kair.leads_back(self)
-        return action != "go" or self.kair.session is not None
+        entry = find_screen(str(parameters[0])) if action == "go" else None
+        return entry is None or not entry.needs_job or self.kair.session is not None
 
     def action_back(self) -> None:
         """To the screen before."""

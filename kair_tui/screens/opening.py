@@ -1,6 +1,5 @@
 """What is on the screen while a job is opened, and when it cannot be."""
 
-import time
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -35,7 +34,8 @@ class Arrivals:
     def __init__(self, screen: "OpeningScreen") -> None:
         self._screen = screen
         self._lock = Lock()
-        self._drawn = 0.0
+        self._is_watched = False
+        """While it is, the screen looks for itself whether more came."""
         self.done = self.total = 0
         self.lines: list[tuple[str, bool]] = []
         """A line for each file, and whether it is a complaint."""
@@ -48,10 +48,15 @@ class Arrivals:
         with self._lock:
             self.done, self.total = done, total
             self.lines.append(_arrived(what, outcome))
-        # A screen that is redrawn for each of ten thousand files would keep the parser waiting.
-        if done == total or time.monotonic() - self._drawn > _REDRAW_S:
-            self._drawn = time.monotonic()
+            watched, self._is_watched = self._is_watched, True
+        if not watched:
             self._screen.post_message(Progressed())
+
+    def has_more_than(self, drawn: int) -> bool:
+        """Whether more files came than were drawn; if not, the next one is told."""
+        with self._lock:
+            self._is_watched = self.done > drawn
+            return self._is_watched
 
     def latest(self) -> list[tuple[str, bool]]:
         """Complaints first, then the latest files."""
@@ -82,8 +87,11 @@ class OpeningScreen(FramedScreen):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop", key_display="esc"),
+        Binding("escape", "back", "back", key_display="esc"),
         Binding("r", "retry", "try again"),
     ]
+
+    of_job = False
 
     def __init__(self, wanted: JobWanted) -> None:
         super().__init__()
@@ -107,13 +115,15 @@ class OpeningScreen(FramedScreen):
     def on_mount(self) -> None:
         """Begins once the screen is painted: what follows loads the engine."""
         super().on_mount()
-        self._show(f"opening {self._wanted.job or 'the job in use'}")
+        self._show(f"opening {self.crumb}")
         self.call_after_refresh(self._begin)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Only what makes sense without a job."""
         if action == "stop":
             return not self._over
+        if action == "back":
+            return self._over and len(self.kair.framed_screens) > 1
         if action == "retry":
             return self._over
         return action in ("help", "quit_kair", "copy")
@@ -123,8 +133,11 @@ class OpeningScreen(FramedScreen):
         return "\n".join(text for text, complaint in self._arrivals.latest() if complaint)
 
     def action_stop(self) -> None:
-        """No more files."""
+        """No more files; back to where the job was chosen."""
         self._arrivals.stopped = True
+        if len(self.kair.framed_screens) > 1:
+            self.kair.back()
+            return
         self._end()
         self._show("stopped: what was parsed so far is kept in the cache, and opening the job again goes on from there")
 
@@ -133,7 +146,7 @@ class OpeningScreen(FramedScreen):
         self._arrivals, self._over = Arrivals(self), False
         self.complain(None)
         self.query_one("#arrived", Paragraphs).show()
-        self._show(f"opening {self._wanted.job or 'the job in use'}")
+        self._show(f"opening {self.crumb}")
         self.refresh_bindings()
         self._begin()
 
@@ -160,17 +173,25 @@ class OpeningScreen(FramedScreen):
                 self.post_message(Opened(session))
 
     def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
-        session = Session(open_source(source, progress=arrivals), source, self._wanted.store)
+        before = self.kair.session
+        recorder = before.recorder if before is not None else None
+        session = Session(open_source(source, progress=arrivals), source, self._wanted.store, recorder)
         session.narrow_to(parse_steps(self._wanted.step))
         return session
 
     def on_progressed(self, _: Progressed) -> None:
-        """Redraws the bar and the list."""
+        """Redraws the bar and the list.
+
+        A screen that is redrawn for each of ten thousand files would keep the parser waiting: it is redrawn now, and
+        again after a while if more came.
+        """
         arrivals = self._arrivals
         if self._over:
             return
-        self.query_one(Bar).show(arrivals.done, arrivals.total)
+        drawn = arrivals.done
+        self.query_one(Bar).show(drawn, arrivals.total)
         self._list()
+        self.set_timer(_REDRAW_S, lambda: arrivals.has_more_than(drawn) and self.post_message(Progressed()))
 
     def on_opened(self, message: Opened) -> None:
         """On to the overview, or what went wrong."""
@@ -179,7 +200,7 @@ class OpeningScreen(FramedScreen):
             return
         self.status_code = self.complain(message.error)
         arrived = len(self._arrivals.lines)
-        self._show(f"this is what could be read of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
+        self._show(f"what came of the files of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
         self._end()
         self._list()
 

@@ -145,11 +145,11 @@ class OverviewScreen(ViewScreen):
         """The cursor goes with the user."""
         self._grid.move_to(rank)
 
-    def on_rank_grid_moved(self) -> None:
+    def on_cell_grid_moved(self) -> None:
         """Says what is under the cursor."""
         self._describe()
 
-    def on_rank_grid_opened(self, message: RankGrid.Opened) -> None:
+    def on_cell_grid_opened(self, message: RankGrid.Opened) -> None:
         """To the rank's screen."""
         self.kair.go_to_rank(message.rank)
 

@@ -115,12 +115,13 @@ async def show_choices(screen: FramedScreen, title: str, choices: Sequence[Choic
 async def show_palette(screen: FramedScreen) -> None:
     """Opens it over `screen`."""
     kair, session = screen.kair, screen.kair.session
-    if session is None:
-        return
     screens = [
-        Choice(f"{entry.key}  {entry.name}", entry.title, partial(kair.go_to_screen, entry.name)) for entry in SCREENS
+        Choice(f"{entry.key}  {entry.name}", entry.title, partial(kair.go_to_screen, entry.name))
+        for entry in SCREENS
+        if session is not None or not entry.needs_job
     ]
-    marks = [Choice(f"m  {mark.title}", "bookmark", partial(_go_to, screen, mark)) for mark in session.bookmarks.all()]
+    bookmarks = session.bookmarks.all() if session is not None else ()
+    marks = [Choice(f"m  {mark.title}", "bookmark", partial(_go_to, screen, mark)) for mark in bookmarks]
     commands = [
         Choice(f":  {entry.name}", entry.summary, partial(run_command, screen, entry.name))
         for entry in COMMANDS

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kair_engine.errors import KairError, UsageError
 from kair_tui.bookmarks import Bookmark
@@ -88,7 +88,7 @@ def _record(screen: FramedScreen, name: str) -> None:
     assert session is not None
 
     def start() -> None:
-        session.recorder.start(Path(name).expanduser())
+        session.recorder.start(Path(name).expanduser(), session.name)
         for command in screen.commands():
             session.recorder.add(command)
 
@@ -100,17 +100,17 @@ def _record(screen: FramedScreen, name: str) -> None:
 async def ask_export(screen: FramedScreen) -> None:
     """Asks what to save, then where."""
     choices = [Choice("svg", "the screen as a picture", partial(_ask_where, screen, "svg", lambda: _picture(screen)))]
-    if isinstance(screen, ViewScreen):
-        for name, question in screen.shown.items():
-            choices += [
-                Choice(
-                    f"{form}  {question.command}",
-                    f"what {screen.session.command(question)} -o {form} prints",
-                    partial(_ask_where, screen, form, partial(_answer, screen, question, form), name),
-                )
-                for form in ("json", "csv")
-            ]
-    else:
+    forms: tuple[Format, ...] = ("json", "csv")
+    for export in screen.exports():
+        choices += [
+            Choice(
+                f"{form}  {export.command}",
+                f"what {export.line} -o {form} prints",
+                partial(_ask_where, screen, form, partial(export.write, form), export.name),
+            )
+            for form in forms
+        ]
+    if not screen.exports():
         choices.append(Choice("txt", "the text", partial(_ask_where, screen, "txt", screen.copied)))
     await show_choices(screen, "export", choices)
 
@@ -143,12 +143,12 @@ def _picture(screen: FramedScreen) -> str:
     return screen.kair.export_screenshot(title=f"kair {screen.crumb}")
 
 
-def _answer(screen: ViewScreen, question: "Question", form: str) -> str:
+def written_answer(screen: ViewScreen, question: "Question", form: Format) -> str:
     """What the command prints, made from the answer that is on the screen."""
     session = screen.session
     trace = session.trace if question.steps is None else session.trace.select(question.steps)
     answer = answer_about(question.entry, session.known(question), trace)
-    return written(answer, question.entry.load_view(), cast(Format, form), Look(ascii_only=screen.look.ascii_only))
+    return written(answer, question.entry.load_view(), form, Look(ascii_only=screen.look.ascii_only))
 
 
 def _tried(screen: FramedScreen, name: str, do: Callable[[], None]) -> bool:

@@ -24,9 +24,9 @@ from textual.message import Message
 from textual.worker import Worker, get_current_worker
 
 from kair_engine.errors import KairError
-from kair_tui.filtering import Filter, parse_filter
 from kair_tui.question import Question
-from kair_tui.screens.framed import FramedScreen
+from kair_tui.screens.framed import Export
+from kair_tui.screens.sifted import SiftedScreen
 from kair_tui.session import Place, Session
 
 
@@ -38,17 +38,10 @@ class Answered(Message, bubble=False):
         self.name, self.question, self.result, self.error = name, question, result, error
 
 
-class ViewScreen(FramedScreen):
+class ViewScreen(SiftedScreen):
     """A screen made from answers to questions."""
 
-    FIELDS: ClassVar[tuple[str, ...]] = ()
-    SORTS: ClassVar[tuple[str, ...]] = ()
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "filter", key_display="/"),
-        Binding("s", "sort", "sort"),
-        Binding("S", "reverse", "sort the other way", show=False),
-        Binding("A", "all_steps", "all steps again", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("A", "all_steps", "all steps again", show=False)]
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__()
@@ -59,9 +52,6 @@ class ViewScreen(FramedScreen):
         self._asked: Mapping[str, Question] = {}
         self.waiting: set[str] = set()
         """The questions that have no answer yet."""
-        self.filter = ""
-        """As it was typed."""
-        self._sort: tuple[str, bool] | None = None
 
     # What a screen writes.
 
@@ -78,14 +68,6 @@ class ViewScreen(FramedScreen):
         """The rank that it is about, or that is under its cursor."""
         return self.place.rank
 
-    def filter_by(self, wanted: Filter) -> str:
-        """Shows what `wanted` lets through, and returns how much that is: `3 of 128 ranks`."""
-        raise NotImplementedError
-
-    def sort_by(self, name: str, descending: bool) -> None:
-        """Orders what it shows by one of SORTS."""
-        raise NotImplementedError
-
     # Questions and answers.
 
     @property
@@ -96,6 +78,15 @@ class ViewScreen(FramedScreen):
     def commands(self) -> Sequence[str]:
         """One line for each question."""
         return [self.session.command(question) for question in self.questions().values()]
+
+    def exports(self) -> Sequence[Export]:
+        """What is shown."""
+        from kair_tui.screens.saving import written_answer
+
+        return [
+            Export(name, question.command, self.session.command(question), partial(written_answer, self, question))
+            for name, question in self.shown.items()
+        ]
 
     def on_mount(self) -> None:
         """Asks."""
@@ -116,7 +107,7 @@ class ViewScreen(FramedScreen):
         self._asked = wanted
         open_questions = [name for name, question in wanted.items() if self.shown.get(name) != question]
         for name in open_questions:
-            self._record(wanted[name])
+            self.record(self.session.command(wanted[name]))
         unknown = [name for name in open_questions if self.session.known(wanted[name]) is None]
         for name in open_questions:
             if name not in unknown:
@@ -156,59 +147,13 @@ class ViewScreen(FramedScreen):
     def _show(self, name: str, question: Question, result: Any) -> None:  # noqa: ANN401
         self.shown[name] = question
         self.show(name, result)
-        if self.filter:
-            self._apply_filter(self.filter)
-        if self._sort is not None:
-            self.sort_by(*self._sort)
+        self.sift()
 
     def _say_waiting(self) -> None:
         waiting = [self._asked[name].command for name in self._asked if name in self.waiting]
         self.say(f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}" if waiting else "")
 
-    def _record(self, question: Question) -> None:
-        try:
-            self.session.recorder.add(self.session.command(question))
-        except OSError as error:
-            self.say(f"cannot record: {error.strerror or error}", alarm=True)
-
-    # Filter, sort, steps.
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that have nothing to act on are not offered."""
-        if action == "filter":
-            return bool(self.FIELDS)
-        if action in ("sort", "reverse"):
-            return bool(self.SORTS)
-        return super().check_action(action, parameters)
-
-    async def action_filter(self) -> None:
-        """Asks for a filter."""
-        await self.ask_for("filter", self._apply_filter, value=self.filter)
-
-    def _apply_filter(self, text: str) -> None:
-        try:
-            said = self.filter_by(parse_filter(text, self.FIELDS))
-        except KairError as error:
-            self.say(f"{error}" + (f" ({error.hint})" if error.hint else ""), alarm=True)
-            return
-        self.filter = text.strip()
-        self.say(f"{said} {self.look.glyphs.dot} filter {text}" if self.filter else "")
-        self.show_header()
-
-    def action_sort(self) -> None:
-        """By the next of SORTS."""
-        at = -1 if self._sort is None else self.SORTS.index(self._sort[0])
-        self._sort_by(self.SORTS[(at + 1) % len(self.SORTS)], False)
-
-    def action_reverse(self) -> None:
-        """The other way round."""
-        name, descending = self._sort or (self.SORTS[0], False)
-        self._sort_by(name, not descending)
-
-    def _sort_by(self, name: str, descending: bool) -> None:
-        self._sort = (name, descending)
-        self.sort_by(name, descending)
-        self.say(f"sorted by {name}" + (", reversed" if descending else ""))
+    # Steps.
 
     def action_all_steps(self) -> None:
         """Asks about all steps again."""

@@ -1,7 +1,7 @@
-"""The score grid: a cell for every rank, darker the more it stands out, those that are flagged marked with a sign."""
+"""Grids with a cell for every rank, darker the more it stands out; in the score grid flagged ranks have a sign."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -22,15 +22,27 @@ from kair_tui.widgets.inks import inks_of
 LIMITS: Final = (2.0, 3.0, 5.0, 10.0)
 """Scores from which a cell is one level darker: they are values of t, seldom above 3 of healthy ranks."""
 
-_ALARM: Final = len(LIMITS) + 1
+MARKED: Final = 5
+"""The level above those of the ramp: the cell gets a sign of its own."""
 _MERGED: Final = tuple(2**power for power in range(1, 15))
-_SHARE_OF_HEIGHT: Final = 0.45
 
 
-class RankGrid(ScrollView, can_focus=True):
+class OfRank(Protocol):
+    """What a cell shows is of one rank."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+        ...
+
+
+Row = TypeVar("Row", bound=OfRank)
+
+
+class CellGrid(ScrollView, Generic[Row], can_focus=True):
     """Cells that can be walked over with the arrow keys; enter opens the rank under the cursor."""
 
-    DEFAULT_CSS = "RankGrid { height: auto; padding: 0 1; overflow: auto; }"
+    DEFAULT_CSS = "CellGrid { height: auto; padding: 0 1; overflow: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open rank"),
         Binding("left,h", "move(-1, 0)", "left", show=False),
@@ -45,6 +57,9 @@ class RankGrid(ScrollView, can_focus=True):
         Binding("N", "next_flagged(-1)", "slow rank before", show=False),
     ]
 
+    SHARE_OF_HEIGHT: ClassVar[float] = 0.45
+    """How much of the screen it takes at most."""
+
     class Moved(Message):
         """Another cell is under the cursor."""
 
@@ -55,10 +70,10 @@ class RankGrid(ScrollView, can_focus=True):
             super().__init__()
             self.rank = rank
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(id="grid")
+    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
         self.look = look
-        self._ranks: dict[int, RankedRank] = {}
+        self._ranks: dict[int, Row] = {}
         self._level: dict[int, int] = {}
         self._groups: Sequence[Group] = ()
         self._aligned = False
@@ -72,15 +87,25 @@ class RankGrid(ScrollView, can_focus=True):
         self._rank: int | None = None
         self._strips: dict[int, Strip] = {}
 
+    # What a grid of some sort says of its cells.
+
+    def level(self, row: Row) -> int:
+        """How dark it is, from 0; MARKED for one that has the sign."""
+        raise NotImplementedError
+
+    def figure(self, row: Row) -> str:
+        """What is written into it where there is room."""
+        raise NotImplementedError
+
     # What is shown.
 
-    def show(self, ranking: Sequence[RankedRank]) -> None:
-        """The ranks with their scores; the cursor goes to the most suspicious unless it is on a rank already."""
+    def show(self, ranking: Sequence[Row]) -> None:
+        """A row for each rank, the worst first; the cursor goes there unless it is on a rank already."""
         same_ranks = self._ranks.keys() == {row.rank for row in ranking}
         self._ranks = {row.rank: row for row in ranking}
-        self._level = {row.rank: _level(row) for row in ranking}
+        self._level = {row.rank: self.level(row) for row in ranking}
         digits = len(str(max(self._ranks, default=0)))
-        figures = max((len(score(row.score)) for row in ranking), default=0)
+        figures = max((len(self.figure(row)) for row in ranking), default=0)
         zooms = (
             Zoom(digits + figures + 6),
             Zoom(digits + 4),
@@ -137,7 +162,7 @@ class RankGrid(ScrollView, can_focus=True):
         self._fit()
 
     def _room(self) -> int:
-        return max(int(self.app.size.height * _SHARE_OF_HEIGHT), 3)
+        return max(int(self.app.size.height * self.SHARE_OF_HEIGHT), 3)
 
     def _rearrange(self) -> None:
         self._arranged_for = None
@@ -215,11 +240,11 @@ class RankGrid(ScrollView, can_focus=True):
             return " ", inks.base
         worst = max(ranks, key=lambda rank: self._level.get(rank, 0))
         level = self._level.get(worst, 0)
-        sign = glyphs.alarm if level == _ALARM else glyphs.levels[level]
-        style = inks.alarm if level == _ALARM else inks.levels[level]
+        sign = glyphs.alarm if level == MARKED else glyphs.levels[level]
+        style = inks.alarm if level == MARKED else inks.levels[level]
         if zoom == self._zooms[0] and worst in self._ranks:
             number = f"{worst:>{self._zooms[1].width - 4}}"
-            return f"{number} {sign} {score(self._ranks[worst].score)}", style
+            return f"{number} {sign} {self.figure(self._ranks[worst])}", style
         if zoom == self._zooms[1]:
             return f"{worst:>{zoom.width - 4}} {sign}", style
         return sign, style
@@ -240,7 +265,7 @@ class RankGrid(ScrollView, can_focus=True):
 
     def action_next_flagged(self, by: int) -> None:
         """To the next rank that is marked, in the order of the ranking."""
-        flagged = [rank for rank, row in self._ranks.items() if row.flagged]
+        flagged = [rank for rank in self._ranks if self._level[rank] == MARKED]
         if flagged:
             at = flagged.index(self._rank) + by if self._rank in flagged else 0
             self.move_to(flagged[at % len(flagged)])
@@ -285,5 +310,16 @@ class RankGrid(ScrollView, can_focus=True):
             self.scroll_to_region(cell, animate=False)
 
 
-def _level(row: RankedRank) -> int:
-    return _ALARM if row.flagged else sum(row.score >= limit for limit in LIMITS)
+class RankGrid(CellGrid[RankedRank]):
+    """The score of every rank."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, id="grid")
+
+    def level(self, row: RankedRank) -> int:
+        """By its score, unless it is flagged."""
+        return MARKED if row.flagged else sum(row.score >= limit for limit in LIMITS)
+
+    def figure(self, row: RankedRank) -> str:
+        """Its score."""
+        return score(row.score)

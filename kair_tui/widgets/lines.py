@@ -166,10 +166,10 @@ class FooterLine(Line):
         keys = list(self._keys)
         while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
             keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
-        pieces: list[Piece] = []
+        pieces: list[Piece] = [(" ", self.inks.bar)]
         for key in keys:
-            apart = " " * (_APART if pieces else 1)
-            pieces += [(apart, self.inks.bar), (key.key, self.inks.bar_strong), (f" {key.does}", self.inks.bar)]
+            gap = " " * _APART if len(pieces) > 1 else ""
+            pieces += [(gap, self.inks.bar), (key.key, self.inks.bar_strong), (f" {key.does}", self.inks.bar)]
         return pieces
 
 

@@ -13,7 +13,8 @@ from urllib.parse import quote
 from kair_engine.errors import InputError, KairError, UsageError
 from kair_engine.importing import Progress
 from kair_engine.job_assembly import AssembledJob
-from kair_engine.model import FragmentInfo, Trace
+from kair_engine.model import FragmentInfo, Notice, Trace
+from kair_engine.notices import notice
 from kair_engine.opening import open_sources
 from kair_engine.store.cache import write_whole
 from kair_engine.store.job_file import JobFile, is_job_folder, open_job_folder, read_job_file, write_job_file
@@ -47,18 +48,21 @@ class Store:
 
     def jobs(self) -> list[StoredJob]:
         """Every job, by name."""
+        return self.listing()[0]
+
+    def listing(self) -> tuple[list[StoredJob], list[Notice]]:
+        """Every job, by name, and a notice for each that is damaged and left out."""
         try:
             folders = sorted(path for path in self.root.iterdir() if _NAME.fullmatch(path.name))
         except OSError:
-            return []
-        found = []
-        for folder in folders:
+            return [], []
+        found, damaged = [], []
+        for folder in filter(is_job_folder, folders):
             try:
-                if is_job_folder(folder):
-                    found.append(_summary(folder))
-            except InputError:
-                continue
-        return found
+                found.append(_summary(folder))
+            except InputError as error:
+                damaged.append(notice("damaged_job", f"job {folder.name} is left out: {error}"))
+        return found, damaged
 
     def open(self, name: str) -> Trace:
         """The trace of a job. Raises UsageError where there is none of that name."""
@@ -82,7 +86,8 @@ class Store:
 
     def latest(self) -> str | None:
         """The job imported last."""
-        return max(self.jobs(), key=lambda job: (job.imported_at, job.name)).name if self.jobs() else None
+        latest = max(self.jobs(), key=lambda job: (job.imported_at, job.name), default=None)
+        return latest.name if latest else None
 
     def import_traces(
         self,

@@ -25,9 +25,9 @@ from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with
 from kair_engine.whatif.pipeline_model import whole_groups
 from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, recorded_steps
-from kair_engine.whatif.prices import ERROR_GATE, prices, require_cost
+from kair_engine.whatif.prices import ERROR_GATE, price, prices, require_cost
 from kair_engine.whatif.remedies import last_stage_excess, remedies
-from kair_engine.whatif.replayable import replayable
+from kair_engine.whatif.replayable import ranks_at, replayable
 from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
 from kair_engine.whatif.timeline import timeline
 from kair_engine.whatif.trace_events import write_events
@@ -53,7 +53,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     rows = times.rows
     of = attribute(times)
     measured = recorded_steps(rows)
-    rank_of = _ranks(trace, rows)
+    rank_of = ranks_at(trace, rows)
     approximate = of.approximate()
     slowest = slowest_workers(approximate, rank_of)
     of_slowest, of_last = explained(times, of, [_of_ranks(rank_of, slowest), of_stage(rows.pp_size - 1)])
@@ -69,6 +69,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     launches = launch_steps(times, of.replayed, measured)
     replayed_ns = float(of.replayed.mean())
     ideal_ns = float(of.ideal.mean())
+    lost = price("", replayed_ns, ideal_ns, devices=trace.job.world_size, gpu_cost=gpu_cost)
     alike = forward_backward(rows, times.own_ns)
     irregular = irregular_causes(times, rank_of, replayed_ns=replayed_ns, ideal_ns=ideal_ns)
     causes = causes_of(
@@ -112,7 +113,9 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         remedies=tuple(remedies(times, of.replayed)),
         per_step=_steps(rows, of, measured, rank_of, launches),
         steps=rows.steps,
-        warnings=(*left_out, *_notices(times, delayed, measured, exact is None)),
+        warnings=(*left_out, *replay_notices(times, delayed, measured, exact is None)),
+        gpu_hours_per_day=lost.gpu_hours_per_day,
+        cost_per_day=lost.cost_per_day,
     )
 
 
@@ -125,7 +128,7 @@ def price_pipeline(
     """
     times, _ = replayable(trace)
     replayed = times.steps_with(times.own_ns)
-    rank_of, mean = _ranks(trace, times.rows), float(replayed.mean())
+    rank_of, mean = ranks_at(trace, times.rows), float(replayed.mean())
     found = prices(trace.job, times, rank_of, fixes, replayed_ns=mean, gpu_cost=gpu_cost)
     return found, tuple(remedies(times, replayed))
 
@@ -137,21 +140,11 @@ def write_timeline(trace: Trace, path: Path) -> None:
     """
     if is_pipeline(trace):
         times, _ = replayable(trace)
-        write_events(path, timeline(times, _ranks(trace, times.rows)))
+        write_events(path, timeline(times, ranks_at(trace, times.rows)))
     else:
         from kair_engine.whatif.execution_timeline import execution_timeline  # few need both
 
         write_events(path, execution_timeline(trace))
-
-
-def _ranks(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
-    """(dp rank, stage) → rank, of the workers in the chosen steps."""
-    layout = trace.job.layout
-    if layout is None:
-        return {}
-    recorded = {divmod(place, rows.pp_size) for place in np.unique(rows.dp * rows.pp_size + rows.stage).tolist()}
-    places = {(layout.dp_rank.get(rank, 0), layout.pipeline_stage.get(rank, 0)): rank for rank in trace.job.ranks}
-    return {place: rank for place, rank in places.items() if place in recorded}
 
 
 def _of_ranks(rank_of: dict[tuple[int, int], int], ranks: Sequence[int]) -> Choice:
@@ -206,7 +199,10 @@ def _lacking_members(rows: PipelineRows, group: Ints) -> Ints:
     return np.flatnonzero(several & ~transfer & ~whole & (group != NONE))
 
 
-def _notices(times: PipelineTimes, delayed: Floats, measured: Floats, too_many: bool) -> tuple[Notice, ...]:
+def replay_notices(
+    times: PipelineTimes, delayed: Floats, measured: Floats, too_many: bool = False
+) -> tuple[Notice, ...]:
+    """What of the recording the replay could not take as it should, and how far it is off."""
     rows, model, result = times.rows, times.model, []
     if rows.unknown:
         listed = ", ".join(rows.unknown[:5])

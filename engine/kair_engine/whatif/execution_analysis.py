@@ -14,8 +14,8 @@ from kair_engine.whatif.execution_prices import StepPrices, price_steps
 from kair_engine.whatif.fitting import must_fit
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.priced_parts import OfParts, most_scenarios, priced_parts, ranks_alone, suspects, unpriced
-from kair_engine.whatif.prices import ERROR_GATE, price
-from kair_engine.whatif.result import Cause, FixPrice, PartEffect, SlowdownPattern, StepPrice, WhatifResult
+from kair_engine.whatif.prices import ERROR_GATE, price, priced, scenarios_of
+from kair_engine.whatif.result import Cause, PartEffect, SlowdownPattern, StepPrice, WhatifResult
 from kair_engine.whatif.verdict import EXPLAINS, SLOW, causes_of, pattern_of, verdict_of
 
 
@@ -40,14 +40,11 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
     """
     for fix in fixes:
         must_fit(trace, fix)
-    asked: list[tuple[Fix, ...]] = [(fix,) for fix in fixes]
-    if len(asked) > 1:
-        asked.append(tuple(fixes))
     parts = priced_parts(trace)
-    prices = price_steps(trace, [Fix(), *parts.all(), *asked])
+    prices = price_steps(trace, [Fix(), *parts.all(), *scenarios_of(fixes)])
     known = ~np.isnan(prices.replayed_ns)
     if not known.any():
-        raise InputError("no step of the recording can be replayed: its operations wait for one another in a circle")
+        raise no_step_replayed()
     of_step = _Steps(prices, known)
     replayable = trace.select(list(of_step.numbers))
     steps = parts.mapped(of_step.scenarios)
@@ -75,12 +72,14 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         # Of few hosts one has too many ranks to stand out by number.
         pattern = "few_workers" if slow_host and pattern == "diffuse" else pattern
     error = abs(ratio(float(of_step.replayed.mean()), float(of_step.measured.mean())) - 1)
+    ideal_ns, replayed_ns = float(of_step.ideal.mean()), float(of_step.replayed.mean())
+    lost = price("", replayed_ns, ideal_ns, devices=trace.job.world_size, gpu_cost=gpu_cost)
     return WhatifResult(
         slowdown=slowdown,
         waste=1 - 1 / slowdown,
-        step_time_us=float(of_step.replayed.mean()) / 1e3,
+        step_time_us=replayed_ns / 1e3,
         measured_step_time_us=float(of_step.measured.mean()) / 1e3,
-        ideal_step_time_us=float(of_step.ideal.mean()) / 1e3,
+        ideal_step_time_us=ideal_ns / 1e3,
         by_operator_type=largest_first(cost.kinds),
         by_dp_rank=largest_first(cost.dp_ranks),
         by_stage=by_stage,
@@ -104,11 +103,19 @@ def whatif_of_execution(trace: Trace, fixes: Sequence[Fix], gpu_cost: float | No
         pattern=pattern,
         causes=causes,
         verdict=verdict_of(slowdown, pattern, causes, by_rank=by_rank, by_stage=by_stage),
-        fixes=_fixes(trace, of_step, fixes, of_step.scenarios[len(parts.all()) :], gpu_cost),
+        fixes=priced(
+            fixes,
+            replayed_ns,
+            list(of_step.scenarios[len(parts.all()) :]),
+            devices=trace.job.world_size,
+            gpu_cost=gpu_cost,
+        ),
         remedies=(),
         per_step=_per_step(of_step, steps),
         steps=trace.steps,
-        warnings=(*_notices(prices, known, error), *_limits(trace, at_most, pattern)),
+        warnings=(*replay_notices(prices, known, error), *_limits(trace, at_most, pattern)),
+        gpu_hours_per_day=lost.gpu_hours_per_day,
+        cost_per_day=lost.cost_per_day,
     )
 
 
@@ -164,17 +171,6 @@ def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple
     return (tuple(by_rank[rank] for rank in ranks),)
 
 
-def _fixes(
-    trace: Trace, of_step: _Steps, fixes: Sequence[Fix], times: Floats, gpu_cost: float | None
-) -> tuple[FixPrice, ...]:
-    texts = [fix.text for fix in fixes] + (["all together"] if len(fixes) > 1 else [])
-    before = float(of_step.replayed.mean())
-    return tuple(
-        price(text, before, float(steps.mean()), devices=trace.job.world_size, gpu_cost=gpu_cost)
-        for text, steps in zip(texts, times, strict=True)
-    )
-
-
 def _per_step(of_step: _Steps, of_parts: OfParts[Floats]) -> tuple[StepPrice, ...]:
     result = []
     for at, step in enumerate(of_step.numbers):
@@ -210,7 +206,13 @@ def _limits(trace: Trace, at_most: Mapping[int, float], pattern: SlowdownPattern
         )
 
 
-def _notices(prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
+def no_step_replayed() -> InputError:
+    """The error where every step waits in a circle."""
+    return InputError("no step of the recording can be replayed: its operations wait for one another in a circle")
+
+
+def replay_notices(prices: StepPrices, known: Bools, error: float) -> tuple[Notice, ...]:
+    """Steps left out, and a replay that is off by more than a little."""
     result = []
     if not known.all():
         text = f"{int((~known).sum())} steps are left out: their operations wait for one another in a circle"

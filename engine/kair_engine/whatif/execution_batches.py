@@ -27,15 +27,19 @@ _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
 
 
-def batches(trace: Trace, fixes: Sequence[Sequence[Fix]]) -> Iterator["Batch"]:
-    """All chosen steps in order, with scenarios in each of which some fixes are made together."""
+Scenario = Sequence[Fix] | None
+"""Fixes that are made together: () leaves everything as recorded. None: all delays left out."""
+
+
+def batches(trace: Trace, scenarios: int) -> Iterator["Batch"]:
+    """All chosen steps in order; fewer at a time where more scenarios are to be replayed."""
     role_of = roles(trace)
     places = Places(trace.job.hosts, role_of)
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role = role_codes(job_ranks, role_of)
-    for steps in _together(trace, len(fixes) + 2):
+    for steps in _together(trace, scenarios):
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
-        yield Batch(steps, [synchronise(ops) for ops in steps], role, fixes, places)
+        yield Batch(steps, [synchronise(ops) for ops in steps], role, places)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,6 @@ class Batch:
         steps: Sequence[Operations],
         syncs: Sequence[Synchronisation],
         role: Sequence[Ints],
-        fixes: Sequence[Sequence[Fix]],
         places: Places,
     ) -> None:
         self.steps, self.syncs, self.role = steps, syncs, role
@@ -80,7 +83,6 @@ class Batch:
         ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
         self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
         names = steps[0].name_text
-        self._fixes = fixes
         self._scenarios = Scenarios(model, ideal, names, places)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
@@ -92,9 +94,8 @@ class Batch:
         """The parts of the `at`-th step, in their order, with the fix made."""
         return np.asarray(self._scenarios.values_ns([fix])[self.model.parts.step == at])
 
-    def times(self, carried: Shift | None) -> tuple[Shift | None, tuple[Floats, Floats]]:
-        """(measured, (steps × scenarios) replayed with nothing changed, without delays, and in every scenario)."""
-        scenarios: list[Sequence[Fix] | None] = [(), None, *self._fixes]
+    def times(self, scenarios: Sequence[Scenario], carried: Shift | None) -> tuple[Shift, tuple[Floats, Floats]]:
+        """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
         at_once = max(1, _AT_ONCE // max(self.model.graph.nodes, 1))
         parts = []
         for begin in range(0, len(scenarios), at_once):
@@ -108,8 +109,8 @@ class Batch:
         )
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
-    def replayed(self, scenarios: Sequence[Sequence[Fix] | None], before: Shift | None) -> "Replayed":
-        """Every node's end in each scenario: some fixes made together, or None for all delays left out.
+    def replayed(self, scenarios: Sequence[Scenario], before: Shift | None) -> "Replayed":
+        """Every node's end in each scenario.
 
         A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
         recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they

@@ -46,8 +46,9 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
     fixes = [(one,) if isinstance(one, Fix) else tuple(one) for one in scenarios]
     results, carried = [], None
     excess: dict[int, float] = dict.fromkeys(trace.job.ranks, 0.0)
-    for batch in batches(trace, fixes):
-        carried, times = batch.times(carried)
+    asked = [(), None, *fixes]
+    for batch in batches(trace, len(asked)):
+        carried, times = batch.times(asked, carried)
         results.append(times)
         for rank, nanoseconds in batch.excess_ns():
             excess[rank] += nanoseconds / len(trace.steps)

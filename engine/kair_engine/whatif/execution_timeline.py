@@ -36,7 +36,7 @@ def execution_timeline(trace: Trace) -> Iterator[Event]:
             name = f"{title}: rank {rank}" + (f" ({host})" if host is not None else "")
             yield from process(lanes.process_of(rank), name)
             yield from lane(lanes.process_of(rank), 0, CRITICAL)
-    for batch in batches(trace, []):
+    for batch in batches(trace, 2):
         done = batch.replayed([(), (Fix(),)], carried)
         carried = done.shift
         graphs = [graph for graph, _ in step_graphs(batch.steps, batch.syncs, batch.role)]

@@ -28,17 +28,32 @@ def prices(
     gpu_cost: float | None,
 ) -> tuple[FixPrice, ...]:
     """Each fix by itself, and where there are several all together. Raises UsageError where one fits nothing."""
-    changed = [(fix, fixed_durations(job, times, rank_of, fix, times.own_ns)) for fix in fixes]
-    if len(fixes) > 1:
-        durations = times.own_ns
-        for fix in fixes:
-            durations = fixed_durations(job, times, rank_of, fix, durations)
-        changed.append((Fix("all together"), durations))
-    result = []
-    for fix, durations in changed:
-        after = float(times.steps_with(durations).mean())
-        result.append(price(fix.text, replayed_ns, after, devices=job.world_size, gpu_cost=gpu_cost))
-    return tuple(result)
+    after = [steps_with(job, times, rank_of, scenario) for scenario in scenarios_of(fixes)]
+    return priced(fixes, replayed_ns, after, devices=job.world_size, gpu_cost=gpu_cost)
+
+
+def scenarios_of(fixes: Sequence[Fix]) -> list[tuple[Fix, ...]]:
+    """Each fix by itself, and where there are several all together."""
+    return [*((fix,) for fix in fixes), *([tuple(fixes)] if len(fixes) > 1 else [])]
+
+
+def steps_with(job: Job, times: PipelineTimes, rank_of: Mapping[tuple[int, int], int], fixes: Sequence[Fix]) -> Floats:
+    """Each step's time, ns, with all of `fixes` made. Raises UsageError where one fits nothing."""
+    durations = times.own_ns
+    for fix in fixes:
+        durations = fixed_durations(job, times, rank_of, fix, durations)
+    return times.steps_with(durations)
+
+
+def priced(
+    fixes: Sequence[Fix], before_ns: float, steps_ns: Sequence[Floats], *, devices: int, gpu_cost: float | None
+) -> tuple[FixPrice, ...]:
+    """The prices of `scenarios_of` fixes, given each one's step times."""
+    texts = [fix.text for fix in fixes] + (["all together"] if len(fixes) > 1 else [])
+    return tuple(
+        price(text, before_ns, float(steps.mean()), devices=devices, gpu_cost=gpu_cost)
+        for text, steps in zip(texts, steps_ns, strict=True)
+    )
 
 
 def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cost: float | None) -> FixPrice:

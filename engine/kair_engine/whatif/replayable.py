@@ -6,7 +6,7 @@ from kair_engine.errors import InputError
 from kair_engine.model import Notice, Trace
 from kair_engine.notices import notice
 from kair_engine.whatif.pipeline_model import pipeline_model
-from kair_engine.whatif.pipeline_rows import TYPES, read_pipeline
+from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps
 
 
@@ -40,3 +40,13 @@ def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[Notice, ...]]:
     kept = [step for step, left_out in zip(rows.steps, circular | empty, strict=True) if not left_out]
     rows = read_pipeline(trace.select(kept))
     return pipeline_times(rows, pipeline_model(rows)), tuple(notices)
+
+
+def ranks_at(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
+    """(dp rank, stage) → rank, of the workers in the chosen steps."""
+    layout = trace.job.layout
+    if layout is None:
+        return {}
+    recorded = {divmod(place, rows.pp_size) for place in np.unique(rows.dp * rows.pp_size + rows.stage).tolist()}
+    places = {(layout.dp_rank.get(rank, 0), layout.pipeline_stage.get(rank, 0)): rank for rank in trace.job.ranks}
+    return {place: rank for place, rank in places.items() if place in recorded}

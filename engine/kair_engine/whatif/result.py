@@ -151,3 +151,7 @@ class WhatifResult:
     warnings: tuple[Notice, ...]
     by_host: dict[str, float] = field(default_factory=dict)
     """Where several ranks share a host, and there are several hosts."""
+    gpu_hours_per_day: float = 0.0
+    """Of all devices of the job, what is wasted."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; None where that was not given."""
