@@ -13,6 +13,7 @@ from textual.binding import BindingType
 from textual.color import Color
 from textual.dom import DOMNode
 from textual.filter import LineFilter
+from textual.worker import WorkerFailed
 
 from kair_engine.errors import KairError
 from kair_tui.job_source import JobWanted
@@ -128,7 +129,8 @@ class KairApp(App[int]):
     @property
     def failure(self) -> BaseException | None:
         """The defect that ended the program, if one did."""
-        return self._exception
+        ended_by = self._exception
+        return ended_by.error if isinstance(ended_by, WorkerFailed) else ended_by
 
     # Work in threads.
 
