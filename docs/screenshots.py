@@ -36,7 +36,7 @@ PICTURES = (
     Picture("frequency", "intermittent_stall", ("4",)),
     Picture("whatif", "pipeline_slow_operator", ("5", "space"), (130, 36)),
     Picture("matrix", "two_hosts_slow_input", ("6",)),
-    Picture("export", "slow_operator", ("e",), (110, 16)),
+    Picture("export", "slow_operator", ("enter", "e"), (110, 20)),
 )
 
 

@@ -104,4 +104,7 @@ def test_the_exported_evidence_names_the_culprit(tmux: Tmux, folder: Path) -> No
 def test_every_picture_in_the_documents_is_there_and_no_other() -> None:
     texts = [(DOCS / "tui.md").read_text(encoding="utf-8"), (DOCS.parent / "README.md").read_text(encoding="utf-8")]
     shown = {Path(name).name for text in texts for name in re.findall(r"\(((?:docs/)?screens/[^)]+)\)", text)}
-    assert shown == {file.name for file in (DOCS / "screens").iterdir()}
+    pictures = list((DOCS / "screens").iterdir())
+    assert shown == {file.name for file in pictures}
+    assert all(file.stat().st_size < 120_000 for file in pictures)
+    assert not any("too&#160;small" in file.read_text(encoding="utf-8") for file in pictures)
