@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import select
 import sys
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from kair_tui.job_source import JobWanted
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 # Read by Textual when it is imported: nothing on a screen moves by itself.
 _STILL: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
+_HUNG_UP: Final = 129
+"""What a shell says of a program that SIGHUP ended."""
 _COLOUR_SYSTEMS: Final = {"none": "standard", "16": "standard", "256": "256", "truecolor": "truecolor"}
 
 
@@ -37,6 +41,7 @@ def show(wanted: JobWanted, *, ascii_only: bool, no_color: bool, mouse: bool, th
 
     from kair_tui.screens.app import KairApp
 
+    Thread(target=_end_with_the_terminal, daemon=True).start()
     app = KairApp(wanted, look)
     return asyncio.run(_run(app, mouse))
 
@@ -50,15 +55,33 @@ async def _run(app: "KairApp", mouse: bool) -> int:
     return status if status is not None else app.return_code or 0
 
 
+def _end_with_the_terminal() -> None:
+    """Ends the process when its terminal is gone, as the signal for that does where it comes and is not ignored.
+
+    Textual would read the end of the input again and again, and take a whole core for it.
+    """
+    poll = getattr(select, "poll", None)
+    if poll is None:
+        return
+    hang_up = poll()
+    hang_up.register(sys.stdin.fileno(), 0)
+    if any(event & select.POLLHUP for _, event in hang_up.poll()):
+        _end(_HUNG_UP)
+
+
 def _leave(status: int) -> None:
     """Ends the process with an analysis still running in a thread, for whose end the interpreter would wait.
 
     What it writes appears whole or not at all (store/cache.py), so that nothing is left half done.
     """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _end(status)
+
+
+def _end(status: int) -> None:
     import multiprocessing
 
     for child in multiprocessing.active_children():
         child.terminate()
-    sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(status)

@@ -62,7 +62,8 @@ class BareTerminal:
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGKILL)
         self._child.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
 
     def wait_for(self, text: str, since: int = 0) -> None:
         """Reads until `text` was written after the first `since` bytes."""
@@ -92,6 +93,12 @@ class BareTerminal:
     def press(self, keys: str) -> None:
         """Types."""
         os.write(self._master, keys.encode())
+
+    def hang_up(self) -> int:
+        """The terminal goes away, without a signal since it is no more than input and output. Returns the status."""
+        os.close(self._master)
+        self._master = -1
+        return self._child.wait(timeout=_PATIENCE_S)
 
     def status(self) -> int:
         """Waits for the program's end."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cli_samples import kair, store_variables
-from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, until
+from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_engine.results import BlamePath, BlameResult, Cause, PathNode, RankBlame, RoleInPath
@@ -239,12 +239,13 @@ async def test_a_rank_that_nobody_waited_for_shows_where_it_waited() -> None:
 async def test_a_filter_and_an_order_apply_to_the_causes() -> None:
     async with blamed(SLOW) as (app, pilot, _):
         causes = app.screen.query_one(Table)
-        await pilot.press("slash", *"cause:host !idle", "enter")
+        await type_line(pilot, "slash", "cause:host !idle")
         assert "4 of 7 root causes · filter cause:host !idle" in screen_text(app)
-        await pilot.press("slash", *["backspace"] * 20, *"rank:1", "enter")
+        await type_line(pilot, "slash", "rank:1")
         assert "0 of 7 root causes" in screen_text(app)
         assert "to none" in screen_text(app)
-        await pilot.press("slash", *["backspace"] * 20, "enter", "s", "S")
+        await type_line(pilot, "slash", "")
+        await pilot.press("s", "S")
         assert "sorted by share, reversed" in screen_text(app)
         shares = [causes.row(at).share for at in range(causes.count)]
         assert shares == sorted(shares)

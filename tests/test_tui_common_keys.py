@@ -36,7 +36,7 @@ async def test_help_lists_every_key_screen_and_command() -> None:
     async with opened(SLOW) as (app, pilot):
         assert isinstance(app.screen, OverviewScreen)
         text = "\n".join(line for line, _ in help_lines(app.screen))
-        for key in ("enter", "+ -", "tab", "esc", "?", "q", ":", "ctrl+p", "o", "y", "e", "g", "m", "R", "/", "s", "S"):
+        for key in ("enter", "+ -", "tab", "?", "q", ":", "ctrl+p", "o", "y", "e", "g", "m", "R", "/", "s", "S"):
             assert re.search(rf"^  (.*, )?{re.escape(key)}(, .*)?  ", text, re.MULTILINE), key
         assert all(f"  {entry.name} " in text for entry in COMMANDS if entry.needs != "screen")
         assert all(f"{entry.name}: {entry.title}" in text for entry in SCREENS)

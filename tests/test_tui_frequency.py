@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli_samples import kair, store_variables
-from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, until
+from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -136,12 +136,13 @@ async def test_ranks_are_sorted_by_their_degraded_windows_and_filtered() -> None
         rows = [int(line.split()[0]) for line in screen_lines(app)[:-2] if line.split() and line.split()[0].isdigit()]
         assert rows == sorted(rows, key=lambda rank: -low[rank])
         assert low[rows[0]]
-        await pilot.press("slash", *"degraded:0", "enter")
+        await type_line(pilot, "slash", "degraded:0")
         assert f"{4 - len(low)} of 4 ranks" in screen_text(app)
-        await pilot.press("slash", *["backspace"] * 10, *"rank:9", "enter")
+        await type_line(pilot, "slash", "rank:9")
         assert "0 of 4 ranks" in screen_text(app)
         assert heat.rank is None
-        await pilot.press("down", "n", "enter", "slash", *["backspace"] * 10, "enter")
+        await pilot.press("down", "n", "enter")
+        await type_line(pilot, "slash", "")
         assert heat.rank is not None
 
 

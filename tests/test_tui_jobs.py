@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_samples import kair, store_variables
-from screen_text import SAMPLES, answered, assert_snapshot, played, screen_lines, screen_text, until
+from screen_text import SAMPLES, answered, assert_snapshot, played, screen_lines, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_tui.job_source import JobWanted
@@ -164,10 +164,10 @@ async def test_jobs_are_filtered_and_sorted_with_the_cursor_on_its_job() -> None
         assert chosen(app) == "fresh"
         await pilot.press("S")
         assert shown(app) == ["fresh", "calm", "night"]
-        await pilot.press("slash", *"verdict:^straggler", "enter")
+        await type_line(pilot, "slash", "verdict:^straggler")
         assert shown(app) == ["night"]
         assert "1 of 3 jobs" in screen_text(app)
-        await pilot.press("slash", *[*["backspace"] * 18, "r", "a", "n", "k", "s", ":", "8"], "enter")
+        await type_line(pilot, "slash", "ranks:8")
         assert shown(app) == ["fresh"]
 
 
@@ -192,12 +192,13 @@ async def test_the_list_is_what_its_command_prints() -> None:
 @played
 async def test_commands_run_here_before_a_job_is_open() -> None:
     async with listed() as (app, pilot):
-        await pilot.press("colon", *"steps night", "enter")
+        await type_line(pilot, "colon", "steps night")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         first = screen_lines(app)[1].strip()
         assert first.startswith("12 steps on ")
         assert kair("steps", "night").out.startswith(first)
-        await pilot.press("escape", "colon", *"info", "enter")
+        await pilot.press("escape")
+        await type_line(pilot, "colon", "info")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         await pilot.press("o")
         assert "kair info fresh" in screen_text(app)
@@ -212,7 +213,7 @@ async def _empty(folder: Path) -> None:
         assert chosen(app) is None
         await pilot.press("enter", "u", "slash", "s")
         assert screen_text(app) == text
-        await pilot.press("colon", *f"import {SAMPLES / 'healthy'} --job mine", "enter")
+        await type_line(pilot, "colon", f"import {SAMPLES / 'healthy'} --job mine")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         await pilot.press("escape")
         await until(pilot, lambda: "1 job in" in screen_text(app))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cli_samples import kair, store_variables
-from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, until
+from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_tui.screens import matrix
@@ -122,14 +122,15 @@ async def test_shares_and_the_whole_run_are_options_of_the_command() -> None:
 async def test_a_filter_leaves_ranks_out_on_both_sides() -> None:
     async with opened(TWO_HOSTS) as (app, pilot):
         screen = await shown(app, pilot, "6")
-        await pilot.press("slash", *"host:node1", "enter")
+        await type_line(pilot, "slash", "host:node1")
         assert "4 of 8 ranks" in screen_text(app)
         cells = screen.query_one(DistanceMatrix)
         assert [int(row[0]) for row in rows(app)] == [4, 5, 6, 7]
         assert cells.pair == (5, 4)
-        await pilot.press("slash", *["backspace"] * 10, *"rank:9", "enter")
+        await type_line(pilot, "slash", "rank:9")
         assert cells.pair is None
-        await pilot.press("down", "n", "enter", "slash", *["backspace"] * 10, "enter")
+        await pilot.press("down", "n", "enter")
+        await type_line(pilot, "slash", "")
         assert len(rows(app)) == 8
 
 
@@ -160,7 +161,7 @@ async def test_of_too_many_ranks_the_hosts_are_shown(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(app, "go_to_rank", gone.append)
         await pilot.press("enter")
         assert gone == [5]
-        await pilot.press("slash", *"host:node0", "enter")
+        await type_line(pilot, "slash", "host:node0")
         assert "node1 " not in screen_text(app)
 
 

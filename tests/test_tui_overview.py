@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from cli_samples import store_variables
-from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, until
+from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, type_line, until
 
 from kair_tui.screens.overview import OverviewScreen
 from kair_tui.terminal import Look
@@ -81,12 +81,12 @@ async def test_a_range_of_steps_narrows_everything_until_all_are_wanted_again() 
 @played
 async def test_a_filter_leaves_the_other_ranks_blank_and_an_empty_one_brings_them_back() -> None:
     async with opened(TWO_HOSTS) as (app, pilot):
-        await pilot.press("slash", *"host:node1", "enter")
+        await type_line(pilot, "slash", "host:node1")
         shown = screen_text(app)
         assert "4 of 8 ranks · filter host:node1" in shown
         assert "node1  4 · 0.177" in shown
         assert "0 · 0.142" not in shown
-        await pilot.press("slash", *["backspace"] * 10, "enter")
+        await type_line(pilot, "slash", "")
         assert "0 · 0.142" in screen_text(app)
 
 
@@ -94,7 +94,7 @@ async def test_a_filter_leaves_the_other_ranks_blank_and_an_empty_one_brings_the
 async def test_a_filter_that_is_wrong_says_so_and_changes_nothing() -> None:
     async with opened(SLOW) as (app, pilot):
         before = screen_text(app).splitlines()[:20]
-        await pilot.press("slash", *"size:3", "enter")
+        await type_line(pilot, "slash", "size:3")
         assert "no field 'size' to filter by; there are: rank, host" in screen_text(app)
         assert screen_text(app).splitlines()[:20] == before
 

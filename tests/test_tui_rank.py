@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from cli_samples import kair, store_variables
-from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, until
+from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_tui.render.units import duration, signed_duration
@@ -105,7 +105,7 @@ async def test_left_and_right_go_along_the_ranking_in_the_same_place() -> None:
 async def test_outliers_can_be_filtered_and_sorted() -> None:
     async with rank_screen(PIPELINE, 1) as (screen, pilot):
         table = screen.query_one(Table)
-        await pilot.press("slash", *"mlp step:6", "enter")
+        await type_line(pilot, "slash", "mlp step:6")
         assert {(row.step, row.operator) for row in map(table.row, range(table.count))} == {(6, "kair_sample::mlp")}
         assert f"outliers  {table.count} of {table.total}; " in screen_text(app_of(screen))
         await pilot.press("s")

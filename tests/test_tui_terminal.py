@@ -4,6 +4,7 @@ import io
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict
     with BareTerminal(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
-        terminal.wait_for("keys everywhere")
+        terminal.wait_for("keys on overview")
         terminal.press("q")
         assert terminal.status() == 0
         assert terminal.written.isascii()
@@ -47,7 +48,7 @@ def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
     with BareTerminal(SLOW, environment=terminal_environment(tmp_path, NO_COLOR="1")) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
-        terminal.wait_for("keys everywhere")
+        terminal.wait_for("keys on overview")
         terminal.press("q")
         assert terminal.status() == 0
         assert COLOUR.findall(terminal.written) == []
@@ -75,9 +76,9 @@ def test_only_colours_leave_that_the_terminal_has(
 def test_without_colours_and_mouse_neither_leaves_the_smallest_terminal(tmp_path: Path) -> None:
     environment = terminal_environment(tmp_path, TERM="screen")
     with BareTerminal(SLOW, "--no-color", "--no-mouse", environment=environment, size=(60, 20)) as terminal:
-        terminal.wait_for("rank 2 ")
+        terminal.wait_for("score 49.760")
         terminal.press("\t\t?")
-        terminal.wait_for("keys everywhere")
+        terminal.wait_for("keys on overview")
         terminal.press("q")
         assert terminal.status() == 0
         assert COLOUR.findall(terminal.written) == []
@@ -90,6 +91,36 @@ def test_a_terminal_that_cannot_is_refused(tmp_path: Path) -> None:
         assert terminal.status() == 2
         assert b"kair: error: kair-tui needs a terminal that moves its cursor (TERM is dumb)" in terminal.written
         assert b"\x1b" not in terminal.written
+
+
+def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
+    with BareTerminal(SLOW, environment=terminal_environment(tmp_path)) as terminal:
+        terminal.wait_for("makes others wait")
+        assert terminal.hang_up() == 129
+
+
+@pytest.mark.parametrize(
+    ("defect", "arguments"),
+    [
+        ("import kair_tui.widgets.grid as g; g.CellGrid.render_line = lambda self, y: 1 / 0", ()),
+        ("import kair_tui.screens.view as v; v.ViewScreen._ask = lambda self, wanted: 1 / 0", ("--debug",)),
+    ],
+    ids=["in drawing", "in a thread"],
+)
+def test_a_defect_leaves_the_terminal_and_says_one_line(
+    defect: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    code = f"import sys, kair_tui.main; {defect}; sys.exit(kair_tui.main.main(['tui', *sys.argv[1:]]))"
+    program = (sys.executable, "-c", code)
+    with BareTerminal(SLOW, *arguments, environment=terminal_environment(tmp_path), program=program) as terminal:
+        assert terminal.status() == 1
+        terminal.settle(0.1)
+        *_, after = terminal.written.partition(b"\x1b[?1049l")
+        said = re.sub(rb"\x1b\[\?\d+[lh]", b"", after).decode().splitlines()
+        assert b"\x1b[?25h" in after
+        assert said[-2] == "kair: error: ZeroDivisionError: division by zero"
+        assert said[-1].startswith("hint: this is a defect of Kair")
+        assert said[:-2] == [] if not arguments else "Traceback (most recent call last):" in said
 
 
 def test_a_job_that_is_not_there_ends_like_the_command(tmp_path: Path) -> None:

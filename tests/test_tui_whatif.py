@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cli_samples import kair, store_variables
-from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, until
+from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
@@ -157,11 +157,11 @@ async def test_workers_and_prices_of_one_step() -> None:
 async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> None:
     async with whatif(HOSTS) as (app, pilot, screen):
         status = screen.query_one(StatusLine)
-        await pilot.press("plus", *"speed=2", "enter")
+        await type_line(pilot, "plus", "speed=2")
         assert status.text.startswith("'speed=2' is no fix: use rank=")
-        await pilot.press("plus", *"rank=77", "enter")
+        await type_line(pilot, "plus", "rank=77")
         await until(pilot, lambda: "nothing in the chosen steps fits --fix rank=77 (the ranks are 0-7)" in status.text)
-        await pilot.press("plus", *"op=kair*:0.5", "enter")
+        await type_line(pilot, "plus", "op=kair*:0.5")
         await until(pilot, lambda: len(screen.shown) == 4 and settled(app))
         assert "[x] --scale op=kair*:0.5" in screen_text(app)
         assert screen.commands()[-1].endswith("--scale 'op=kair*:0.5' --only-fixes")
@@ -170,9 +170,9 @@ async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> No
 @played
 async def test_the_price_of_a_gpu_hour_shows_money() -> None:
     async with whatif(HEALTHY, size=(160, 50)) as (app, pilot, screen):
-        await pilot.press("dollar_sign", *"cheap", "enter")
+        await type_line(pilot, "dollar_sign", "cheap")
         assert "'cheap' is no price of a GPU hour" in screen.query_one(StatusLine).text
-        await pilot.press("dollar_sign", *"2.5", "enter")
+        await type_line(pilot, "dollar_sign", "2.5")
         await until(pilot, lambda: settled(app))
         answer = printed(screen.commands()[2])
         assert screen.commands()[2].endswith("--gpu-cost 2.5")
@@ -183,10 +183,11 @@ async def test_the_price_of_a_gpu_hour_shows_money() -> None:
 @played
 async def test_fixes_are_filtered_and_sorted() -> None:
     async with whatif(HOSTS) as (_, pilot, screen):
-        await pilot.press("slash", *"origin:finding", "enter")
+        await type_line(pilot, "slash", "origin:finding")
         assert [fix.text for fix in screen.query_one(FixList).items if fix.options] == ["rank=4-7+kind=compute"]
         assert screen.query_one(StatusLine).text.startswith("1 of ")
-        await pilot.press("slash", *["backspace"] * 14, "enter", "s")
+        await type_line(pilot, "slash", "")
+        await pilot.press("s")
         saved = [fix.saved_us or 0.0 for fix in screen.query_one(FixList).items if fix.options]
         assert len(saved) > 1
         assert saved == sorted(saved, reverse=True)

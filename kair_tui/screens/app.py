@@ -13,6 +13,7 @@ from textual.binding import BindingType
 from textual.color import Color
 from textual.dom import DOMNode
 from textual.filter import LineFilter
+from textual.worker import WorkerFailed
 
 from kair_engine.errors import KairError
 from kair_tui.job_source import JobWanted
@@ -128,7 +129,8 @@ class KairApp(App[int]):
     @property
     def failure(self) -> BaseException | None:
         """The defect that ended the program, if one did."""
-        return self._exception
+        ended_by = self._exception
+        return ended_by.error if isinstance(ended_by, WorkerFailed) else ended_by
 
     # Work in threads.
 
@@ -218,9 +220,13 @@ class KairApp(App[int]):
         except KairError as error:
             self.framed.say(str(error), alarm=True)
 
+    def leads_back(self, screen: FramedScreen) -> bool:
+        """Whether there is a screen before that one."""
+        return self.framed_screens[0] is not screen
+
     def back(self) -> None:
         """To the screen before, if there is one."""
-        if len(self.framed_screens) > 1:
+        if self.leads_back(self.framed):
             self.pop_screen()
 
     def made(self, place: Place) -> FramedScreen:

@@ -35,6 +35,12 @@ _LOW: Final = 24
 _SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
 
 
+class RootCauses(Table[RootCause]):
+    """Root causes, from each of which it goes on to the paths that lead there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its paths")]
+
+
 class BlameScreen(ViewScreen):
     """What `kair blame` knows, of the whole job or of a rank, an operator, a step."""
 
@@ -98,7 +104,7 @@ class BlameScreen(ViewScreen):
         with Vertical(id="from"):
             with Vertical(id="left"):
                 yield Heading(look, "root causes", of="causes")
-                yield Table[RootCause](look, COLUMNS, id="causes")
+                yield RootCauses(look, COLUMNS, id="causes")
             with Vertical(id="right"):
                 yield Heading(look, "by rank", of="bars")
                 yield RankBars(look, id="bars")
@@ -119,8 +125,8 @@ class BlameScreen(ViewScreen):
         self._say_paths()
 
     @property
-    def _causes(self) -> Table[RootCause]:
-        return self.query_one("#causes", Table)
+    def _causes(self) -> RootCauses:
+        return self.query_one(RootCauses)
 
     @property
     def _tree(self) -> BlameTree:

@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from kair_tui.exit_codes import ExitCode
 from kair_tui.failures import explained
-from kair_tui.screens import SCREENS
+from kair_tui.screens import SCREENS, ScreenEntry, find_screen
 from kair_tui.screens.narrow_updates import NarrowCompositor
 from kair_tui.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.widgets.inks import inks_of
@@ -35,6 +35,10 @@ class TooSmall(Line):
         size = self.screen.size
         needed = f"{SMALLEST_WIDTH}x{SMALLEST_HEIGHT}"
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.inks.strong)]
+
+
+def _to_screen(entry: ScreenEntry, does: str, *, key_display: str | None = None, show: bool = False) -> Binding:
+    return Binding(entry.key, f"go('{entry.name}')", does, key_display=key_display, show=show)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class FramedScreen(Screen[None]):
     FramedScreen > #body { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        _to_screen(SCREENS[0], "screens", key_display=f"{SCREENS[0].key}-{SCREENS[-1].key}", show=True),
+        *(_to_screen(entry, entry.name) for entry in SCREENS[1:]),
         Binding("escape", "back", "back", key_display="esc"),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit_kair", "quit"),
@@ -72,11 +78,10 @@ class FramedScreen(Screen[None]):
         Binding("g", "go_to_rank", "go to a rank", show=False),
         Binding("m", "bookmark", "set or remove a bookmark", show=False),
         Binding("R", "record", "record commands to a runbook", show=False),
-        *(Binding(entry.key, f"go('{entry.name}')", entry.name, show=False) for entry in SCREENS),
     ]
     of_job: ClassVar[bool] = True
     """Whether it is about the job that is open."""
-    STAYING: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
+    STAYING: ClassVar[tuple[str, ...]] = (SCREENS[0].key, "escape", "question_mark", "q")
     """Keys that come last in the footer, and stay where others have no room."""
 
     def __init__(self) -> None:
@@ -224,6 +229,13 @@ class FramedScreen(Screen[None]):
         prompt.take_keys()
 
     # The keys that work everywhere; the program does what they ask.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not offered."""
+        if action == "back":
+            return self.kair.leads_back(self)
+        entry = find_screen(str(parameters[0])) if action == "go" else None
+        return entry is None or not entry.needs_job or self.kair.session is not None
 
     def action_back(self) -> None:
         """To the screen before."""

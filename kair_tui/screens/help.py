@@ -20,7 +20,7 @@ def show_help(screen: FramedScreen) -> None:
 
 
 def help_lines(screen: FramedScreen) -> list[Piece]:
-    """The keys here, the keys everywhere, the screens, the commands and what a filter understands."""
+    """The screens, the keys here, the keys everywhere, the commands and what a filter understands."""
     inks = inks_of(screen.look)
     everywhere = {binding.action for binding in FramedScreen.BINDINGS if isinstance(binding, Binding)}
     here: dict[str, dict[str, None]] = {}
@@ -39,9 +39,9 @@ def help_lines(screen: FramedScreen) -> list[Piece]:
             lines.append((title, inks.title))
             lines.extend((f"  {key:<{_KEY_WIDTH}}{does}", inks.base) for key, does in rows)
 
+    section("screens", [(entry.key, f"{entry.name}: {entry.title}") for entry in SCREENS])
     section(f"keys on {screen.crumb}", [(", ".join(keys), does) for does, keys in here.items()])
     section("keys everywhere", [(", ".join(keys), does) for does, keys in common.items()])
-    section("screens", [(entry.key, f"{entry.name}: {entry.title}") for entry in SCREENS])
     section("commands (type : first)", [(entry.name, entry.summary) for entry in COMMANDS if entry.needs != "screen"])
     section("filter (type / first)", list(EXAMPLES))
     return lines

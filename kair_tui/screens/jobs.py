@@ -240,8 +240,6 @@ class JobsScreen(SiftedScreen):
             return False
         if action in ("go_to_rank", "record") and self.kair.session is None:
             return False
-        if action == "back":
-            return len(self.kair.framed_screens) > 1
         return action != "bookmark" and super().check_action(action, parameters)
 
     def filter_by(self, wanted: Filter) -> str:

@@ -30,6 +30,16 @@ class Choice:
     do: Callable[[], object]
 
 
+class ChoiceLine(Input):
+    """Where one types; its arrow keys move the cursor of the list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "choose"),
+        Binding("down", "screen.move(1)", "next", key_display="up/down"),
+        Binding("up", "screen.move(-1)", "previous", show=False),
+    ]
+
+
 class ChoiceScreen(FramedScreen):
     """Choices to pick one of, narrowed by what is typed."""
 
@@ -39,10 +49,6 @@ class ChoiceScreen(FramedScreen):
     ChoiceScreen Input > .input--cursor { text-style: reverse; background: $background; color: $foreground; }
     ChoiceScreen Input > .input--placeholder { text-style: dim; color: $foreground; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down", "move(1)", "next", key_display="up/down"),
-        Binding("up", "move(-1)", "previous", show=False),
-    ]
 
     def __init__(self, title: str, choices: Sequence[Choice]) -> None:
         super().__init__()
@@ -56,7 +62,7 @@ class ChoiceScreen(FramedScreen):
 
     def body(self) -> ComposeResult:
         """A line to type into, and what is left."""
-        line = Input(placeholder="type to narrow, enter to choose", compact=True)
+        line = ChoiceLine(placeholder="type to narrow, enter to choose", compact=True)
         line.cursor_blink = False
         yield line
         yield Choices[Choice](self.look, self._draw, lit=True)

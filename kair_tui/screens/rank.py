@@ -32,6 +32,12 @@ _LARGEST_FIRST = frozenset({"score", "duration_us", "expected_duration_us"})
 """What is looked for at the top of a list."""
 
 
+class Outliers(Table[Outlier]):
+    """Operations, from each of which it goes on to what made it late."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "why late")]
+
+
 class RankScreen(ViewScreen):
     """What `kair rank` and `kair pinpoint` know of a rank."""
 
@@ -75,7 +81,7 @@ class RankScreen(ViewScreen):
                 yield Heading(look, "completed", of="curve")
                 yield CompletionCurve(look, id="curve")
         yield Heading(look, "outliers", of="outliers")
-        yield Table[Outlier](look, COLUMNS, id="outliers")
+        yield Outliers(look, COLUMNS, id="outliers")
 
     def on_mount(self) -> None:
         """The keyboard is with the table."""
@@ -84,8 +90,8 @@ class RankScreen(ViewScreen):
         self._heading("outliers").light(True)
 
     @property
-    def _table(self) -> Table[Outlier]:
-        return self.query_one("#outliers", Table)
+    def _table(self) -> Outliers:
+        return self.query_one(Outliers)
 
     def _heading(self, of: str) -> Heading:
         return next(heading for heading in self.query(Heading) if heading.of == of)

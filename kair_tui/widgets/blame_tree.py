@@ -108,8 +108,10 @@ class BlameTree(ScrollView, can_focus=True):
         if at >= len(self._lines):
             said = self._safe(self._empty) if not self._lines and y == 0 else ""
             return fitted([(f"  {said}", inks.dim)], width, inks.base, self._look)
-        strip = fitted(self._line(*self._lines[at]), width, inks.base, self._look)
-        return strip.apply_style(inks.cursor) if self.has_focus and at == self.at else strip
+        pieces = self._line(*self._lines[at])
+        if self.has_focus and at == self.at:
+            pieces = [(text, inks.base + inks.cursor) for text, _ in pieces]
+        return fitted(pieces, width, pieces[-1][1], self._look)
 
     def _line(self, at: int, depth: int) -> list[Piece]:
         path, figures = self._paths[at], self._figures(at, depth)

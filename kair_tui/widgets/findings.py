@@ -1,6 +1,9 @@
 """The findings of a triage as a list: who and what in the first line, the evidence under it."""
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
 
 from kair_engine.model import Notice
 from kair_engine.results import Finding
@@ -24,6 +27,8 @@ class Listed:
 
 class Findings(Choices[Listed]):
     """The costliest first; then what the reader of them should know."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
     def __init__(self, look: Look) -> None:
         super().__init__(look, self._lines_of, id="findings")

@@ -32,7 +32,7 @@ _MARGIN = 2
 """Of every line, for the pointer."""
 
 
-class Table(ScrollView, Generic[Row], can_focus=True):
+class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
     """Rows under a header, one of them under the cursor."""
 
     DEFAULT_CSS = "Table { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
