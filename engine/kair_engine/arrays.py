@@ -34,8 +34,9 @@ def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
         packed *= span
         packed += key
         packed -= low
-    # NumPy sorts 16 bits by radix.
-    return np.argsort(packed.astype(np.uint16) if prod(spans) <= 1 << 16 else packed, kind="stable")
+    # NumPy sorts up to 16 bits by radix.
+    small = np.uint8 if prod(spans) <= 1 << 8 else np.uint16
+    return np.argsort(packed.astype(small) if prod(spans) <= 1 << 16 else packed, kind="stable")
 
 
 def whole_parts(bounds: Ints, rows: int) -> Iterator[tuple[int, int]]:

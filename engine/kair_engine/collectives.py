@@ -14,6 +14,8 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, order_by
 from kair_engine.operations import COLLECTIVE, RECV, SEND, Operations
 
 _LARGEST_KEY = 1 << 62
+_SPARSE = 4
+"""Keys per value up to which a table of all keys is faster than a sort."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,10 @@ def dense(columns: Ints) -> Ints:
     key = np.zeros(columns.shape[1], dtype=np.int64)
     for row, lowest, span in zip(columns, low, spans, strict=True):
         key = key * span + (row - lowest)
+    if prod(spans) <= _SPARSE * len(key):
+        occurs = np.zeros(prod(spans), dtype=bool)
+        occurs[key] = True
+        return np.asarray((np.cumsum(occurs) - 1)[key])
     order = order_by(key)
     fresh = np.diff(key[order], prepend=key[order[:1]]) != 0
     result = np.empty(len(key), dtype=np.int64)

@@ -31,13 +31,12 @@ def occurrences(stage: Integers, name: Integers, kind: Integers, start: Integers
 
 def dictionary(codes: Integers, values: Sequence[str]) -> pa.DictionaryArray:
     """A dictionary array over the values that occur: a row group must not carry the whole file's names."""
-    known = codes >= 0
-    used = np.zeros(len(values), np.bool_)
-    used[codes[known]] = True
     # The last entry, which -1 finds, stands for null.
-    number = np.append(np.cumsum(used) - 1, 0).astype(np.int32)
-    indices = pa.array(number[codes], mask=~known)
-    kept = [values[at] for at in np.flatnonzero(used).tolist()]
+    used = np.zeros(len(values) + 1, np.bool_)
+    used[codes] = True
+    number = (np.cumsum(used) - 1).astype(np.int32)
+    indices = pa.array(number[codes], mask=codes < 0 if used[-1] else None)
+    kept = [values[at] for at in np.flatnonzero(used[:-1]).tolist()]
     return pa.DictionaryArray.from_arrays(indices, pa.array(kept, pa.string()))
 
 

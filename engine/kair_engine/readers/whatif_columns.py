@@ -68,12 +68,13 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
     try:
         # Column by column: the whole table and what becomes of it would be in memory together.
         file = pq.ParquetFile(source)
-        missing = ", ".join(sorted(_REQUIRED - set(file.schema_arrow.names)))
+        schema = file.schema_arrow
+        missing = ", ".join(sorted(_REQUIRED - set(schema.names)))
         if missing:
             text = f"{source.name} is a Parquet file without the columns of a what-if trace ({missing})"
             raise NotATraceError(text)
-        operators, operator = _operator_column(file)
-        columns = {name: _integer_column(file, name) for name in _INTEGERS}
+        operators, operator = _operator_column(file, schema)
+        columns = {name: _integer_column(file, schema, name) for name in _INTEGERS}
         start, start_valid = _time_column(file, "start_ts")
         duration, valid = _time_column(file, "duration")
     except OSError as error:
@@ -93,26 +94,26 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
 
 def _column(file: pq.ParquetFile, name: str, kind: pa.DataType | None) -> pa.ChunkedArray:
     """A column, as it is or cast to `kind`. Raises InputError where it has another type."""
-    column = file.read([name])[name]
+    column = file.read([name], use_threads=False)[name]
     try:
         return column if kind is None else column.cast(kind)
     except pa.ArrowException as error:
         raise InputError(f"a column of the what-if trace has another type: {error}") from error
 
 
-def _operator_column(file: pq.ParquetFile) -> tuple[list[str], Int32s]:
-    encoded = pa.types.is_dictionary(file.schema_arrow.field("optype").type)
+def _operator_column(file: pq.ParquetFile, schema: pa.Schema) -> tuple[list[str], Int32s]:
+    encoded = pa.types.is_dictionary(schema.field("optype").type)
     column = _column(file, "optype", pa.dictionary(pa.int32(), pa.string()) if encoded else pa.string())
     column = (column if encoded else column.dictionary_encode()).unify_dictionaries().combine_chunks()
     names = [name or "" for name in column.dictionary.to_pylist()]
     return names, column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
 
-def _integer_column(file: pq.ParquetFile, name: str) -> Int32s:
+def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32s:
     """Values that no int32 holds are absent, like those below 0."""
-    if name not in file.schema_arrow.names:
+    if name not in schema.names:
         return np.full(file.metadata.num_rows, -1, np.int32)
-    kind = file.schema_arrow.field(name).type
+    kind = schema.field(name).type
     column = _column(file, name, None if pa.types.is_signed_integer(kind) else pa.int64())
     values: Integers = (pc.fill_null(column, -1) if column.null_count else column).to_numpy()
     if values.dtype.itemsize >= 4 and values.dtype != np.int32:

@@ -18,7 +18,7 @@ from kair_engine.model import FragmentInfo, Layout, Notice, StepTimes
 from kair_engine.notices import notice
 from kair_engine.readers.columns import Int64s, Integers, dictionary, nullable, occurrences
 from kair_engine.readers.identity import MAX_RANKS
-from kair_engine.readers.whatif_columns import WhatifOperations, read_operations
+from kair_engine.readers.whatif_columns import Int32s, WhatifOperations, read_operations
 from kair_engine.readers.whatif_meta import read_sizes
 
 COMPUTATIONS: Final = ("forward-compute", "backward-compute")
@@ -58,6 +58,7 @@ class _TableBuilder:
         present = np.zeros(int(operations.rank.max()) + 1, dtype=bool)
         present[operations.rank] = True
         self.ranks = np.flatnonzero(present)
+        self._worker = np.cumsum(present) - 1
         if len(self.ranks) * len(self.names) > _LARGEST:
             found = f"{len(names)} operation types on {len(self.ranks)} ranks"
             raise InputError(f"the recording has {found}: no training job has as many")
@@ -77,8 +78,8 @@ class _TableBuilder:
         self._lane = np.array([self._lanes.index(lane) for lane in (*lanes, _COMPUTE)])
         self._computes = np.array([name in COMPUTATIONS for name in names])
         self.groups, self._group_of, self._peer_of = self._communication()
-        self.steps, first = np.unique(operations.step, return_index=True)
-        self.bounds = np.append(first, len(operations))
+        first = np.flatnonzero(np.diff(operations.step, prepend=-1))
+        self.steps, self.bounds = operations.step[first], np.append(first, len(operations))
         self._offsets = self._clock()
         self.scopes: list[tuple[Integers, ...]] = []
         """Columns of rank, step, begin, duration and operations, of the steps written."""
@@ -175,10 +176,8 @@ class _TableBuilder:
 
     def _arrow(self, columns: dict[str, Int64s]) -> pa.Table:
         step, rank, operator = columns["step"], columns["rank"], columns["operator"]
-        kind, worker = self._kind[operator], np.searchsorted(self.ranks, rank)
+        kind, worker = self._kind[operator], self._worker[rank]
         group = self._group_of[worker, operator]
-        # In the table's order, so that counting is enough.
-        nothing = np.zeros(len(rank), np.int64)
         arrays = [
             pa.array(self.steps[step].astype(np.int32)),
             pa.array(rank.astype(np.int32)),
@@ -186,7 +185,7 @@ class _TableBuilder:
             dictionary(operator, self.names),
             dictionary(kind, KINDS),
             dictionary(self._stage[operator], STAGES),
-            pa.array(occurrences(step, rank, operator, nothing).astype(np.int32)),
+            pa.array(_counted(step * len(self.ranks) + worker, operator)),
             pa.array(columns["start"]),
             pa.array(columns["duration"]),
             dictionary(group, self.groups),
@@ -198,6 +197,17 @@ class _TableBuilder:
             pa.nulls(len(rank), pa.int64()),
         ]
         return pa.table(arrays, schema=SCHEMA)
+
+
+def _counted(cell: Int64s, operator: Int64s) -> Int32s:
+    """How many rows of the same operator and cell come before each; of rows in the order of their cells."""
+    order = order_by(operator)
+    key = cell[order]
+    fresh = (np.diff(key, prepend=-1) != 0) | (np.diff(operator[order], prepend=-1) != 0)
+    begins = np.flatnonzero(fresh)
+    result = np.empty(len(cell), np.int32)
+    result[order] = np.arange(len(cell)) - np.repeat(begins, np.diff(begins, append=len(cell)))
+    return result
 
 
 def classify(name: str) -> tuple[int, int, str]:

@@ -13,8 +13,8 @@ from kair_engine.whatif.attribution import (
     Key,
     attribute,
     explained,
-    forward_backward,
     largest_first,
+    of_each_step,
     ratio,
     slowest_workers,
 )
@@ -22,8 +22,8 @@ from kair_engine.whatif.choices import Choice, of_stage
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.irregular import irregular_causes
 from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with_delays
-from kair_engine.whatif.pipeline_model import whole_groups
-from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_pipeline
+from kair_engine.whatif.microbatches import forward_backward, microbatches
+from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_pipeline, is_type
 from kair_engine.whatif.pipeline_times import PipelineTimes, recorded_steps
 from kair_engine.whatif.prices import ERROR_GATE, price, prices, require_cost
 from kair_engine.whatif.remedies import last_stage_excess, remedies
@@ -60,7 +60,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     of_last = of_last if rows.pp_size > 1 else None
     m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     delayed = replayed_with_delays(times)
-    exact = None if of.workers is None else np.array([[of.slowdown(one) for one in row] for row in of.workers])
+    exact = None if of.workers is None else of.slowdowns(of.workers)
     by_stage = largest_first({stage: of.slowdown(steps) for stage, steps in enumerate(of.stages)})
     by_rank = {} if exact is None else largest_first({rank: float(exact[at]) for at, rank in rank_of.items()})
     by_rank_approximate = largest_first({rank: float(approximate[at]) for at, rank in rank_of.items()})
@@ -70,8 +70,9 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     replayed_ns = float(of.replayed.mean())
     ideal_ns = float(of.ideal.mean())
     lost = price("", replayed_ns, ideal_ns, devices=trace.job.world_size, gpu_cost=gpu_cost)
-    alike = forward_backward(rows, times.own_ns)
-    irregular = irregular_causes(times, rank_of, replayed_ns=replayed_ns, ideal_ns=ideal_ns)
+    batches = microbatches(rows)
+    alike = forward_backward(rows, batches, times.own_ns)
+    irregular = irregular_causes(times, batches, rank_of, replayed_ns=replayed_ns, ideal_ns=ideal_ns)
     causes = causes_of(
         slowdown,
         effects=(of_slowest, of_last),
@@ -157,9 +158,9 @@ def _of_ranks(rank_of: dict[tuple[int, int], int], ranks: Sequence[int]) -> Choi
     return choose
 
 
-def _over(of_parts: Mapping[Key, Floats], base_ns: float, at: slice | int = slice(None)) -> dict[Key, float]:
-    """Every part's mean step (or the one at `at`) over the base, the largest first."""
-    return largest_first({part: ratio(float(np.mean(steps[at])), base_ns) for part, steps in of_parts.items()})
+def _over(of_parts: Mapping[Key, Floats], base_ns: float) -> dict[Key, float]:
+    """Every part's mean step over the base, the largest first."""
+    return largest_first({part: ratio(float(np.mean(steps)), base_ns) for part, steps in of_parts.items()})
 
 
 def _steps(
@@ -169,10 +170,14 @@ def _steps(
     rank_of: dict[tuple[int, int], int],
     launches: LaunchSteps | None,
 ) -> tuple[StepPrice, ...]:
+    workers = {} if of.workers is None else {rank: of.workers[place] for place, rank in rank_of.items()}
+    types = of_each_step(of.types, of.ideal)
+    dp_ranks, stages = (of_each_step(dict(enumerate(part)), of.ideal) for part in (of.dp_ranks, of.stages))
+    ranks = of_each_step(workers, of.ideal)
+    delays = [of_each_step(part, of.replayed) for part in vars(launches).values()] if launches else None
     result = []
     for at, step in enumerate(rows.steps):
         ideal, replayed = float(of.ideal[at]), float(of.replayed[at])
-        workers = {} if of.workers is None else {rank: of.workers[place][at] for place, rank in rank_of.items()}
         result.append(
             StepPrice(
                 step=step,
@@ -180,23 +185,25 @@ def _steps(
                 replayed_us=replayed / 1e3,
                 ideal_us=ideal / 1e3,
                 slowdown=ratio(replayed, ideal),
-                by_operator_type=largest_first({name: ratio(float(t[at]), ideal) for name, t in of.types.items()}),
-                by_dp_rank=largest_first({dp: ratio(float(t[at]), ideal) for dp, t in enumerate(of.dp_ranks)}),
-                by_stage=largest_first({stage: ratio(float(t[at]), ideal) for stage, t in enumerate(of.stages)}),
-                by_rank=largest_first({rank: ratio(float(t), ideal) for rank, t in workers.items()}),
-                launch_by_operator_type=_over(launches.types, replayed, at) if launches else None,
-                launch_by_dp_rank=_over(launches.dp_ranks, replayed, at) if launches else None,
-                launch_by_stage=_over(launches.stages, replayed, at) if launches else None,
+                by_operator_type=types[at],
+                by_dp_rank=dp_ranks[at],
+                by_stage=stages[at],
+                by_rank=ranks[at],
+                launch_by_operator_type=delays[0][at] if delays else None,
+                launch_by_dp_rank=delays[1][at] if delays else None,
+                launch_by_stage=delays[2][at] if delays else None,
             )
         )
     return tuple(result)
 
 
-def _lacking_members(rows: PipelineRows, group: Ints) -> Ints:
+def _lacking_members(times: PipelineTimes) -> Ints:
     """Of collectives: sends and receives without their other end are counted by the model."""
-    transfer = np.isin(rows.type, [TYPES.index(name) for name in TRANSFERS])
-    several = np.isin(rows.type, np.unique(rows.type[whole := whole_groups(rows, group)]))
-    return np.flatnonzero(several & ~transfer & ~whole & (group != NONE))
+    kind = times.rows.type
+    partly = np.flatnonzero((times.model.graph.group != NONE) & ~times.whole & ~is_type(kind, *TRANSFERS))
+    several = np.zeros(len(TYPES), dtype=bool)
+    several[kind[times.whole]] = True
+    return partly[several[kind[partly]]]
 
 
 def replay_notices(
@@ -210,7 +217,7 @@ def replay_notices(
     if model.unpaired:
         text = f"{model.unpaired} sends and receives have no other end in the recording: they wait for nobody"
         result.append(Notice("unpaired_transfers", text))
-    partly = _lacking_members(rows, model.graph.group)
+    partly = _lacking_members(times)
     if len(partly):
         kinds = ", ".join(sorted({TYPES[code] for code in rows.type[partly].tolist()}))
         text = (

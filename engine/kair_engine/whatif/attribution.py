@@ -7,10 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.collectives import dense
+from kair_engine.arrays import Floats
 from kair_engine.whatif.choices import Choice, all_but, everything, of_stage, of_types
-from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, FORWARD_BACKWARD, PipelineRows, is_type
 from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import PartEffect
 from kair_engine.whatif.workers import by_part
@@ -38,10 +36,13 @@ class Attribution:
         """The mean step over the ideal mean step."""
         return ratio(float(times.mean()), float(self.ideal.mean()))
 
+    def slowdowns(self, times: Floats) -> Floats:
+        """The same of each (… × steps)."""
+        return ratios(times.mean(axis=-1), float(self.ideal.mean()))
+
     def approximate(self) -> Floats:
         """(dp ranks × stages): the published S_w."""
-        dp, stage = (np.array([self.slowdown(one) for one in of]) for of in (self.dp_ranks, self.stages))
-        return np.asarray(np.minimum(dp[:, None], stage[None, :]))
+        return np.minimum(self.slowdowns(self.dp_ranks)[:, None], self.slowdowns(self.stages))
 
 
 def attribute(times: PipelineTimes) -> Attribution:
@@ -57,6 +58,18 @@ def attribute(times: PipelineTimes) -> Attribution:
 def largest_first(values: Mapping[Key, float]) -> dict[Key, float]:
     """The same, in the order of what they cost."""
     return dict(sorted(values.items(), key=lambda item: -item[1]))
+
+
+def of_each_step(values: Mapping[Key, Floats], base: Floats) -> list[dict[Key, float]]:
+    """Per step every part's time (steps) over the base's (steps), the largest first."""
+    keys = list(values)
+    shares = ratios(np.array(list(values.values())).reshape(len(keys), len(base)), base)
+    order = np.argsort(-shares, axis=0, kind="stable").T.tolist()
+    columns = np.sort(-shares, axis=0).T
+    return [
+        dict(zip([keys[at] for at in of], column, strict=True))
+        for of, column in zip(order, (-columns).tolist(), strict=True)
+    ]
 
 
 def slowest_workers(approximate: Floats, rank_of: Mapping[tuple[int, int], int]) -> tuple[int, ...]:
@@ -88,40 +101,14 @@ def part_effect(replayed_ns: float, ideal_ns: float, *, removed_ns: float, alone
     )
 
 
-def forward_backward(rows: PipelineRows, own_ns: Floats) -> tuple[float | None, float | None]:
-    """Correlation of forward and backward time per microbatch, and the forward's variation: medians over workers."""
-    forward, backward = (by_microbatch(rows, name) for name in (FORWARD, BACKWARD))
-    _, left, right = np.intersect1d(forward[1], backward[1], assume_unique=True, return_indices=True)
-    f, b = forward[0][left], backward[0][right]
-    worker = rows.dp[f] * rows.pp_size + rows.stage[f]
-    count = np.maximum(np.bincount(worker), 1)
-
-    def mean(values: Floats) -> Floats:
-        return np.asarray(np.bincount(worker, weights=values) / count)
-
-    x, y = own_ns[f], own_ns[b]
-    mean_x = mean(x)
-    x, y = x - mean_x[worker], y - mean(y)[worker]
-    deviation_x, deviation_y = np.sqrt(mean(x * x)), np.sqrt(mean(y * y))
-    known = (count > 2) & (deviation_x > 0) & (deviation_y > 0)
-    if not known.any():
-        return None, None
-    correlations = mean(x * y)[known] / (deviation_x * deviation_y)[known]
-    return float(np.median(correlations)), float(np.median((deviation_x / np.maximum(mean_x, 1e-9))[known]))
-
-
-def by_microbatch(rows: PipelineRows, name: str) -> tuple[Ints, Ints]:
-    """The rows of forward or backward, and a number of each microbatch of a chunk on a worker-step, alike of both."""
-    computes = rows.of_type(*FORWARD_BACKWARD)
-    number = np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
-    key = dense(np.stack((rows.worker_step[computes], rows.chunk[computes], number)))
-    chosen = is_type(rows.type[computes], name)
-    key, first = np.unique(key[chosen], return_index=True)
-    return computes[chosen][first], key
-
-
 def ratio(one: float, other: float) -> float:
     """one / other; 1 of two zeros, and where only the other is zero as large as can be said."""
     if other == 0:
         return 1.0 if one == 0 else 1e9
     return one / other
+
+
+def ratios(one: Floats, other: Floats | float) -> Floats:
+    """`ratio` of each."""
+    known = np.not_equal(other, 0)
+    return np.where(known, one / np.where(known, other, 1.0), np.where(one == 0, 1.0, 1e9))

@@ -39,7 +39,7 @@ def of_dp_rank(dp: int) -> Choice:
 
 def of_types(rows: PipelineRows) -> dict[str, Choice]:
     """Operation type → those of it; sends and receives of one direction count together [W]."""
-    names = dict.fromkeys(_MERGED.get(TYPES[code], TYPES[code]) for code in np.unique(rows.type).tolist())
+    names = dict.fromkeys(_MERGED.get(TYPES[code], TYPES[code]) for code in np.flatnonzero(np.bincount(rows.type)))
     return {name: _of_type(name) for name in names}
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.collectives import dense
 from kair_engine.stats import binomial_tail, median_by
-from kair_engine.whatif.attribution import by_microbatch, ratio
-from kair_engine.whatif.pipeline_model import whole_groups
-from kair_engine.whatif.pipeline_rows import BACKWARD, FORWARD, TRANSFERS, TYPES, PipelineRows
+from kair_engine.whatif.attribution import ratio
+from kair_engine.whatif.microbatches import Microbatches
+from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_type
 from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import Cause, CauseName
 
@@ -32,13 +32,18 @@ SAMPLES = 5
 
 
 def irregular_causes(
-    times: PipelineTimes, rank_of: Mapping[tuple[int, int], int], *, replayed_ns: float, ideal_ns: float
+    times: PipelineTimes,
+    batches: Microbatches,
+    rank_of: Mapping[tuple[int, int], int],
+    *,
+    replayed_ns: float,
+    ideal_ns: float,
 ) -> Iterator[Cause]:
     """Of each pattern that the recording shows, what its removal takes away; it may be little."""
     if replayed_ns <= ideal_ns:
         return
     shown: dict[CauseName, tuple[Ints, Floats]] = {
-        "garbage_collection": forward_pauses(times),
+        "garbage_collection": forward_pauses(times, batches),
         "communication_flapping": flapping_transfers(times),
     }
     shown = {name: found for name, found in shown.items() if len(found[0])}
@@ -51,15 +56,15 @@ def irregular_causes(
         yield Cause(name, _text(name, times.rows, rows, f"on {len(ranks)} ranks in {steps} steps"), ranks, share)
 
 
-def forward_pauses(times: PipelineTimes) -> tuple[Ints, Floats]:
+def forward_pauses(times: PipelineTimes, batches: Microbatches) -> tuple[Ints, Floats]:
     """(rows of forward computations that paused, what they take without it, ns); none where the pattern is another.
 
     Expected of a computation is its worker's median for that chunk, times the largest of 1, what its microbatch's
     other direction took over its own median (long sequences), and what is usual at this place in the step: so neither
     slow workers, nor long sequences, nor slow first microbatches are pauses.
     """
-    forward, expected = _above(times, FORWARD, BACKWARD)
-    backward, usual = _above(times, BACKWARD, FORWARD)
+    directions = [_Direction(times, rows) for rows in (batches.forward, batches.backward)]
+    (forward, expected), (backward, usual) = (_above(times, *of) for of in (directions, directions[::-1]))
     excess, of_backward = (
         float((times.own_ns[rows] - of).sum()) for rows, of in ((forward, expected), (backward, usual))
     )
@@ -67,24 +72,30 @@ def forward_pauses(times: PipelineTimes) -> tuple[Ints, Floats]:
     return (forward, expected) if of_backward <= FORWARD_ONLY * excess and _scattered(times, forward) else nothing
 
 
-def _above(times: PipelineTimes, direction: str, other: str) -> tuple[Ints, Floats]:
+class _Direction:
+    """One computation of each microbatch, beside the median of its worker and chunk."""
+
+    def __init__(self, times: PipelineTimes, of_batch: Ints) -> None:
+        rows = times.rows
+        self.of_batch = of_batch
+        """Row, or NONE."""
+        self.rows = of_batch[of_batch != NONE]
+        own = times.own_ns[self.rows]
+        worker = np.stack((rows.dp[self.rows], rows.stage[self.rows], rows.chunk[self.rows]))
+        self.typical = median_by(dense(worker), own)
+        self.ratio = own / np.maximum(self.typical, 1.0)
+
+
+def _above(times: PipelineTimes, own: _Direction, other: _Direction) -> tuple[Ints, Floats]:
+    """The rows that take much longer than expected, and what is expected of them."""
     rows = times.rows
-    (own, key), (others, other_key) = (by_microbatch(rows, name) for name in (direction, other))
-    typical, ratio = _own_ratio(times, own)
-    length = np.ones(len(own))
-    _, left, right = np.intersect1d(key, other_key, assume_unique=True, return_indices=True)
-    length[left] = _own_ratio(times, others)[1][right]
-    place = dense(np.stack((rows.stage[own], rows.turn[own])))
-    expected = typical * np.maximum.reduce((np.ones(len(own)), length, median_by(place, ratio)))
-    paused = times.own_ns[own] > expected * (1 + PAUSE)
-    return own[paused], expected[paused]
-
-
-def _own_ratio(times: PipelineTimes, chosen: Ints) -> tuple[Floats, Floats]:
-    """Per computation the median of its worker and chunk, and how many times as long it took."""
-    rows, own = times.rows, times.own_ns[chosen]
-    typical = median_by(dense(np.stack((rows.dp[chosen], rows.stage[chosen], rows.chunk[chosen]))), own)
-    return typical, own / np.maximum(typical, 1.0)
+    length = np.ones(len(own.of_batch))
+    length[other.of_batch != NONE] = other.ratio
+    place = dense(np.stack((rows.stage[own.rows], rows.turn[own.rows])))
+    usual = np.maximum(length[own.of_batch != NONE], median_by(place, own.ratio))
+    expected = own.typical * np.maximum(usual, 1.0)
+    paused = times.own_ns[own.rows] > expected * (1 + PAUSE)
+    return own.rows[paused], expected[paused]
 
 
 def _scattered(times: PipelineTimes, paused: Ints) -> bool:
@@ -110,9 +121,10 @@ def flapping_transfers(times: PipelineTimes) -> tuple[Ints, Floats]:
     recorded may only have waited for them, and are left out.
     """
     rows = times.rows
-    chosen = np.flatnonzero(whole_groups(rows, times.model.graph.group))
-    turn = np.where(np.isin(rows.type, [TYPES.index(name) for name in TRANSFERS]), 0, rows.turn)
-    same = dense(np.stack((rows.dp, rows.stage, rows.type, turn))[:, chosen])
+    chosen = np.flatnonzero(times.whole)
+    kind = rows.type[chosen]
+    turn = np.where(is_type(kind, *TRANSFERS), 0, rows.turn[chosen])
+    same = dense(np.stack((rows.dp[chosen], rows.stage[chosen], kind, turn)))
     own, often = times.own_ns[chosen], np.bincount(same)[same] >= SAMPLES
     typical = median_by(same, own)
     flaps = often & (typical > 0) & (own > FLAP * typical)

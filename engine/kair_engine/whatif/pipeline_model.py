@@ -152,7 +152,6 @@ def _matched_compute(rows: PipelineRows, transfers: Ints, chunks: int) -> Ints:
             receives = name.endswith("recv")
             neighbour = rows.chunk[computes] + _NEXT_STAGE[name]
             real = computes[(neighbour >= 0) & (neighbour < chunks)]
-            real_places = _places(rows, real)
             real_count = np.bincount(rows.worker_step[real], minlength=len(count))
             if receives:
                 launched = rows.start_ns[own] <= last_start[of] + CLOCK_NS
@@ -160,9 +159,10 @@ def _matched_compute(rows: PipelineRows, transfers: Ints, chunks: int) -> Ints:
                 launched = rows.end_ns[own] >= first_end[of] - CLOCK_NS
             at, of = at[launched], of[launched]
             launched_count = np.bincount(of, minlength=len(count))
-            turn = ordinal(of[None])
+            turn = _turns(of)
             only_real = ((launched_count == real_count) & (real_count < count))[of]
-            result[at[only_real]] = real_places[of[only_real], turn[only_real]]
+            if only_real.any():
+                result[at[only_real]] = _places(rows, real)[of[only_real], turn[only_real]]
             if receives:
                 turn = turn + (launched_count + 1 == count)[of]
             known = (turn < count[of]) & ~only_real
@@ -171,13 +171,19 @@ def _matched_compute(rows: PipelineRows, transfers: Ints, chunks: int) -> Ints:
 
 
 def _places(rows: PipelineRows, computes: Ints) -> Ints:
-    """(worker-steps × turns): the computation of that turn, NONE where there is none."""
+    """(worker-steps × turns): of computations in their order the one of that turn, NONE where there is none."""
     worker_steps = int(rows.worker_step.max(initial=-1)) + 1
-    order = computes[order_by(rows.worker_step[computes], rows.turn[computes])]
-    turn = ordinal(rows.worker_step[order][None])
+    of = rows.worker_step[computes]
+    turn = _turns(of)
     result = np.full((worker_steps, int(turn.max(initial=-1)) + 1), NONE)
-    result[rows.worker_step[order], turn] = order
+    result[of, turn] = computes
     return result
+
+
+def _turns(worker_step: Ints) -> Ints:
+    """The place of each within its run of equal ones."""
+    begins = np.flatnonzero(np.diff(worker_step, prepend=NONE))
+    return np.arange(len(worker_step)) - np.repeat(begins, np.diff(begins, append=len(worker_step)))
 
 
 def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched: Ints) -> None:
@@ -203,7 +209,7 @@ def _previous_of_type(rows: PipelineRows) -> Ints:
 def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, transfers: Ints) -> None:
     """The first backward transfers begin once the last forward computation but one before the backward has ended."""
     at = np.flatnonzero(rows.type[computes] == TYPES.index(BACKWARD))
-    first = at[ordinal(rows.worker_step[computes[at]][None]) == 0]
+    first = at[_turns(rows.worker_step[computes[at]]) == 0]
     first = first[first >= 2]
     earlier = first - 2
     inside = rows.worker_step[computes[earlier]] == rows.worker_step[computes[first]]
@@ -269,7 +275,7 @@ def _closing_edges(rows: PipelineRows, edges: _Edges, *, overlapped: bool) -> No
     if overlapped:
         final = _last_of_worker_steps(rows, rows.of_type(SCATTER))
         opening = order[is_type(rows.type[order], *names[1:])]
-        opening = opening[ordinal(rows.worker_step[opening][None]) == 0]
+        opening = opening[_turns(rows.worker_step[opening]) == 0]
         of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
         of[rows.worker_step[opening]] = opening
         target = of[rows.worker_step[final]]

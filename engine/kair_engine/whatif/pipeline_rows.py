@@ -2,14 +2,16 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.errors import UsageError
-from kair_engine.loading import codes, step_batches
+from kair_engine.loading import step_batches
 from kair_engine.model import Trace
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
@@ -28,7 +30,8 @@ COMMUNICATION = frozenset((*TRANSFERS, GATHER, SCATTER, SEPARATE, LAYERNORM, EMB
 
 _AT_ONCE = 1 << 18
 """Operations that are read together; all at once would take half of the memory that the analysis needs."""
-_COLUMNS = ("step", "rank", "name", "start_ns", "duration_ns", "occurrence")
+_COLUMNS = ("step", "rank", "start_ns", "duration_ns", "occurrence")
+_CODED = ("kind", "name")
 _KINDS = {
     **dict.fromkeys(("step", "worker_step"), np.int64),
     **dict.fromkeys(("dp", "stage", "type", "turn", "chunk", "microbatch"), np.int32),
@@ -109,13 +112,13 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     steps: list[int] = []
     unknown: set[str] = set()
     for batch in step_batches(trace, _AT_ONCE):
-        frame, of_batch = _read(trace, batch)
+        read, of_batch = _read(trace, batch)
         unknown |= of_batch
-        numbers, step = np.unique(frame["step"].to_numpy(), return_inverse=True)
-        for name, values in _sorted(frame, step + len(steps), dp_of, stage_of).items():
-            columns[name][filled : filled + len(frame)] = values
-        steps += numbers.tolist()
-        filled += len(frame)
+        numbers, step = _numbered(read["step"])
+        for name, values in _sorted(read, step + len(steps), dp_of, stage_of).items():
+            columns[name][filled : filled + len(step)] = values
+        steps += numbers
+        filled += len(step)
     return PipelineRows(
         **{name: values[:filled] for name, values in columns.items()},
         steps=tuple(steps),
@@ -125,26 +128,49 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     )
 
 
-def _read(trace: Trace, steps: list[int]) -> tuple[pl.DataFrame, set[str]]:
-    """The operations of known types, and the names of all others."""
-    frame = (
-        trace.select(steps)
-        .scan()
-        .filter(pl.col("kind") != "scope")
-        .select(*_COLUMNS, pl.col("chunk", "microbatch").fill_null(NONE), codes("name").alias("code"))
-        .collect()
-    )
-    names = dict(frame.group_by("code").agg(pl.col("name").first().cast(pl.String)).iter_rows())
-    type_of = {code: TYPES.index(name) for code, name in names.items() if name in TYPES}
-    if len(type_of) < len(names):
-        frame = frame.filter(pl.col("code").is_in(list(type_of)))
-    frame = frame.with_columns(pl.col("code").replace_strict(type_of, return_dtype=pl.Int64).alias("type"))
-    return frame.drop("name", "code"), {name for name in names.values() if name not in TYPES}
+def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, Any], set[str]]:
+    """The operations of known types, in columns, and the names of all others."""
+    # Arrow hands over a dictionary's codes; a DataFrame takes four times as long for this.
+    table = pa.concat_tables([_row_groups(fragment, steps) for fragment in trace.fragments])
+    of = {name: table[name].to_numpy() for name in _COLUMNS}
+    of |= {name: table[name].fill_null(NONE).to_numpy() for name in ("chunk", "microbatch")}
+    kind, kinds = _coded(table["kind"])
+    code, names = _coded(table["name"])
+    of["type"] = np.array([TYPES.index(name) if name in TYPES else NONE for name in names])[code]
+    kept = np.isin(of["step"], steps) & np.array([name != "scope" for name in kinds])[kind]
+    for step, ranks in trace.job.cut_off.items():
+        kept &= (of["step"] != step) | ~np.isin(of["rank"], ranks)
+    unknown = {names[at] for at in np.unique(code[kept & (of["type"] == NONE)]).tolist()}
+    kept &= of["type"] != NONE
+    return {name: values[kept] for name, values in of.items()}, unknown
 
 
-def _sorted(frame: pl.DataFrame, step: Ints, dp_of: Ints, stage_of: Ints) -> dict[str, Any]:
+def _row_groups(fragment: Path, steps: list[int]) -> pa.Table:
+    """Those that may hold some of the steps, which are in order."""
+    file = pq.ParquetFile(fragment)
+    at = file.schema_arrow.get_field_index("step")
+    spans = [file.metadata.row_group(group).column(at).statistics for group in range(file.num_row_groups)]
+    first = np.searchsorted(steps, [span.min for span in spans])
+    past = np.searchsorted(steps, [span.max for span in spans], side="right")
+    held = np.flatnonzero(first < past).tolist()
+    return file.read_row_groups(held, [*_COLUMNS, *_CODED, "chunk", "microbatch"], use_threads=False)
+
+
+def _coded(texts: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """A column's codes, and what they stand for."""
+    whole = texts.unify_dictionaries().combine_chunks()
+    return whole.indices.to_numpy(), whole.dictionary.to_pylist()
+
+
+def _numbered(step: Ints) -> tuple[list[int], Ints]:
+    """The steps that occur, in order, and each row's place among them."""
+    begins = np.flatnonzero(np.diff(step, prepend=NONE))
+    numbers, place = np.unique(step[begins], return_inverse=True)
+    return numbers.tolist(), np.repeat(place, np.diff(begins, append=len(step)))
+
+
+def _sorted(of: dict[str, Any], step: Ints, dp_of: Ints, stage_of: Ints) -> dict[str, Any]:
     """The columns of PipelineRows, from what was read."""
-    of = {series.name: series.to_numpy() for series in frame}
     dp, stage, start = dp_of[of["rank"]], stage_of[of["rank"]], of["start_ns"]
     # Without virtual stages a recording need not tell the chunk: it is the stage.
     chunk = np.where((of["chunk"] == NONE) & is_type(of["type"], *FORWARD_BACKWARD), stage, of["chunk"])

@@ -1,12 +1,13 @@
 """What would help where no rank is at fault: even pipeline stages, microbatches sorted across ranks."""
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heappop, heapreplace
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.collectives import dense
+from kair_engine.whatif.microbatches import numbers
 from kair_engine.whatif.pipeline_rows import FORWARD_BACKWARD, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes
 from kair_engine.whatif.result import Remedy
@@ -72,25 +73,31 @@ def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
     computes = rows.of_type(*FORWARD_BACKWARD)
     if rows.dp_size < 2 or not len(computes):
         return None
-    number = np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
-    batch = dense(np.stack((rows.step[computes], rows.dp[computes], number)))
+    batch = dense(np.stack((rows.step[computes], rows.dp[computes], numbers(rows, computes))))
     load = np.bincount(batch, weights=times.own_ns[computes])
-    first = np.unique(batch, return_index=True)[1]
-    step, dp = rows.step[computes][first], rows.dp[computes][first]
+    example = np.empty(len(load), dtype=np.int64)
+    example[batch] = computes
+    step, dp = rows.step[example], rows.dp[example]
     counts = np.bincount(step * rows.dp_size + dp, minlength=len(rows.steps) * rows.dp_size)
     if np.any(counts.reshape(-1, rows.dp_size) != counts.reshape(-1, rows.dp_size)[:, :1]):
         return None
-    source_batch = np.arange(len(load))
-    for one in np.unique(step):
-        # In the order of their ranks, of which each has as many.
-        batches = np.flatnonzero(step == one)
+    places: list[int] = []
+    longest_first: list[int] = []
+    # In the order of their steps and ranks; of these each has as many.
+    for batches in np.split(np.arange(len(load)), np.flatnonzero(np.diff(step)) + 1):
         slots = batches.reshape(rows.dp_size, -1)[:, ::-1].tolist()
         least = [(0.0, rank) for rank in range(rows.dp_size)]
-        for longest in batches[np.argsort(-load[batches], kind="stable")].tolist():
-            total, rank = heappop(least)
-            source_batch[slots[rank].pop()] = longest
+        ordered = batches[np.argsort(-load[batches], kind="stable")]
+        longest_first += ordered.tolist()
+        for length in load[ordered].tolist():
+            total, rank = least[0]
+            places.append(slots[rank].pop())
             if slots[rank]:
-                heappush(least, (total + float(load[longest]), rank))
+                heapreplace(least, (total + length, rank))
+            else:
+                heappop(least)
+    source_batch = np.arange(len(load))
+    source_batch[places] = longest_first
     return _rows_of_batches(rows, computes, batch, source_batch)
 
 

@@ -102,20 +102,11 @@ def plan(graph: Graph) -> Plan:
     return Plan(np.concatenate((*order, endless)), tuple(waves), ended, endless[~started])
 
 
-def replay(
-    order: Plan,
-    durations: Floats,
-    *,
-    delays: Floats | None = None,
-    begin: Floats | None = None,
-    meeting: Bools | None = None,
-) -> Floats:
+def replay(order: Plan, durations: Floats, *, delays: Floats | None = None, begin: Floats | None = None) -> Floats:
     """When every node ends, in the unit of `durations` (nodes × scenarios: transfer times where nodes communicate).
 
     `delays` (nodes × scenarios, or × 1) come between the last predecessor's end and a node's start; nodes without
     predecessors start at `begin` (nodes; 0 where it is None). Nodes that are stuck end at NaN.
-    Where `meeting` (nodes) is given, the second half of the scenarios are counterparts of the first: such a node
-    begins when both have come to it.
     """
     places = order.order
     ends = durations[places]
@@ -124,7 +115,6 @@ def replay(
         ends,
         delays=None if delays is None else delays[places],
         begin=None if begin is None else begin[places],
-        meeting=None if meeting is None else meeting[places],
     )
     result = np.empty_like(ends)
     result[places] = ends
@@ -137,9 +127,14 @@ def replay_in_place(
     *,
     delays: Floats | None = None,
     begin: Floats | None = None,
-    meeting: Bools | None = None,
+    lanes: int = 1,
+    across: Bools | None = None,
 ) -> None:
-    """The same with all arrays in the order of the plan's places; the ends take the place of the durations."""
+    """The same with all arrays in the order of the plan's places; the ends take the place of the durations.
+
+    Of several `lanes` (the scenarios are those of the first, then of the second …) all run the graph, each with its
+    own durations; the communications of the nodes `across` begin when the members of all lanes have come.
+    """
     ends, joined = durations, 0
     came = np.empty((sum(wave.joining.count for wave in order.waves), durations.shape[1]))
 
@@ -149,8 +144,6 @@ def replay_in_place(
             at += begin[places, None]
         if delays is not None:
             at += delays[places]
-        if meeting is not None:
-            _meet(at, meeting[places])
         return at
 
     for wave in order.waves:
@@ -163,8 +156,10 @@ def replay_in_place(
         for members in wave.members:
             begins, until = until, until + members.size
             # Not reduceat, which takes ten times as long.
-            arrived = came[members]
-            ends[begins:until].reshape(arrived.shape)[:] += arrived.max(axis=1, keepdims=True)
+            arrived = came[members].max(axis=1)
+            if across is not None:
+                _meet(arrived.reshape(len(members), lanes, -1), across[begins : until : members.shape[1]])
+            ends[begins:until].reshape(*members.shape, -1)[:] += arrived[:, None]
     ends[order.ended :] = np.nan
 
 
@@ -179,10 +174,10 @@ def _last_end(starts: _Starts, ends: Floats) -> Floats:
     return at
 
 
-def _meet(at: Floats, meeting: Bools) -> None:
-    half = at.shape[1] // 2
-    both = np.maximum(at[meeting, :half], at[meeting, half:])
-    at[meeting, :half], at[meeting, half:] = both, both
+def _meet(arrived: Floats, across: Bools) -> None:
+    """Communications (× lanes × scenarios) that are across lanes begin when the last lane has come."""
+    if across.any():
+        arrived[across] = arrived[across].max(axis=1, keepdims=True)
 
 
 def _most_first(nodes: Ints, first_before: Ints) -> Ints:

@@ -47,6 +47,7 @@ def ranks_at(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
     layout = trace.job.layout
     if layout is None:
         return {}
-    recorded = {divmod(place, rows.pp_size) for place in np.unique(rows.dp * rows.pp_size + rows.stage).tolist()}
+    recorded = np.zeros((rows.dp_size, rows.pp_size), dtype=bool)
+    recorded[rows.dp, rows.stage] = True
     places = {(layout.dp_rank.get(rank, 0), layout.pipeline_stage.get(rank, 0)): rank for rank in trace.job.ranks}
-    return {place: rank for place, rank in places.items() if place in recorded}
+    return {place: rank for place, rank in places.items() if recorded[place]}
