@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints, order_by
 from kair_engine.whatif.execution_parts import Parts
 from kair_engine.whatif.fixes import KINDS
 
@@ -15,7 +15,7 @@ def ideal_ns(parts: Parts, role_size: Ints) -> Floats:
     kernel instead (of another name, say) saves nothing by leaving that out: what only few ranks run is ideally nothing
     to the extent that its rank does not lack what most of them run.
     """
-    order = np.lexsort((parts.value_ns, parts.key, parts.step))
+    order = order_by(parts.step, parts.key)
     key, step = parts.key[order], parts.step[order]
     starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (step[1:] != step[:-1])])
     sizes = np.diff(np.r_[starts, len(order)])
@@ -23,7 +23,7 @@ def ideal_ns(parts: Parts, role_size: Ints) -> Floats:
     absent = peers - sizes
     middle = (peers - 1) // 2 - absent
     common = middle >= 0
-    typical = np.where(common, parts.value_ns[order[starts + np.maximum(middle, 0)]], 0.0)
+    typical = np.where(common, _smallest(parts.value_ns[order], starts, sizes, np.maximum(middle, 0)), 0.0)
     group = np.empty(len(order), dtype=np.int64)
     group[order] = np.repeat(np.arange(len(starts)), sizes)
     ideal = typical[group]
@@ -31,6 +31,21 @@ def ideal_ns(parts: Parts, role_size: Ints) -> Floats:
     if rare.any():
         ideal[rare] = (parts.value_ns * _replacing(parts, typical, order[starts], ideal, rare))[rare]
     return ideal
+
+
+def _smallest(values: Floats, starts: Ints, sizes: Ints, place: Ints) -> Floats:
+    """Per group of consecutive values the one that would be at `place` if the group were sorted.
+
+    Groups of one size are looked at together: most have as many members as there are ranks.
+    """
+    result = np.empty(len(starts))
+    for size in np.unique(sizes).tolist():
+        groups = np.flatnonzero(sizes == size)
+        members = values[starts[groups][:, None] + np.arange(size)]
+        for at in np.unique(place[groups]).tolist():
+            chosen = place[groups] == at
+            result[groups[chosen]] = np.partition(members[chosen], at, axis=1)[:, at]
+    return result
 
 
 def _replacing(parts: Parts, typical: Floats, first: Ints, ideal: Floats, rare: Floats) -> Floats:
