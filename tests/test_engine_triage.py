@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from trace_builder import Row, build, trace
 
+from kair_engine import pricing
 from kair_engine.errors import UsageError
 from kair_engine.model import Trace
 from kair_engine.results import TriageResult
@@ -122,6 +123,18 @@ def test_one_slow_operator_is_named(tmp_path: Path) -> None:
     )
     (finding,) = triage(trace(tmp_path, table)).findings
     assert (finding.ranks, finding.cause, finding.operator, finding.edge) == ((3,), "compute", "mlp", None)
+
+
+def test_the_largest_steps_are_priced_by_the_excess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = training(tmp_path, seed=1, slow={5: 1.5})
+    per_step = sum(made.job.step_times.operations) // 20
+    monkeypatch.setattr(pricing, "MOST_OPERATIONS", per_step - 1)
+    (finding,) = triage(made).findings
+    assert (finding.ranks, finding.priced_by) == ((5,), "excess")
+    assert finding.time_lost_us_per_step == pytest.approx(300, rel=0.1)
+    assert "without that the step would take about" in finding.evidence[-1]
+    monkeypatch.setattr(pricing, "MOST_OPERATIONS", per_step)
+    assert triage(made).findings[0].priced_by == "replay"
 
 
 def test_findings_are_ordered_by_what_they_cost(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What triage's findings cost: the recorded steps replayed without each of them [W §3]."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,8 @@ from kair_engine.whatif.result import FixPrice, Remedy
 
 MOST_FINDINGS = 16
 """The costliest by their excess are replayed: each takes a replay of the whole recording."""
+MOST_OPERATIONS = 4_000_000
+"""In one step: a replay takes 500 bytes for each, twice as much as all else."""
 _KINDS: Mapping[Cause, str] = {
     "compute": "compute",
     "communication": "communication",
@@ -94,7 +97,7 @@ def _of_execution(
         for at, finding in enumerate(findings)
         if (one := _scenario(finding, patterns)) and (one != _COLLECTIONS or _fits(trace, *one))
     }
-    if not scenarios:
+    if not scenarios or _largest_step(trace) > MOST_OPERATIONS:
         return _Prices({})
     asked = list(scenarios.values())
     if len(asked) > 1:
@@ -149,6 +152,16 @@ def _scenario(finding: Finding, patterns: Sequence[JobPattern]) -> Scenario:
         return _COLLECTIONS if finding.cause == "garbage_collection" else ()
     kind = _KINDS.get(finding.cause)
     return () if kind is None else (parse_fix(f"rank={_spans(finding.ranks)}+kind={kind}"),)
+
+
+def _largest_step(trace: Trace) -> int:
+    """How many operations it has."""
+    times, chosen = trace.job.step_times, set(trace.steps)
+    counts: Counter[int] = Counter()
+    for step, operations in zip(times.step, times.operations, strict=True):
+        if step in chosen:
+            counts[step] += operations
+    return max(counts.values(), default=0)
 
 
 def _fits(trace: Trace, fix: Fix) -> bool:
