@@ -11,9 +11,9 @@ from screen_text import SAMPLES, answered, assert_snapshot, opened, played, scre
 from textual.pilot import Pilot
 
 from kair_tui.render.units import duration, signed_duration
-from kair_tui.screens import find_screen
 from kair_tui.screens.app import KairApp
 from kair_tui.screens.rank import RankScreen
+from kair_tui.screens.view import ViewScreen
 from kair_tui.session import Place
 from kair_tui.terminal import Look
 from kair_tui.widgets.lines import StatusLine
@@ -132,7 +132,6 @@ async def test_the_operation_under_the_cursor_is_told_in_full() -> None:
         assert status.text == "step 15 · optimizer · idle before it · 3.1 % of the step · aten::_fused_sgd_"
 
 
-@pytest.mark.skipif(find_screen("blame") is None, reason="there is no blame screen yet")
 @played
 async def test_enter_asks_why_the_operation_was_late_and_esc_comes_back() -> None:
     async with rank_screen(INPUT, 1) as (screen, pilot):
@@ -163,3 +162,11 @@ async def test_the_smallest_terminal_shows_it() -> None:
         assert "input          29.7 ms +26.5 ms" in shown
         assert "outliers  19; " in shown
         assert "▸" in shown
+
+
+@played
+async def test_enter_before_the_outliers_are_there_opens_the_first_of_them() -> None:
+    async with opened(INPUT) as (app, pilot):
+        app.go_to_rank(1)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ViewScreen) and app.screen.place.screen == "blame")

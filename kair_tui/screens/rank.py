@@ -17,7 +17,6 @@ from kair_tui.render.curve import signs
 from kair_tui.render.pinpoint import COLUMNS
 from kair_tui.render.rank import distance_text, headline, outstanding
 from kair_tui.render.units import count, duration, percent, plural, score
-from kair_tui.screens import find_screen
 from kair_tui.screens.view import ViewScreen
 from kair_tui.session import Place, Session
 from kair_tui.widgets.curve import CompletionCurve
@@ -171,7 +170,7 @@ class RankScreen(ViewScreen):
     def on_table_chosen(self) -> None:
         """Why it was late."""
         row = self._table.chosen
-        if row is not None and find_screen("blame") is not None:
+        if row is not None:
             self.kair.go(Place("blame", rank=self.place.rank, operator=row.operator, step=row.step))
 
     def on_table_ordered(self) -> None:

@@ -90,6 +90,7 @@ class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
         self._laid_out: list[tuple[int, int]] = []
         """The columns that fit, by place, and how wide they are drawn."""
         self._laid_out_for = 0
+        self._filled = self._chosen_early = False
         self.at = 0
 
     @property
@@ -120,7 +121,7 @@ class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
 
     def show(self, rows: Sequence[Row], *, empty: str = "") -> None:
         """Replaces the rows; filter and order stay. `empty` stands where there is no row."""
-        self._all, self._places, self._empty = rows, None, empty
+        self._all, self._places, self._empty, self._filled = rows, None, empty, True
         self._widths = [0] * len(self._columns)
         self._order(self._how)
 
@@ -164,6 +165,9 @@ class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
         self.refresh()
         self.post_message(self.Ordered(self))
         self.post_message(self.Moved(self))
+        if self._filled and self._chosen_early:
+            self._chosen_early = False
+            self.action_choose()
 
     # Columns.
 
@@ -310,7 +314,8 @@ class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
             self.scroll_to(y=at - self._rows_in_view + 1, animate=False)
 
     def action_choose(self) -> None:
-        """Takes the row under the cursor."""
+        """Takes the row under the cursor; before there are any, the first that comes."""
+        self._chosen_early = not self._filled
         if self.chosen is not None:
             self.post_message(self.Chosen(self))
 
