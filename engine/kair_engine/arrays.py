@@ -29,14 +29,15 @@ def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
     spans = [int(key.max()) - low + 1 for key, low in zip(keys, lows, strict=True)]
     if prod(spans) >= _LARGEST_KEY:
         return np.lexsort(keys[::-1])
-    packed = np.zeros(len(keys[0]), dtype=np.int64)
+    # NumPy sorts up to 16 bits by radix; small arrays also need few fresh pages, which cost more than the arithmetic.
+    kind = np.uint8 if prod(spans) <= 1 << 8 else np.uint16 if prod(spans) <= 1 << 16 else np.int64
+    packed: npt.NDArray[np.integer[Any]] = np.zeros(len(keys[0]), dtype=kind)
     for key, low, span in zip(keys, lows, spans, strict=True):
-        packed *= span
-        packed += key
-        packed -= low
-    # NumPy sorts up to 16 bits by radix.
-    small = np.uint8 if prod(spans) <= 1 << 8 else np.uint16
-    return np.argsort(packed.astype(small) if prod(spans) <= 1 << 16 else packed, kind="stable")
+        # What does not fit on the way wraps around, and back: the whole key fits.
+        packed *= np.array(span).astype(kind)
+        packed += key.astype(kind, copy=False)
+        packed -= np.array(low).astype(kind)
+    return np.argsort(packed, kind="stable")
 
 
 def whole_parts(bounds: Ints, rows: int) -> Iterator[tuple[int, int]]:

@@ -207,7 +207,9 @@ def dense(columns: Ints) -> Ints:
     # One key for each column sorts ten times as fast as the columns themselves.
     key = np.zeros(columns.shape[1], dtype=np.int64)
     for row, lowest, span in zip(columns, low, spans, strict=True):
-        key = key * span + (row - lowest)
+        key *= span
+        key += row
+        key -= lowest
     if prod(spans) <= _SPARSE * len(key):
         occurs = np.zeros(prod(spans), dtype=bool)
         occurs[key] = True

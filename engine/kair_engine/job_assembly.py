@@ -102,6 +102,8 @@ def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[
 
 def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[Notice]]:
     """Fragments without those that hold a (rank, step) twice: the fuller one stays, then the first by name."""
+    if len(fragments) < 2:
+        return list(fragments), []
     order = sorted(fragments, key=lambda fragment: (-fragment.info.operations, fragment.info.source))
     taken: set[tuple[int, int]] = set()
     kept, aside = [], []

@@ -56,14 +56,16 @@ def _deviation_left(cut: float) -> float:
 
 def median_by(cell: Ints, values: Floats) -> Floats:
     """For each value the median of those with the same cell number."""
-    by_value = np.argsort(values)
-    order = by_value[order_by(cell[by_value])]
+    order = order_by(cell)
     ordered = cell[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else order
     sizes = np.diff(np.r_[starts, len(ordered)])
-    middle = (values[order[starts + (sizes - 1) // 2]] + values[order[starts + sizes // 2]]) / 2
     result = np.empty(len(values))
-    result[order] = np.repeat(middle, sizes)
+    # Cells of one size are sorted together: there are few sizes.
+    for size in np.unique(sizes).tolist():
+        members = order[starts[sizes == size][:, None] + np.arange(size)]
+        by_value = np.sort(values[members], axis=1)
+        result[members] = (by_value[:, [(size - 1) // 2]] + by_value[:, [size // 2]]) / 2
     return result
 
 

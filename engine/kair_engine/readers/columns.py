@@ -29,13 +29,18 @@ def occurrences(stage: Integers, name: Integers, kind: Integers, start: Integers
     return result
 
 
-def dictionary(codes: Integers, values: Sequence[str]) -> pa.DictionaryArray:
-    """A dictionary array over the values that occur: a row group must not carry the whole file's names."""
+def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = None) -> pa.DictionaryArray:
+    """A dictionary array over the values that occur: a row group must not carry the whole file's names.
+
+    Of `rows`, positions in `codes`, all of which occur; of the codes themselves where it is None.
+    """
     # The last entry, which -1 finds, stands for null.
     used = np.zeros(len(values) + 1, np.bool_)
     used[codes] = True
-    number = (np.cumsum(used) - 1).astype(np.int32)
-    indices = pa.array(number[codes], mask=codes < 0 if used[-1] else None)
+    number, absent = (np.cumsum(used) - 1).astype(np.int32)[codes], codes < 0
+    if rows is not None:
+        number, absent = number[rows], absent[rows]
+    indices = pa.array(number, mask=absent if used[-1] else None)
     kept = [values[at] for at in np.flatnonzero(used[:-1]).tolist()]
     return pa.DictionaryArray.from_arrays(indices, pa.array(kept, pa.string()))
 

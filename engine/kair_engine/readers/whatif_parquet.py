@@ -106,8 +106,8 @@ class _TableBuilder:
         # A scope comes before its rank's operations: it begins with the first and lasts longest.
         scope, place = first + np.arange(len(first)), np.arange(len(rows)) + cell + 1
 
-        def column(of_rows: Integers, of_scopes: Integers | int) -> Int64s:
-            values = np.empty(len(rows) + len(first), np.int64)
+        def column(of_rows: Integers, of_scopes: Integers | int) -> Integers:
+            values = np.empty(len(rows) + len(first), of_rows.dtype)
             values[place], values[scope] = of_rows, of_scopes
             return values
 
@@ -143,14 +143,14 @@ class _TableBuilder:
                     peer[at, operator] = -1 if other is None else rank_at.get((dp, other), -1)
         return list(groups), group, peer
 
-    def _sequence(self, columns: dict[str, Int64s], kind: Int64s, group: Int64s) -> Int64s:
+    def _sequence(self, columns: dict[str, Integers], kind: Int64s, group: Int64s) -> Int64s:
         """The number of each communication in its group."""
         sequence = np.full(len(kind), -1)
         transfers = np.isin(kind, [KINDS.index("send"), KINDS.index("recv")])
         sequence[transfers] = columns["seq_id"][transfers]
         collective = np.flatnonzero(kind == KINDS.index("collective"))
         # Numbered by operator and then by seq_id, alike on every member: a group's number is one call.
-        order = columns["operator"][collective] * (1 << 32) + columns["seq_id"][collective]
+        order = columns["operator"][collective] * np.int64(1 << 32) + columns["seq_id"][collective]
         sequence[collective] = occurrences(
             group[collective], columns["rank"][collective], columns["step"][collective], order
         )
@@ -174,17 +174,25 @@ class _TableBuilder:
             return "world", None
         return (None, None) if name == "gc" else (f"dp stage={stage}", None)
 
-    def _arrow(self, columns: dict[str, Int64s]) -> pa.Table:
+    def _arrow(self, columns: dict[str, Integers]) -> pa.Table:
         step, rank, operator = columns["step"], columns["rank"], columns["operator"]
         kind, worker = self._kind[operator], self._worker[rank]
         group = self._group_of[worker, operator]
+        occurs = np.zeros(len(self.names), dtype=bool)
+        occurs[operator] = True
+        present, at = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[operator]
         arrays = [
             pa.array(self.steps[step].astype(np.int32)),
-            pa.array(rank.astype(np.int32)),
-            dictionary(self._lane[operator], self._lanes),
-            dictionary(operator, self.names),
-            dictionary(kind, KINDS),
-            dictionary(self._stage[operator], STAGES),
+            pa.array(rank.astype(np.int32, copy=False)),
+            *(
+                dictionary(of, values, at)
+                for of, values in (
+                    (self._lane[present], self._lanes),
+                    (present, self.names),
+                    (self._kind[present], KINDS),
+                    (self._stage[present], STAGES),
+                )
+            ),
             pa.array(_counted(step * len(self.ranks) + worker, operator)),
             pa.array(columns["start"]),
             pa.array(columns["duration"]),
@@ -199,12 +207,11 @@ class _TableBuilder:
         return pa.table(arrays, schema=SCHEMA)
 
 
-def _counted(cell: Int64s, operator: Int64s) -> Int32s:
+def _counted(cell: Integers, operator: Integers) -> Int32s:
     """How many rows of the same operator and cell come before each; of rows in the order of their cells."""
     order = order_by(operator)
-    key = cell[order]
-    fresh = (np.diff(key, prepend=-1) != 0) | (np.diff(operator[order], prepend=-1) != 0)
-    begins = np.flatnonzero(fresh)
+    key = cell[order] + (int(cell[-1]) + 1) * operator[order]
+    begins = np.flatnonzero(np.diff(key, prepend=-1))
     result = np.empty(len(cell), np.int32)
     result[order] = np.arange(len(cell)) - np.repeat(begins, np.diff(begins, append=len(cell)))
     return result

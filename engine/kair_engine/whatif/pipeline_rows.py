@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by
 from kair_engine.errors import UsageError
 from kair_engine.loading import step_batches
 from kair_engine.model import Trace
@@ -90,7 +90,11 @@ class PipelineRows:
 
 def is_type(code: Ints, *names: str) -> Bools:
     """Which of the codes stand for these types."""
-    return np.array([name in names for name in TYPES])[code]
+    # Comparing with each is several times as fast as a look-up of every code.
+    result = np.zeros(len(code), dtype=bool)
+    for name in names:
+        result |= code == TYPES.index(name)
+    return result
 
 
 def is_pipeline(trace: Trace) -> bool:
@@ -136,13 +140,14 @@ def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, Any], set[str]]:
     of |= {name: table[name].fill_null(NONE).to_numpy() for name in ("chunk", "microbatch")}
     kind, kinds = _coded(table["kind"])
     code, names = _coded(table["name"])
-    of["type"] = np.array([TYPES.index(name) if name in TYPES else NONE for name in names])[code]
+    of["type"] = np.array([TYPES.index(name) if name in TYPES else NONE for name in names], dtype=np.int32)[code]
     kept = np.isin(of["step"], steps) & np.array([name != "scope" for name in kinds])[kind]
     for step, ranks in trace.job.cut_off.items():
         kept &= (of["step"] != step) | ~np.isin(of["rank"], ranks)
     unknown = {names[at] for at in np.unique(code[kept & (of["type"] == NONE)]).tolist()}
     kept &= of["type"] != NONE
-    return {name: values[kept] for name, values in of.items()}, unknown
+    at = np.flatnonzero(kept)
+    return {name: values[at] for name, values in of.items()}, unknown
 
 
 def _row_groups(fragment: Path, steps: list[int]) -> pa.Table:
@@ -169,14 +174,14 @@ def _numbered(step: Ints) -> tuple[list[int], Ints]:
     return numbers.tolist(), np.repeat(place, np.diff(begins, append=len(step)))
 
 
-def _sorted(of: dict[str, Any], step: Ints, dp_of: Ints, stage_of: Ints) -> dict[str, Any]:
+def _sorted(of: dict[str, Any], step: Ints, dp_of: Codes, stage_of: Codes) -> dict[str, Any]:
     """The columns of PipelineRows, from what was read."""
     dp, stage, start = dp_of[of["rank"]], stage_of[of["rank"]], of["start_ns"]
     # Without virtual stages a recording need not tell the chunk: it is the stage.
     chunk = np.where((of["chunk"] == NONE) & is_type(of["type"], *FORWARD_BACKWARD), stage, of["chunk"])
     worker_step = (step * (int(dp_of.max(initial=0)) + 1) + dp) * (int(stage_of.max(initial=0)) + 1) + stage
     # The table has the operations of a type of a worker-step in the order of their starts.
-    order = np.argsort(worker_step * len(TYPES) + of["type"], kind="stable")
+    order = order_by(worker_step, of["type"])
     origin = np.full(int(step.max(initial=NONE)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(origin, step, start)
     start = (start - origin[step])[order].astype(float)
@@ -194,8 +199,8 @@ def _sorted(of: dict[str, Any], step: Ints, dp_of: Ints, stage_of: Ints) -> dict
     }
 
 
-def _lookup(of_rank: dict[int, int], ranks: Collection[int]) -> Ints:
-    result = np.zeros(max(ranks, default=0) + 1, dtype=np.int64)
+def _lookup(of_rank: dict[int, int], ranks: Collection[int]) -> Codes:
+    result = np.zeros(max(ranks, default=0) + 1, dtype=np.int32)
     for rank in ranks:
         result[rank] = of_rank.get(rank, 0)
     return result

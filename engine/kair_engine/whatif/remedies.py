@@ -86,14 +86,14 @@ def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
     # In the order of their steps and ranks; of these each has as many.
     for batches in np.split(np.arange(len(load)), np.flatnonzero(np.diff(step)) + 1):
         slots = batches.reshape(rows.dp_size, -1)[:, ::-1].tolist()
-        least = [(0.0, rank) for rank in range(rows.dp_size)]
+        least = [(0.0, rank, free) for rank, free in enumerate(slots)]
         ordered = batches[np.argsort(-load[batches], kind="stable")]
         longest_first += ordered.tolist()
         for length in load[ordered].tolist():
-            total, rank = least[0]
-            places.append(slots[rank].pop())
-            if slots[rank]:
-                heapreplace(least, (total + length, rank))
+            total, rank, free = least[0]
+            places.append(free.pop())
+            if free:
+                heapreplace(least, (total + length, rank, free))
             else:
                 heappop(least)
     source_batch = np.arange(len(load))
