@@ -34,13 +34,9 @@ def load_step(trace: Trace, step: int) -> Operations:
 
 def step_batches(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[list[int]]:
     """The chosen steps in order, as many at a time as have so many operations together, at least one."""
-    rows = dict.fromkeys(trace.steps, 0)
-    for step, of_rank in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
-        if step in rows:
-            rows[step] += of_rank
     batch: list[int] = []
     held = 0
-    for step, of_step in rows.items():
+    for step, of_step in operations_of_steps(trace).items():
         if batch and held + of_step > operations:
             yield batch
             batch, held = [], 0
@@ -48,6 +44,15 @@ def step_batches(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[lis
         held += of_step
     if batch:
         yield batch
+
+
+def operations_of_steps(trace: Trace) -> dict[int, int]:
+    """The chosen steps in order, and how many operations each has on all ranks."""
+    rows = dict.fromkeys(trace.steps, 0)
+    for step, of_rank in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
+        if step in rows:
+            rows[step] += of_rank
+    return rows
 
 
 def codes(column: str) -> pl.Expr:

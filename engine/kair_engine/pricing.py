@@ -1,6 +1,5 @@
 """What triage's findings cost: the recorded steps replayed without each of them [W §3]."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,8 +7,10 @@ import numpy as np
 
 from kair_engine.advice import estimate_evidence, price_evidence
 from kair_engine.errors import InputError, UsageError
+from kair_engine.loading import operations_of_steps
 from kair_engine.model import Trace
 from kair_engine.results import Cause, Finding, JobPattern, PricedBy
+from kair_engine.runs import runs
 from kair_engine.whatif.analysis import price_pipeline
 from kair_engine.whatif.execution_prices import price_steps
 from kair_engine.whatif.fitting import must_fit
@@ -97,7 +98,7 @@ def _of_execution(
         for at, finding in enumerate(findings)
         if (one := _scenario(finding, patterns)) and (one != _COLLECTIONS or _fits(trace, *one))
     }
-    if not scenarios or _largest_step(trace) > MOST_OPERATIONS:
+    if not scenarios or max(operations_of_steps(trace).values()) > MOST_OPERATIONS:
         return _Prices({})
     asked = list(scenarios.values())
     if len(asked) > 1:
@@ -154,16 +155,6 @@ def _scenario(finding: Finding, patterns: Sequence[JobPattern]) -> Scenario:
     return () if kind is None else (parse_fix(f"rank={_spans(finding.ranks)}+kind={kind}"),)
 
 
-def _largest_step(trace: Trace) -> int:
-    """How many operations it has."""
-    times, chosen = trace.job.step_times, set(trace.steps)
-    counts: Counter[int] = Counter()
-    for step, operations in zip(times.step, times.operations, strict=True):
-        if step in chosen:
-            counts[step] += operations
-    return max(counts.values(), default=0)
-
-
 def _fits(trace: Trace, fix: Fix) -> bool:
     """Pauses told by their pattern alone are not in the recording as collections."""
     try:
@@ -180,13 +171,7 @@ def _options(scenario: Scenario) -> tuple[str, ...]:
 
 def _spans(ranks: Sequence[int]) -> str:
     """`0-3,7`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs(ranks))
 
 
 def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, sentences: Sequence[str]) -> Finding:

@@ -1,5 +1,7 @@
 """Figures as people read them; JSON and CSV never pass through here."""
 
+from kair_engine.runs import runs
+
 
 def duration(us: float) -> str:
     """Microseconds with three significant figures in the unit that suits: `813 µs`, `1.24 ms`, `2.94 s`."""
@@ -52,14 +54,9 @@ def plural(number: int, noun: str, many: str | None = None) -> str:
 
 def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
     """Sorted numbers with runs drawn together: `0-3, 7, 9-12`; beyond `limit` runs the rest is counted."""
-    runs: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:limit]]
-    left = sum(last - first + 1 for first, last in runs[limit:])
+    found = runs(numbers)
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:limit]]
+    left = sum(last - first + 1 for first, last in found[limit:])
     return ", ".join(shown) + (f" and {left} more" if left else "")
 
 

@@ -33,10 +33,10 @@ class StepPrice:
     """Without launch delays."""
     ideal_us: float
     slowdown: float
-    by_operator_type: dict[str, float]
-    by_dp_rank: dict[int, float]
-    by_stage: dict[int, float]
-    by_rank: dict[int, float]
+    by_operator_type: dict[str, float] = field(default_factory=dict)
+    by_dp_rank: dict[int, float] = field(default_factory=dict)
+    by_stage: dict[int, float] = field(default_factory=dict)
+    by_rank: dict[int, float] = field(default_factory=dict)
     launch_by_operator_type: dict[str, float] | None = None
     """As of the whole job, whose launch delays decide whether they are taken apart."""
     launch_by_dp_rank: dict[int, float] | None = None
@@ -88,12 +88,12 @@ class Remedy:
     saved_us: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WhatifResult:
     """The job without its stragglers, and what each part of it costs [W].
 
     S of a part is the step time where only that part is as recorded and everything else ideal, over the ideal: 1.0
-    costs nothing. All are ratios of mean step times.
+    costs nothing. All are ratios of mean step times. What was not worked out is empty, or None.
     """
 
     slowdown: float
@@ -103,28 +103,28 @@ class WhatifResult:
     """Replayed, without launch delays: what S compares."""
     measured_step_time_us: float
     ideal_step_time_us: float
-    by_operator_type: dict[str, float]
-    by_dp_rank: dict[int, float]
-    by_stage: dict[int, float]
-    by_rank: dict[int, float]
+    by_operator_type: dict[str, float] = field(default_factory=dict)
+    by_dp_rank: dict[int, float] = field(default_factory=dict)
+    by_stage: dict[int, float] = field(default_factory=dict)
+    by_rank: dict[int, float] = field(default_factory=dict)
     """Exact, by a replay of each worker; empty or without the cheapest ones where that takes too long."""
-    by_rank_approximate: dict[int, float]
+    by_rank_approximate: dict[int, float] = field(default_factory=dict)
     """The published one: the lower of S of the rank's data-parallel rank and of its stage."""
-    heatmap: tuple[tuple[float, ...], ...]
+    heatmap: tuple[tuple[float, ...], ...] = ()
     """(stages × dp ranks): every worker's S, exact where that was worked out, else more than that."""
-    m_w: float | None
+    m_w: float | None = None
     """Share of the slowdown that goes away with the slowest 3 % of workers: their `share_removed`."""
-    slowest_ranks: tuple[int, ...]
+    slowest_ranks: tuple[int, ...] = ()
     """Those workers."""
-    slowest_workers: PartEffect | None
+    slowest_workers: PartEffect | None = None
     """None, as M_W, where there is no slowdown."""
-    m_s: float | None
+    m_s: float | None = None
     """Share that goes away with the last pipeline stage's: its `share_removed`."""
-    last_stage: PartEffect | None
+    last_stage: PartEffect | None = None
     """None, as M_S, where there is no slowdown or only one stage."""
-    forward_backward_correlation: float | None
+    forward_backward_correlation: float | None = None
     """Pearson's, within a rank over microbatches; the median of ranks."""
-    forward_variation: float | None
+    forward_variation: float | None = None
     """Coefficient of variation of the forward time, median of ranks."""
     simulation_error: float
     """Of the mean step: replayed with all delays, against measured. What delays absorb of the model's faults is in
@@ -135,17 +135,17 @@ class WhatifResult:
     """
     launch_slowdown: float
     """Measured over replayed: what launch delays cost."""
-    launch_by_operator_type: dict[str, float] | None
+    launch_by_operator_type: dict[str, float] | None = None
     """Only where launch delays cost 3 % or more; the first operation of a stage counts as `first-op`."""
-    launch_by_dp_rank: dict[int, float] | None
-    launch_by_stage: dict[int, float] | None
+    launch_by_dp_rank: dict[int, float] | None = None
+    launch_by_stage: dict[int, float] | None = None
     pattern: SlowdownPattern
     """Of the workers' S."""
-    causes: tuple[Cause, ...]
+    causes: tuple[Cause, ...] = ()
     """Those worth naming, the first one first; empty where no figure speaks for one."""
     verdict: str
-    fixes: tuple[FixPrice, ...]
-    remedies: tuple[Remedy, ...]
+    fixes: tuple[FixPrice, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     per_step: tuple[StepPrice, ...]
     steps: tuple[int, ...]
     warnings: tuple[Notice, ...]
