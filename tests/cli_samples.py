@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -345,6 +346,14 @@ def answering(
         patch.setattr(Entry, "load", stand_in)
         patch.setattr(kair_tui.invoke, "open_job", lambda *_, **__: opened or trace())
         yield asked
+
+
+def printed(command: str) -> dict[str, Any]:
+    """What a `kair …` line answers: the `data` of its JSON."""
+    outcome = kair(*shlex.split(command)[1:], "--json")
+    assert outcome.status == 0, outcome.err
+    data: dict[str, Any] = json.loads(outcome.out)["data"]
+    return data
 
 
 def store_variables(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

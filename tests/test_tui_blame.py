@@ -1,7 +1,5 @@
 """The blame screen: pictures of it, its figures beside those of the command, and what its keys do."""
 
-import json
-import shlex
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_samples import kair, store_variables
+from cli_samples import printed
 from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
 from textual.pilot import Pilot
 
@@ -30,11 +28,7 @@ HEALTHY = str(SAMPLES / "healthy")
 MEGATRON = Path(__file__).parents[2] / "shared" / "traces" / "megatron-tp8"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        store_variables(patch, tmp_path_factory.mktemp("kair"))
-        yield
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @asynccontextmanager
@@ -92,8 +86,7 @@ async def test_its_figures_are_those_of_the_command_that_prints_it(job: str) -> 
         pytest.skip("no such recording here")
     async with blamed(job, (200, 60)) as (app, pilot, screen):
         await pilot.press("a", "tab", "z", "z")
-        said = kair(*shlex.split(screen.commands()[0])[1:], "--json")
-        data: dict[str, Any] = json.loads(said.out)["data"]
+        data = printed(screen.commands()[0])
         ranks, paths = below(app, "root causes"), below(app, "paths")
         causes = ranks[1 : ranks.index("")]
         assert len(causes) >= len(data["root_causes"][:12])

@@ -1,13 +1,11 @@
 """The time-frequency screen: pictures of it, its figures beside the command's, and what its keys do."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from cli_samples import kair, store_variables
+from cli_samples import printed
 from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
 from textual.app import App
 from textual.pilot import Pilot
@@ -25,11 +23,7 @@ HOST = str(SAMPLES / "slow_host")
 BUSY = str(SAMPLES / "busy_host")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        store_variables(patch, tmp_path_factory.mktemp("kair"))
-        yield
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> tuple[ViewScreen, FrequencyHeat]:
@@ -38,12 +32,6 @@ async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> tuple[ViewScreen
     screen = app.screen
     assert isinstance(screen, ViewScreen)
     return screen, screen.query_one(FrequencyHeat)
-
-
-def asked(screen: ViewScreen) -> dict[str, Any]:
-    """The answer in JSON of the command that prints the view."""
-    answer: dict[str, Any] = json.loads(kair(*shlex.split(screen.commands()[0])[1:], "--json").out)["data"]
-    return answer
 
 
 @pytest.mark.parametrize(
@@ -66,7 +54,7 @@ async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, i
 async def test_its_figures_are_the_commands() -> None:
     async with opened(STALL, size=(160, 50)) as (app, pilot):
         screen, heat = await shown(app, pilot, "4")
-        answer = asked(screen)
+        answer = printed(screen.commands()[0])
         low = Counter(window["rank"] for window in answer["degraded"])
         rows = [line.split() for line in screen_lines(app) if line.endswith("4,440")]
         assert [(int(row[0]), int(row[-2]), row[-1]) for row in rows] == [
@@ -92,14 +80,14 @@ async def test_one_operator_or_stage_is_chosen_by_typing_a_part_of_its_name() ->
         operator = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         assert screen.commands()[0] == shlex.join(["kair", "frequency", INPUT, "--operator", operator])
         assert "overview › frequency enumerate" in screen_text(app)
-        before = asked(screen)
+        before = printed(screen.commands()[0])
         assert sum(before["counts"][0]["counts"]) == 12
         assert before["operator"] == operator
         heat.focus()
         await pilot.press("c", *"backward")
         await shown(app, pilot, "enter")
         assert screen.commands()[0] == f"kair frequency {INPUT} --stage backward"
-        assert asked(screen)["operator"] == "backward"
+        assert printed(screen.commands()[0])["operator"] == "backward"
 
 
 @played
@@ -120,7 +108,7 @@ async def test_windows_become_more_and_fewer_and_the_cursor_stays_at_its_time() 
 async def test_where_windows_outnumber_columns_a_bar_is_of_several() -> None:
     async with opened(INPUT) as (app, pilot):
         screen, heat = await shown(app, pilot, "4")
-        answer = asked(screen)
+        answer = printed(screen.commands()[0])
         assert (heat.rank, heat.windows) == (1, range(42, 44))
         assert heat.counted == sum(answer["counts"][1]["counts"][42:44])
         expected = [window["expected"] for window in answer["degraded"] if window["window"] in (42, 43)]
@@ -132,7 +120,7 @@ async def test_where_windows_outnumber_columns_a_bar_is_of_several() -> None:
 async def test_ranks_are_sorted_by_their_degraded_windows_and_filtered() -> None:
     async with opened(BUSY) as (app, pilot):
         screen, heat = await shown(app, pilot, "4", "s")
-        low = Counter(window["rank"] for window in asked(screen)["degraded"])
+        low = Counter(window["rank"] for window in printed(screen.commands()[0])["degraded"])
         rows = [int(line.split()[0]) for line in screen_lines(app)[:-2] if line.split() and line.split()[0].isdigit()]
         assert rows == sorted(rows, key=lambda rank: -low[rank])
         assert low[rows[0]]

@@ -1,12 +1,7 @@
 """The matrix of pairwise distances: pictures of it, its figures beside the command's, and what its keys do."""
 
-import json
-import shlex
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-from cli_samples import kair, store_variables
+from cli_samples import printed
 from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
 from textual.pilot import Pilot
 
@@ -24,11 +19,7 @@ HOST = str(SAMPLES / "slow_host")
 BUSY = str(SAMPLES / "busy_host")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        store_variables(patch, tmp_path_factory.mktemp("kair"))
-        yield
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> ViewScreen:
@@ -37,12 +28,6 @@ async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> ViewScreen:
     screen = app.screen
     assert isinstance(screen, ViewScreen)
     return screen
-
-
-def asked(screen: ViewScreen) -> dict[str, Any]:
-    """The answer in JSON of the command that prints the view."""
-    answer: dict[str, Any] = json.loads(kair(*shlex.split(screen.commands()[0])[1:], "--json").out)["data"]
-    return answer
 
 
 def rows(app: KairApp) -> list[list[str]]:
@@ -71,7 +56,7 @@ async def test_its_figures_are_the_commands() -> None:
     async with opened(INPUT) as (app, pilot):
         screen = await shown(app, pilot, "6")
         assert screen.commands() == [f"kair localize {INPUT} --method paper --matrix"]
-        answer = asked(screen)
+        answer = printed(screen.commands()[0])
         scores = {row["rank"]: f"{row['score']:,.3f}" for row in answer["scores"]}
         for rank, row in enumerate(rows(app)):
             distances = [f"{distance:.1f}" for other, distance in enumerate(answer["matrix"][rank]) if other != rank]
@@ -83,7 +68,7 @@ async def test_its_figures_are_the_commands() -> None:
 async def test_the_cursor_begins_on_the_farthest_rank_and_tells_of_its_pair() -> None:
     async with opened(TWO_HOSTS, size=(110, 30)) as (app, pilot):
         screen = await shown(app, pilot, "6")
-        answer, cells = asked(screen), screen.query_one(DistanceMatrix)
+        answer, cells = printed(screen.commands()[0]), screen.query_one(DistanceMatrix)
         status = screen.query_one(StatusLine)
         assert status.text.startswith("ranks 5 on node1 and 0 on node0 · distance 126.8 · means 124.029, 43.214")
         await pilot.press("down", "right")
@@ -104,7 +89,7 @@ async def test_hosts_stand_apart_until_the_farthest_rank_is_wanted_first() -> No
         assert [int(row[0]) for row in rows(app)] == list(range(8))
         assert "┼" in screen_text(app)
         await pilot.press("s")
-        assert [int(row[0]) for row in rows(app)] == [row["rank"] for row in asked(screen)["scores"]]
+        assert [int(row[0]) for row in rows(app)] == [row["rank"] for row in printed(screen.commands()[0])["scores"]]
         assert "┼" not in screen_text(app)
         assert screen.query_one(DistanceMatrix).pair == (5, 0)
 
@@ -114,7 +99,7 @@ async def test_shares_and_the_whole_run_are_options_of_the_command() -> None:
     async with opened(INPUT) as (app, pilot):
         screen = await shown(app, pilot, "6", "c", "w")
         assert screen.commands() == [f"kair localize {INPUT} --method paper --whole-run --normalized --matrix"]
-        assert f"{asked(screen)['matrix'][1][0]:.4f}" in screen_text(app)
+        assert f"{printed(screen.commands()[0])['matrix'][1][0]:.4f}" in screen_text(app)
         assert "over the run, shares" in screen_text(app)
 
 
@@ -153,7 +138,7 @@ async def test_of_too_many_ranks_the_hosts_are_shown(monkeypatch: pytest.MonkeyP
         assert screen.commands() == [f"kair localize {TWO_HOSTS} --method paper --by host"]
         text = screen_text(app)
         assert "8 ranks have 64 distances: shown for up to 4 ranks" in text
-        for group in asked(screen)["groups"]:
+        for group in printed(screen.commands()[0])["groups"]:
             assert any(
                 line.startswith(f" {group['group']} ") and f"{group['mean_score']:.3f}" in line
                 for line in screen_lines(app)

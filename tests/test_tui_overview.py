@@ -1,9 +1,6 @@
 """The overview: pictures of it, and what its keys do."""
 
-from collections.abc import Iterator
-
 import pytest
-from cli_samples import store_variables
 from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, type_line, until
 
 from kair_tui.screens.overview import OverviewScreen
@@ -18,11 +15,7 @@ HEALTHY = str(SAMPLES / "healthy")
 PIPELINE = str(SAMPLES / "pipeline_slow_operator")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        store_variables(patch, tmp_path_factory.mktemp("kair"))
-        yield
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.mark.parametrize(

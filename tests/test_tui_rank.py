@@ -1,12 +1,10 @@
 """The rank screen: pictures of it, what its keys do, and that its figures are those of the commands that `o` shows."""
 
-import json
-import shlex
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from cli_samples import kair, store_variables
+from cli_samples import printed
 from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
@@ -24,11 +22,7 @@ PIPELINE = str(SAMPLES / "pipeline_slow_operator")
 HEALTHY = str(SAMPLES / "healthy")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        store_variables(patch, tmp_path_factory.mktemp("kair"))
-        yield
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @asynccontextmanager
@@ -67,7 +61,7 @@ async def test_it_looks_like_its_picture(name: str, job: str, rank: int, size: t
 async def test_its_figures_are_those_of_its_commands() -> None:
     async with rank_screen(PIPELINE, 1, size=(160, 50)) as (screen, _):
         shown = screen_text(app_of(screen))
-        answers = [json.loads(kair(*shlex.split(line)[1:], "--json").out)["data"] for line in screen.commands()]
+        answers = [printed(line) for line in screen.commands()]
     profile, found, triage = answers
     lines = shown.splitlines()
     for part in profile["parts"]:

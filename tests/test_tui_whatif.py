@@ -1,14 +1,11 @@
 """The what-if screen: pictures of it, what its keys do, and that its figures are those of the commands it names."""
 
-import json
-import shlex
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli_samples import kair, store_variables
+from cli_samples import printed
 from screen_text import SAMPLES, answered, assert_snapshot, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
@@ -31,11 +28,7 @@ HEALTHY = str(SAMPLES / "healthy")
 PUBLISHED = Path(__file__).parents[2] / "shared" / "traces" / "bytedance"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        store_variables(patch, tmp_path_factory.mktemp("kair"))
-        yield
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @asynccontextmanager
@@ -54,14 +47,6 @@ def settled(app: KairApp) -> bool:
     """Whether nothing is left to ask."""
     screen = app.screen
     return isinstance(screen, WhatifScreen) and answered(app) and screen.shown == dict(screen.questions())
-
-
-def printed(command: str) -> dict[str, Any]:
-    """What the command answers, as JSON."""
-    outcome = kair(*shlex.split(command)[1:], "--json")
-    assert outcome.status == 0, outcome.err
-    data: dict[str, Any] = json.loads(outcome.out)["data"]
-    return data
 
 
 @pytest.mark.parametrize(
