@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kair_engine.arrays import NONE
-from kair_engine.whatif.replay import Graph, plan, replay
+from kair_engine.whatif.plan import plan
+from kair_engine.whatif.replay import replay
+from kair_engine.whatif.waves import Graph
 
 
 def graph(nodes: int, edges: list[tuple[int, int]], groups: list[list[int]] | None = None) -> Graph:

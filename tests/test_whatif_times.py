@@ -12,7 +12,8 @@ from kair_engine.whatif.choices import all_but, everything, of_dp_rank, of_stage
 from kair_engine.whatif.pipeline_model import pipeline_model
 from kair_engine.whatif.pipeline_rows import read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times
-from kair_engine.whatif.replay import plan, replay
+from kair_engine.whatif.plan import plan
+from kair_engine.whatif.replay import replay
 
 
 def uneven(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:

@@ -40,6 +40,17 @@ def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
     return np.argsort(packed, kind="stable")
 
 
+def offsets(values: Ints, count: int) -> Ints:
+    """Where each of 0 … count-1 begins among the sorted values, and where the last ends."""
+    return np.concatenate(([0], np.cumsum(np.bincount(values, minlength=count))))
+
+
+def ranges(begins: Ints, ends: Ints) -> Ints:
+    """begins[0] … ends[0]-1, begins[1] …, one after another."""
+    sizes = ends - begins
+    return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+
+
 def whole_parts(bounds: Ints, rows: int) -> Iterator[tuple[int, int]]:
     """Consecutive parts, from and to (positions in `bounds`), of at most so many rows each, or of a single one.
 

@@ -8,7 +8,8 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Ints, order_by
 from kair_engine.collectives import dense
 from kair_engine.whatif.pipeline_rows import PipelineRows
-from kair_engine.whatif.replay import Graph, Plan, plan
+from kair_engine.whatif.plan import Plan, plan
+from kair_engine.whatif.waves import Graph
 
 
 @dataclass(frozen=True)

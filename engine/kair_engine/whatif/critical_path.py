@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.whatif.replay import Graph
+from kair_engine.whatif.waves import Graph
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from kair_engine.synchronisation import Synchronisation, synchronise
 from kair_engine.whatif.execution_model import execution_model
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.ideals import ideal_ns
-from kair_engine.whatif.replay import plan, replay
+from kair_engine.whatif.plan import plan
+from kair_engine.whatif.replay import replay
 from kair_engine.whatif.scenarios import Places, Scenarios
 
 _AT_ONCE = 8_000_000

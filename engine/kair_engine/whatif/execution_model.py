@@ -14,8 +14,8 @@ from kair_engine.operations import Operations
 from kair_engine.synchronisation import Synchronisation
 from kair_engine.whatif.execution_graph import StepGraph, step_graph
 from kair_engine.whatif.execution_parts import Parts, step_parts
-from kair_engine.whatif.replay import Graph
 from kair_engine.whatif.stream_order import cross_stream_waits, shared_keys
+from kair_engine.whatif.waves import Graph
 
 
 @dataclass(frozen=True)

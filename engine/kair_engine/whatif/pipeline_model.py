@@ -26,7 +26,7 @@ from kair_engine.whatif.pipeline_rows import (
     PipelineRows,
     is_type,
 )
-from kair_engine.whatif.replay import Graph
+from kair_engine.whatif.waves import Graph
 
 CLOCK_NS = 50_000.0
 """Clocks agree within this: a transfer that begins later than the last computation of its kind belongs to none."""

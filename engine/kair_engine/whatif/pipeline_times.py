@@ -11,7 +11,8 @@ from kair_engine.whatif.alike_steps import AlikeSteps, alike_steps
 from kair_engine.whatif.choices import Choice
 from kair_engine.whatif.pipeline_model import PipelineModel, whole_groups
 from kair_engine.whatif.pipeline_rows import COMMUNICATION, TYPES, PipelineRows
-from kair_engine.whatif.replay import Graph, replay_in_place
+from kair_engine.whatif.replay import replay_in_place
+from kair_engine.whatif.waves import Graph
 
 NEGATIVE_NS = 10e6
 """Less than nothing by more than this is a wrong edge or clock, and taken for nothing [W]."""

@@ -1,0 +1,101 @@
+"""In which order the nodes of a dependency graph can run: wave by wave, each as soon as it can."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Ints, offsets, ranges
+
+_FEW = 1 << 15
+"""Nodes. A wave costs arrays as much as some 50 nodes cost lists, and small graphs have few in each."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes 0 … n-1, edges between them, and the communications they take part in."""
+
+    nodes: int
+    before: Ints
+    """Per edge the node that ends first."""
+    after: Ints
+    """Per edge the node that waits for it."""
+    group: Ints
+    """Per node the number of its communication; NONE for a node of its own."""
+
+
+@dataclass(frozen=True)
+class Waves:
+    """When nodes start and end, if each takes no time and every wave a unit of it."""
+
+    count: int
+    starts: Ints
+    """Per node its wave; `count` for those that never start."""
+    ends: Ints
+    """The same of its end: nodes end at once, members of communications when the last of them has started."""
+
+
+def in_waves(graph: Graph) -> Waves:
+    """Kahn's algorithm, a wave at a time."""
+    starts, ends = np.full(graph.nodes, NONE), np.full(graph.nodes, NONE)
+    count = _few_in_waves(graph, starts, ends) if graph.nodes <= _FEW else _many_in_waves(graph, starts, ends)
+    for of in (starts, ends):
+        of[of == NONE] = count
+    return Waves(count, starts, ends)
+
+
+def _few_in_waves(graph: Graph, starts: Ints, ends: Ints) -> int:
+    """By lists, node by node."""
+    following: list[list[int]] = [[] for _ in range(graph.nodes)]
+    for before, after in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
+        following[before].append(after)
+    group = graph.group.tolist()
+    members: dict[int, list[int]] = {}
+    for node, of in enumerate(group):
+        members.setdefault(of, []).append(node)
+    waiting = np.bincount(graph.after, minlength=graph.nodes).tolist()
+    absent = {of: len(nodes) for of, nodes in members.items()}
+    ready, wave = [node for node, number in enumerate(waiting) if not number], 0
+    while ready:
+        starts[ready] = wave
+        ended = []
+        for node in ready:
+            of = group[node]
+            if of == NONE:
+                ended.append(node)
+                continue
+            absent[of] -= 1
+            if not absent[of]:
+                ended += members[of]
+        ends[ended] = wave
+        ready = []
+        for node in ended:
+            for after in following[node]:
+                waiting[after] -= 1
+                if not waiting[after]:
+                    ready.append(after)
+        wave += 1
+    return wave
+
+
+def _many_in_waves(graph: Graph, starts: Ints, ends: Ints) -> int:
+    """By arrays, a wave at once."""
+    by_before = np.argsort(graph.before, kind="stable")
+    following, first_following = graph.after[by_before], offsets(graph.before, graph.nodes)
+    by_group = np.argsort(graph.group, kind="stable")[np.count_nonzero(graph.group == NONE) :]
+    first_member = offsets(graph.group[by_group], int(graph.group.max(initial=NONE)) + 1)
+    waiting, absent = np.bincount(graph.after, minlength=graph.nodes), np.diff(first_member)
+    ready, wave = np.flatnonzero(waiting == 0), 0
+    while len(ready):
+        starts[ready] = wave
+        of = graph.group[ready]
+        came = of[of != NONE]
+        np.subtract.at(absent, came, 1)
+        complete = np.unique(came[absent[came] == 0])
+        met = by_group[ranges(first_member[complete], first_member[complete + 1])]
+        ended = np.concatenate((ready[of == NONE], met))
+        ends[ended] = wave
+        freed = following[ranges(first_following[ended], first_following[ended + 1])]
+        np.subtract.at(waiting, freed, 1)
+        ready = np.unique(freed[waiting[freed] == 0])
+        wave += 1
+    return wave
