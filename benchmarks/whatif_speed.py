@@ -34,7 +34,6 @@ from kair_engine.opening import open_trace
 from kair_engine.whatif import analysis
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.attribution import attribute
-from kair_engine.whatif.pipeline_model import pipeline_model
 from kair_engine.whatif.pipeline_rows import read_pipeline
 from kair_engine.whatif.pipeline_times import pipeline_times
 
@@ -84,7 +83,7 @@ def kair(path: Path, runs: int) -> dict[str, float]:
             took.setdefault("more", []).append(sum(more))
             peak = peak or peak_mb()
             rows = read_pipeline(trace)
-        times = pipeline_times(rows, pipeline_model(rows))
+        times = pipeline_times(rows)
         timed("simulations", lambda times=times: attribute(times))
     named = {name: min(values) for name, values in took.items()}
     scenarios = 2 + len(result.by_operator_type) + rows.pp_size + rows.dp_size * (1 + rows.pp_size)

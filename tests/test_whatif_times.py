@@ -9,7 +9,6 @@ from pipeline_builder import Cost, costs, pipeline_job, written
 from kair_engine.opening import open_trace
 from kair_engine.whatif import pipeline_times as module
 from kair_engine.whatif.choices import all_but, everything, of_dp_rank, of_stage
-from kair_engine.whatif.pipeline_model import pipeline_model
 from kair_engine.whatif.pipeline_rows import read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times
 from kair_engine.whatif.plan import plan
@@ -26,7 +25,7 @@ def times_of(folder: Path, cost: Cost = uneven) -> PipelineTimes:
         dp=3, pp=2, steps=(1,), microbatches=3, cost=cost
     )
     of_steps = read_pipeline(open_trace(written(folder, rows), cache=folder / "cache"))
-    return pipeline_times(of_steps, pipeline_model(of_steps))
+    return pipeline_times(of_steps)
 
 
 def test_alike_steps_share_a_plan(tmp_path: Path) -> None:
@@ -42,7 +41,7 @@ def test_steps_side_by_side_end_as_in_one_graph_of_all(
     rows = times.rows
     chosen = [everything, all_but(everything), of_stage(1), of_dp_rank(2)]
     durations = np.stack([np.where(choice(rows), times.own_ns, times.ideal_ns) for choice in chosen], axis=1)
-    ends = replay(plan(times.model.graph), durations)
+    ends = replay(plan(times.graph), durations)
     expected = [[ends[rows.step == step, at].max() for step in range(3)] for at in range(len(chosen))]
     assert times.steps_if(chosen) == pytest.approx(np.array(expected))
     assert times.ends(times.own_ns) == pytest.approx(ends[:, 0])

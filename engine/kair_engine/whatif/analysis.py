@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.model import Notice, Trace
 from kair_engine.whatif.attribution import (
@@ -200,7 +200,7 @@ def _steps(
 def _lacking_members(times: PipelineTimes) -> Ints:
     """Of collectives: sends and receives without their other end are counted by the model."""
     kind = times.rows.type
-    partly = np.flatnonzero((times.model.graph.group != NONE) & ~times.whole & ~is_type(kind, *TRANSFERS))
+    partly = np.flatnonzero((times.members > 0) & ~times.whole & ~is_type(kind, *TRANSFERS))
     several = np.zeros(len(TYPES), dtype=bool)
     several[kind[times.whole]] = True
     return partly[several[kind[partly]]]
@@ -210,12 +210,12 @@ def replay_notices(
     times: PipelineTimes, delayed: Floats, measured: Floats, too_many: bool = False
 ) -> tuple[Notice, ...]:
     """What of the recording the replay could not take as it should, and how far it is off."""
-    rows, model, result = times.rows, times.model, []
+    rows, result = times.rows, []
     if rows.unknown:
         listed = ", ".join(rows.unknown[:5])
         result.append(Notice("unknown_operation_types", f"operations of unknown types are left out: {listed}"))
-    if model.unpaired:
-        text = f"{model.unpaired} sends and receives have no other end in the recording: they wait for nobody"
+    if times.unpaired:
+        text = f"{times.unpaired} sends and receives have no other end in the recording: they wait for nobody"
         result.append(Notice("unpaired_transfers", text))
     partly = _lacking_members(times)
     if len(partly):

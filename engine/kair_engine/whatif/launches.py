@@ -27,7 +27,7 @@ class LaunchSteps:
 
 def replayed_with_delays(times: PipelineTimes) -> Floats:
     """Each step's time, replayed as recorded, with launch delays: what was measured, if the model holds."""
-    delays = launch_delays(times.rows, times.model.graph)
+    delays = launch_delays(times)
     return times.steps_with(times.own_ns, delays)
 
 
@@ -37,7 +37,7 @@ def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> La
     scenarios = rows.dp_size + rows.pp_size + len(TYPES)
     if ratio(float(measured.mean()), float(replayed.mean())) < THRESHOLD or scenarios * len(rows) > _LARGEST:
         return None
-    delays = launch_delays(rows, times.model.graph)
+    delays = launch_delays(times)
 
     def steps(choice: Choice) -> Floats:
         return times.steps_with(times.own_ns, np.where(choice(rows), delays, 0.0))

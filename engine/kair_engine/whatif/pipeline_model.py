@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, order_by, whole_parts
+from kair_engine.arrays import NONE, Bools, Ints, order_by
 from kair_engine.collectives import dense, ordinal
+from kair_engine.whatif.pipeline_order import RecordedOrder, turns
 from kair_engine.whatif.pipeline_rows import (
     BACKWARD,
     CLIP,
@@ -28,10 +29,6 @@ from kair_engine.whatif.pipeline_rows import (
 )
 from kair_engine.whatif.waves import Graph
 
-CLOCK_NS = 50_000.0
-"""Clocks agree within this: a transfer that begins later than the last computation of its kind belongs to none."""
-_AT_ONCE = 1 << 18
-"""Operations."""
 _NEXT_STAGE = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
 
 
@@ -53,16 +50,7 @@ class _Edges:
 
 
 @dataclass(frozen=True)
-class PipelineModel:
-    """The graph of all chosen steps."""
-
-    graph: Graph
-    unpaired: int
-    """Sends and receives whose other end is missing: they wait for nobody."""
-
-
-@dataclass(frozen=True)
-class _Job:
+class Job:
     """What all steps tell together."""
 
     synchronised: bool
@@ -73,62 +61,42 @@ class _Job:
     """Of the whole model."""
 
 
-def pipeline_model(rows: PipelineRows) -> PipelineModel:
-    """Edges and communications of every worker-step."""
-    job = _Job(
-        synchronised=rows.dp_size > 1 or bool(len(rows.of_type(GATHER, SCATTER))),
-        overlapped=bool(len(rows.of_type(SEPARATE))),
+def job_of(rows: PipelineRows) -> Job:
+    """From the operations of all steps."""
+    occurs = np.bincount(rows.type, minlength=len(TYPES)) > 0
+    return Job(
+        synchronised=rows.dp_size > 1 or any(occurs[TYPES.index(name)] for name in (GATHER, SCATTER)),
+        overlapped=bool(occurs[TYPES.index(SEPARATE)]),
         chunks=max(int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1, rows.pp_size),
     )
-    begins = np.searchsorted(rows.step, np.arange(len(rows.steps) + 1))
-    before, after, group = [], [], np.full(len(rows), NONE)
-    unpaired = groups = 0
-    # Nothing waits across steps; few at a time need little memory.
-    for first, last in whole_parts(begins, _AT_ONCE):
-        own = slice(begins[first], begins[last])
-        edges, of_part, alone = _some_steps(rows.take(own), job)
-        before.append(np.concatenate(edges.before) + own.start)
-        after.append(np.concatenate(edges.after) + own.start)
-        group[own] = np.where(of_part == NONE, NONE, of_part + groups)
-        groups += int(of_part.max(initial=NONE)) + 1
-        unpaired += alone
-    return PipelineModel(Graph(len(rows), np.concatenate(before), np.concatenate(after), group), unpaired)
 
 
-def _some_steps(rows: PipelineRows, job: _Job) -> tuple[_Edges, Ints, int]:
-    """The edges, per row the number of its communication, and how many transfers have no other end."""
-    edges, computes = _Edges(), _by_start(rows, rows.of_type(FORWARD, BACKWARD))
+def pipeline_graph(rows: PipelineRows, order: RecordedOrder, job: Job) -> tuple[Graph, Ints]:
+    """The graph of these worker-steps, and the sends and receives whose other end is missing: they wait for nobody."""
+    edges, computes = _Edges(), _by_turn(rows, order, rows.of_type(FORWARD, BACKWARD))
     edges.chain(computes, rows.worker_step)
     transfers = rows.of_type(*TRANSFERS)
     edges.chain(transfers, rows.worker_step, rows.type)
-    matched = _matched_compute(rows, transfers, job.chunks)
+    matched = _matched_compute(rows, order, transfers, job.chunks)
     _transfer_edges(rows, edges, transfers, matched)
     _first_backward_edges(rows, edges, computes, transfers)
     if job.synchronised:
-        edges.chain(_by_start(rows, rows.of_type(GATHER, SCATTER)), rows.worker_step)
+        edges.chain(_by_turn(rows, order, rows.of_type(GATHER, SCATTER)), rows.worker_step)
         _gather_edges(rows, edges)
     if job.synchronised and job.overlapped:
-        _scatter_edges(rows, edges)
-    _closing_edges(rows, edges, overlapped=job.overlapped)
+        _scatter_edges(rows, order, edges)
+    _closing_edges(rows, order, edges, overlapped=job.overlapped)
     key, paired = _transfer_pairs(rows, transfers, matched, job.chunks)
-    return edges, _communications(rows, transfers, key), int(np.count_nonzero(~paired))
+    group = _communications(rows, transfers, key)
+    return Graph(len(rows), np.concatenate(edges.before), np.concatenate(edges.after), group), transfers[~paired]
 
 
-def whole_groups(rows: PipelineRows, group: Ints) -> Bools:
-    """The members of communications that have as many members as any of their type, two at least."""
-    member = group != NONE
-    size = np.bincount(group[member], minlength=int(group.max(initial=NONE)) + 1)
-    most = np.zeros(len(TYPES), dtype=np.int64)
-    np.maximum.at(most, rows.type[member], size[group[member]])
-    return np.asarray(member & (size[group] > 1) & (size[group] == most[rows.type]))
+def _by_turn(rows: PipelineRows, order: RecordedOrder, chosen: Ints) -> Ints:
+    """Within worker-steps in the order of their starts, across types."""
+    return chosen[order_by(rows.worker_step[chosen], order.turn[chosen])]
 
 
-def _by_start(rows: PipelineRows, chosen: Ints) -> Ints:
-    """Within worker-steps, across types; of rows in their order, so that the type decides between equal ones."""
-    return chosen[order_by(rows.worker_step[chosen], rows.start_ns[chosen].astype(np.int64), rows.turn[chosen])]
-
-
-def _matched_compute(rows: PipelineRows, transfers: Ints, chunks: int) -> Ints:
+def _matched_compute(rows: PipelineRows, order: RecordedOrder, transfers: Ints, chunks: int) -> Ints:
     """Per transfer the computation that it feeds or carries on; NONE of those without.
 
     The n-th transfer belongs to the n-th computation of its direction, once those are left out that begin after the
@@ -141,25 +109,15 @@ def _matched_compute(rows: PipelineRows, transfers: Ints, chunks: int) -> Ints:
         computes = rows.of_type(direction)
         places = _places(rows, computes)
         count = np.bincount(rows.worker_step[computes], minlength=places.shape[0])
-        last_start = np.full(len(count), -np.inf)
-        np.maximum.at(last_start, rows.worker_step[computes], rows.start_ns[computes])
-        first_end = np.full(len(count), np.inf)
-        np.minimum.at(first_end, rows.worker_step[computes], rows.end_ns[computes])
         for name in TRANSFERS[number : number + 2]:
-            at = np.flatnonzero(rows.type[transfers] == TYPES.index(name))
-            own = transfers[at]
-            of = rows.worker_step[own]
+            at = np.flatnonzero((rows.type[transfers] == TYPES.index(name)) & order.launched[transfers])
+            of = rows.worker_step[transfers[at]]
             receives = name.endswith("recv")
             neighbour = rows.chunk[computes] + _NEXT_STAGE[name]
             real = computes[(neighbour >= 0) & (neighbour < chunks)]
             real_count = np.bincount(rows.worker_step[real], minlength=len(count))
-            if receives:
-                launched = rows.start_ns[own] <= last_start[of] + CLOCK_NS
-            else:
-                launched = rows.end_ns[own] >= first_end[of] - CLOCK_NS
-            at, of = at[launched], of[launched]
             launched_count = np.bincount(of, minlength=len(count))
-            turn = _turns(of)
+            turn = turns(of)
             only_real = ((launched_count == real_count) & (real_count < count))[of]
             if only_real.any():
                 result[at[only_real]] = _places(rows, real)[of[only_real], turn[only_real]]
@@ -174,16 +132,10 @@ def _places(rows: PipelineRows, computes: Ints) -> Ints:
     """(worker-steps × turns): of computations in their order the one of that turn, NONE where there is none."""
     worker_steps = int(rows.worker_step.max(initial=-1)) + 1
     of = rows.worker_step[computes]
-    turn = _turns(of)
+    turn = turns(of)
     result = np.full((worker_steps, int(turn.max(initial=-1)) + 1), NONE)
     result[of, turn] = computes
     return result
-
-
-def _turns(worker_step: Ints) -> Ints:
-    """The place of each within its run of equal ones."""
-    begins = np.flatnonzero(np.diff(worker_step, prepend=NONE))
-    return np.arange(len(worker_step)) - np.repeat(begins, np.diff(begins, append=len(worker_step)))
 
 
 def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched: Ints) -> None:
@@ -209,7 +161,7 @@ def _previous_of_type(rows: PipelineRows) -> Ints:
 def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, transfers: Ints) -> None:
     """The first backward transfers begin once the last forward computation but one before the backward has ended."""
     at = np.flatnonzero(rows.type[computes] == TYPES.index(BACKWARD))
-    first = at[_turns(rows.worker_step[computes[at]]) == 0]
+    first = at[turns(rows.worker_step[computes[at]]) == 0]
     first = first[first >= 2]
     earlier = first - 2
     inside = rows.worker_step[computes[earlier]] == rows.worker_step[computes[first]]
@@ -223,26 +175,17 @@ def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, tra
 def _gather_edges(rows: PipelineRows, edges: _Edges) -> None:
     """The last gather of a chunk's parameters comes before the chunk's first forward computation."""
     gathers = rows.of_type(GATHER)
-    last = _one_per(rows, gathers, _chunk_of(rows, gathers), last=True)
+    last = _one_per(rows, gathers, rows.chunk_of_stage(gathers), last=True)
     forwards = rows.of_type(FORWARD)
-    first = _one_per(rows, forwards, _chunk_of(rows, forwards), last=False)
+    first = _one_per(rows, forwards, rows.chunk_of_stage(forwards), last=False)
     edges.add(*_joined(rows, last, first))
 
 
-def _scatter_edges(rows: PipelineRows, edges: _Edges) -> None:
+def _scatter_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges) -> None:
     """The last backward computation of a chunk comes before the first scatter of its gradients."""
-    backwards = rows.of_type(BACKWARD)
-    by_end = backwards[order_by(rows.worker_step[backwards], rows.end_ns[backwards].astype(np.int64))]
-    last = _one_per(rows, by_end, _chunk_of(rows, by_end), last=True)
+    last = np.flatnonzero(order.last_of_chunk)
     scatters = rows.of_type(SCATTER)
-    edges.add(*_joined(rows, last, _one_per(rows, scatters, _chunk_of(rows, scatters), last=False)))
-
-
-def _chunk_of(rows: PipelineRows, chosen: Ints) -> Ints:
-    """The chunk within the stage."""
-    chunk = rows.chunk[chosen]
-    computes = is_type(rows.type[chosen], FORWARD, BACKWARD)
-    return np.where(computes & (chunk != NONE), chunk // rows.pp_size, np.maximum(chunk, 0))
+    edges.add(*_joined(rows, last, _one_per(rows, scatters, rows.chunk_of_stage(scatters), last=False)))
 
 
 def _one_per(rows: PipelineRows, chosen: Ints, chunk: Ints, *, last: bool) -> Ints:
@@ -256,41 +199,28 @@ def _one_per(rows: PipelineRows, chosen: Ints, chunk: Ints, *, last: bool) -> In
 def _joined(rows: PipelineRows, before: Ints, after: Ints) -> tuple[Ints, Ints]:
     """The rows of both that have worker-step and chunk in common; each occurs once on either side."""
     both = np.concatenate((before, after))
-    key = dense(np.stack((rows.worker_step[both], _chunk_of(rows, both))))
+    key = dense(np.stack((rows.worker_step[both], rows.chunk_of_stage(both))))
     _, left, right = np.intersect1d(key[: len(before)], key[len(before) :], assume_unique=True, return_indices=True)
     return before[left], after[right]
 
 
-def _closing_edges(rows: PipelineRows, edges: _Edges, *, overlapped: bool) -> None:
+def _closing_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges, *, overlapped: bool) -> None:
     """What follows the last computation, one after another; gradients are reduced meanwhile, or in between."""
-    computes = rows.of_type(FORWARD, BACKWARD)
-    last = _last_to_end(rows, computes)
     between = (SEPARATE,) if overlapped else (SCATTER,)
     names = (GARBAGE, LAYERNORM, EMBEDDING, *between, CLIP, OPTIMIZER)
     place = {TYPES.index(name): at + 1 for at, name in enumerate(names)}
-    closing = np.concatenate((last, rows.of_type(*names)))
+    closing = np.concatenate((np.flatnonzero(order.last), rows.of_type(*names)))
     position = np.array([place.get(kind, 0) for kind in range(len(TYPES))])[rows.type[closing]]
-    order = closing[order_by(rows.worker_step[closing], position, rows.turn[closing] * (position > 0))]
-    edges.chain(order, rows.worker_step)
+    closing = closing[order_by(rows.worker_step[closing], position, rows.turn[closing] * (position > 0))]
+    edges.chain(closing, rows.worker_step)
     if overlapped:
         final = _last_of_worker_steps(rows, rows.of_type(SCATTER))
-        opening = order[is_type(rows.type[order], *names[1:])]
-        opening = opening[_turns(rows.worker_step[opening]) == 0]
+        opening = closing[is_type(rows.type[closing], *names[1:])]
+        opening = opening[turns(rows.worker_step[opening]) == 0]
         of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
         of[rows.worker_step[opening]] = opening
         target = of[rows.worker_step[final]]
         edges.add(final[target != NONE], target[target != NONE])
-
-
-def _last_to_end(rows: PipelineRows, chosen: Ints) -> Ints:
-    """Of each worker-step's rows the one that ends last."""
-    begins = np.flatnonzero(np.diff(rows.worker_step[chosen], prepend=NONE))
-    if not len(begins):
-        return chosen
-    latest = np.maximum.reduceat(rows.end_ns[chosen], begins)
-    return _last_of_worker_steps(
-        rows, chosen[rows.end_ns[chosen] == np.repeat(latest, np.diff(begins, append=len(chosen)))]
-    )
 
 
 def _last_of_worker_steps(rows: PipelineRows, ordered: Ints) -> Ints:

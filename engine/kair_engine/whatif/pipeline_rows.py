@@ -71,7 +71,13 @@ class PipelineRows:
     def __len__(self) -> int:
         return len(self.step)
 
-    def take(self, rows: slice) -> "PipelineRows":
+    def chunk_of_stage(self, chosen: Ints) -> Ints:
+        """Of the chosen rows the chunk within the stage."""
+        chunk = self.chunk[chosen]
+        computes = is_type(self.type[chosen], *FORWARD_BACKWARD)
+        return np.where(computes & (chunk != NONE), chunk // self.pp_size, np.maximum(chunk, 0))
+
+    def take(self, rows: slice | Ints) -> "PipelineRows":
         """Some of them."""
         changed: dict[str, Any] = {name: of[rows] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
         return replace(self, **changed)

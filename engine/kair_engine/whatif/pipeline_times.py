@@ -9,7 +9,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
 from kair_engine.whatif.alike_steps import AlikeSteps, alike_steps
 from kair_engine.whatif.choices import Choice
-from kair_engine.whatif.pipeline_model import PipelineModel, whole_groups
+from kair_engine.whatif.pipeline_order import turns
 from kair_engine.whatif.pipeline_rows import COMMUNICATION, TYPES, PipelineRows
 from kair_engine.whatif.replay import replay_in_place
 from kair_engine.whatif.waves import Graph
@@ -25,16 +25,43 @@ class PipelineTimes:
     """A model with its recorded and its ideal durations."""
 
     rows: PipelineRows
-    model: PipelineModel
     alike: tuple[AlikeSteps, ...]
     own_ns: Floats
     """As recorded; of communications the transfer alone."""
     ideal_ns: Floats
 
     @cached_property
+    def graph(self) -> Graph:
+        """What waits for what in all steps."""
+        before, after, group = [], [], np.full(len(self.rows), NONE)
+        for of in self.alike:
+            for begin in of.begins.tolist():
+                before.append(of.graph.before + begin)
+                after.append(of.graph.after + begin)
+                group[begin : begin + len(of.rows)] = np.where(of.graph.group == NONE, NONE, of.graph.group + begin)
+        return Graph(len(self.rows), np.concatenate(before), np.concatenate(after), group)
+
+    @cached_property
+    def members(self) -> Ints:
+        """Per row how many members its communication has; 0 of those without."""
+        result = np.zeros(len(self.rows), dtype=np.int64)
+        for of in self.alike:
+            group = of.graph.group
+            size = np.bincount(group[group != NONE], minlength=len(group))
+            result[of.every] = np.where(group == NONE, 0, size[group])
+        return result
+
+    @cached_property
     def whole(self) -> Bools:
-        """The members of communications that lack none."""
-        return whole_groups(self.rows, self.model.graph.group)
+        """The members of communications that have as many as any of their type, two at least."""
+        most = np.zeros(len(TYPES), dtype=np.int64)
+        np.maximum.at(most, self.rows.type, self.members)
+        return np.asarray((self.members > 1) & (self.members == most[self.rows.type]))
+
+    @property
+    def unpaired(self) -> int:
+        """Sends and receives whose other end is missing: they wait for nobody."""
+        return sum(of.unpaired * len(of.steps) for of in self.alike)
 
     @property
     def stuck(self) -> Ints:
@@ -82,15 +109,16 @@ class PipelineTimes:
         return result
 
 
-def pipeline_times(rows: PipelineRows, model: PipelineModel) -> PipelineTimes:
+def pipeline_times(rows: PipelineRows) -> PipelineTimes:
     """Prepares the replay; the ideal of an operation is its type's mean, of a communication the median [W]."""
-    own = transfer_ns(rows, model.graph)
+    alike = alike_steps(rows)
+    own = transfer_ns(rows, alike)
     ideal = np.zeros(len(TYPES))
     ends = np.cumsum(np.bincount(rows.type, minlength=len(TYPES)))
     for code, of_type in enumerate(np.split(own[order_by(rows.type)], ends[:-1])):
         if len(of_type):
             ideal[code] = np.median(of_type) if TYPES[code] in COMMUNICATION else of_type.mean()
-    return PipelineTimes(rows, model, alike_steps(rows, model.graph), own, ideal[rows.type])
+    return PipelineTimes(rows, alike, own, ideal[rows.type])
 
 
 def step_times(of: AlikeSteps, durations: Floats, delays: Floats | None = None) -> Floats:
@@ -120,14 +148,17 @@ def parts_of(count: int, at_once: int) -> Iterator[slice]:
     return (slice(begin, min(begin + max(at_once, 1), count)) for begin in range(0, count, max(at_once, 1)))
 
 
-def transfer_ns(rows: PipelineRows, graph: Graph) -> Floats:
+def transfer_ns(rows: PipelineRows, alike: Sequence[AlikeSteps]) -> Floats:
     """Per row its own time: the duration, or of a communication what is left once all members have begun."""
     own = rows.end_ns - rows.start_ns
-    member = np.flatnonzero(graph.group != NONE)
-    latest = np.full(int(graph.group.max(initial=NONE)) + 1, -np.inf)
-    np.maximum.at(latest, graph.group[member], rows.start_ns[member])
-    own[member] = rows.end_ns[member] - latest[graph.group[member]]
-    own[member] = np.where(own[member] <= -NEGATIVE_NS, 0.0, own[member])
+    for of in alike:
+        group = of.graph.group
+        by_group = order_by(group)[np.count_nonzero(group == NONE) :]
+        size = np.bincount(group[by_group], minlength=1)[group[by_group]]
+        for members in np.unique(size).tolist():
+            at = of.begins[:, None, None] + by_group[size == members].reshape(-1, members)
+            left = rows.end_ns[at] - rows.start_ns[at].max(axis=2, keepdims=True)
+            own[at] = np.where(left <= -NEGATIVE_NS, 0.0, left)
     return own
 
 
@@ -137,9 +168,15 @@ def recorded_steps(rows: PipelineRows) -> Floats:
     return np.asarray(np.maximum.reduceat(rows.end_ns, begins))
 
 
-def launch_delays(rows: PipelineRows, graph: Graph) -> Floats:
-    """How long each operation began after all that it depends on had ended."""
-    ready = np.full(len(rows), -np.inf)
-    np.maximum.at(ready, graph.after, rows.end_ns[graph.before])
+def launch_delays(times: PipelineTimes) -> Floats:
+    """Per row how long it began after all that it depends on had ended."""
+    rows, ready = times.rows, np.full(len(times.rows), -np.inf)
+    for of in times.alike:
+        by_after = order_by(of.graph.after)
+        before, after = of.graph.before[by_after], of.graph.after[by_after]
+        turn = turns(after)
+        for number in range(int(turn.max(initial=NONE)) + 1):
+            at, of_turn = of.begins[:, None] + after[turn == number], of.begins[:, None] + before[turn == number]
+            ready[at] = np.maximum(ready[at], rows.end_ns[of_turn])
     delay = rows.start_ns - np.where(np.isinf(ready), 0.0, ready)
     return np.where(delay <= -NEGATIVE_NS, 0.0, delay)

@@ -5,7 +5,6 @@ import numpy as np
 from kair_engine.errors import InputError
 from kair_engine.model import Notice, Trace
 from kair_engine.notices import notice
-from kair_engine.whatif.pipeline_model import pipeline_model
 from kair_engine.whatif.pipeline_rows import TYPES, PipelineRows, read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times, recorded_steps
 
@@ -18,7 +17,7 @@ def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[Notice, ...]]:
     rows = read_pipeline(trace)
     if not len(rows):
         raise InputError("the recording has none of the operation types of a training step")
-    times = pipeline_times(rows, pipeline_model(rows))
+    times = pipeline_times(rows)
     stuck, took = times.stuck, recorded_steps(rows)
     circular, empty = np.zeros(len(took), dtype=bool), (took == 0) & took.any()
     circular[rows.step[stuck]] = True
@@ -39,7 +38,7 @@ def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[Notice, ...]]:
         )
     kept = [step for step, left_out in zip(rows.steps, circular | empty, strict=True) if not left_out]
     rows = read_pipeline(trace.select(kept))
-    return pipeline_times(rows, pipeline_model(rows)), tuple(notices)
+    return pipeline_times(rows), tuple(notices)
 
 
 def ranks_at(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:

@@ -16,7 +16,7 @@ _LANES = ("compute", "data-parallel communication", *TRANSFERS)
 
 def timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event]:
     """Trace events, µs: processes are ranks, first the job as recorded (without launch delays), then the ideal one."""
-    rows, graph = times.rows, times.model.graph
+    rows, graph = times.rows, times.graph
     drawn = 0
     for number, (title, durations) in enumerate((("recorded", times.own_ns), ("ideal", times.ideal_ns))):
         end = times.ends(durations)
@@ -40,7 +40,7 @@ def timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Itera
 
 def _critical(times: PipelineTimes, end: Floats) -> Iterator[list[Piece]]:
     """Per step what its length is made of."""
-    rows, graph = times.rows, times.model.graph
+    rows, graph = times.rows, times.graph
     of = waits(graph, end)
     closing = rows.closing()
     for step in range(len(rows.steps)):

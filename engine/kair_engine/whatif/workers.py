@@ -49,7 +49,7 @@ def by_part(times: PipelineTimes) -> Parts:
 
 def _beside_ideal(times: PipelineTimes, of: AlikeSteps, recorded: list[Choice]) -> Floats:
     """(scenarios × dp ranks × steps): every rank with the chosen rows as recorded, beside an ideal one."""
-    example, size = of.rows.take(slice(0, of.graph.nodes)), of.graph.nodes
+    example, size = of.rows.take(slice(0, of.lane.nodes)), of.lane.nodes
     masks = np.stack([choice(example)[of.order.order] for choice in recorded], axis=1)[:, :, None, None]
     ideal = times.ideal_ns[of.at[:, 0, 0]][:, None, None, None]
     result = np.empty((len(recorded), of.lanes, len(of.steps)))
