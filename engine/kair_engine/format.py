@@ -64,6 +64,8 @@ SCHEMA: Final = pa.schema(
 
 _DELTA_COLUMNS: Final = ("start_ns", "duration_ns", "occurrence", "correlation", "group_seq")
 _DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "stage", "group")
+_COMPRESSED: Final = tuple(name for name in SCHEMA.names if name not in {"start_ns", "duration_ns"})
+"""Packed differences of times are noise: compression leaves 82 to 100 % of them, and takes a fifth of the time that writing does."""
 _METADATA_KEY: Final = b"kair"
 
 
@@ -82,8 +84,8 @@ class FragmentWriter:
             self._writer = pq.ParquetWriter(
                 self._temporary,
                 SCHEMA,
-                compression="zstd",
-                compression_level=3,
+                compression={name: "zstd" if name in _COMPRESSED else "none" for name in SCHEMA.names},
+                compression_level=dict.fromkeys(_COMPRESSED, 3),
                 use_dictionary=list(_DICTIONARY_COLUMNS),
                 column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
                 write_statistics=["step", "rank"],
