@@ -7,10 +7,10 @@ import numpy as np
 from kair_engine.advice import evidence, suggestion
 from kair_engine.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.excess import CLASSES, JobExcess
+from kair_engine.hosts import hosts_of
 from kair_engine.localization import Localization, step_time_ns
 from kair_engine.model import Trace
 from kair_engine.results import BlameResult, Cause, Finding, Pattern
-from kair_engine.roles import hosts_of
 from kair_engine.suspects import Suspect
 
 ONE_OPERATOR_SHARE = 0.5

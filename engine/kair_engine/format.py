@@ -65,7 +65,7 @@ SCHEMA: Final = pa.schema(
 _DELTA_COLUMNS: Final = ("start_ns", "duration_ns", "occurrence", "correlation", "group_seq")
 _DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "stage", "group")
 _COMPRESSED: Final = tuple(name for name in SCHEMA.names if name not in {"start_ns", "duration_ns"})
-"""Packed differences of times are noise: compression leaves 82 to 100 % of them, and takes a fifth of the time that writing does."""
+"""Packed differences of times are noise: compression leaves 82 to 100 % of them, and takes a fifth of the writing."""
 _METADATA_KEY: Final = b"kair"
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from kair_engine.advice import link_evidence, pattern_evidence, suggestion
+from kair_engine.hosts import hosts_of
 from kair_engine.links import SlowLink, in_common
 from kair_engine.localization import Localization
 from kair_engine.model import Trace
 from kair_engine.results import Cause, Finding, JobPattern, Pattern
-from kair_engine.roles import hosts_of
 
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:

@@ -10,9 +10,7 @@ import polars as pl
 from kair_engine.arrays import NONE
 from kair_engine.model import DerivedGroups, Trace
 from kair_engine.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STAGE_NAMES, STEP_SCOPE, Operations
-
-ROWS_AT_A_TIME = 1_000_000
-"""Steps are read together up to this many operations: a scan of its own for each small step costs 10 ms."""
+from kair_engine.step_batches import step_batches
 
 _DICTIONARIES = ("lane", "name", "group")
 _NULLABLE = ("group_seq", "peer", "correlation")
@@ -30,29 +28,6 @@ def each_step(trace: Trace) -> Iterator[Operations]:
 def load_step(trace: Trace, step: int) -> Operations:
     """One step of all ranks; only that step's row groups are read."""
     return next(each_step(trace.select([step])))
-
-
-def step_batches(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[list[int]]:
-    """The chosen steps in order, as many at a time as have so many operations together, at least one."""
-    batch: list[int] = []
-    held = 0
-    for step, of_step in operations_of_steps(trace).items():
-        if batch and held + of_step > operations:
-            yield batch
-            batch, held = [], 0
-        batch.append(step)
-        held += of_step
-    if batch:
-        yield batch
-
-
-def operations_of_steps(trace: Trace) -> dict[int, int]:
-    """The chosen steps in order, and how many operations each has on all ranks."""
-    rows = dict.fromkeys(trace.steps, 0)
-    for step, of_rank in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
-        if step in rows:
-            rows[step] += of_rank
-    return rows
 
 
 def codes(column: str) -> pl.Expr:

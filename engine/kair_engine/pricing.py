@@ -7,10 +7,10 @@ import numpy as np
 
 from kair_engine.advice import estimate_evidence, price_evidence
 from kair_engine.errors import InputError, UsageError
-from kair_engine.loading import operations_of_steps
 from kair_engine.model import Trace
 from kair_engine.results import Cause, Finding, JobPattern, PricedBy
 from kair_engine.runs import runs
+from kair_engine.step_batches import operations_of_steps
 from kair_engine.whatif.analysis import price_pipeline
 from kair_engine.whatif.execution_prices import price_steps
 from kair_engine.whatif.fitting import must_fit

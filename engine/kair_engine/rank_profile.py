@@ -9,11 +9,12 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.completion_curve import BAND, POINTS, completed, distances
 from kair_engine.errors import UsageError
+from kair_engine.hosts import host_of
 from kair_engine.loading import each_step
 from kair_engine.model import Notice, Trace
 from kair_engine.operations import Operations
 from kair_engine.rank_result import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
-from kair_engine.roles import host_of, roles
+from kair_engine.roles import roles
 from kair_engine.stages.localize import require_steps
 from kair_engine.stages.pinpoint import require_rank
 from kair_engine.step_parts import PARTS, UNKNOWN, device_ends, step_parts

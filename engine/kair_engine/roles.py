@@ -1,6 +1,6 @@
 """Which ranks run the same program, and so may be compared with one another."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
@@ -40,16 +40,6 @@ def tensor_groups(job: Job) -> Ints | None:
     place = [(layout.pipeline_stage.get(rank, 0), layout.dp_rank.get(rank, -1 - rank)) for rank in job.ranks]
     number = {of: code for code, of in enumerate(dict.fromkeys(place))}
     return np.array([number[of] for of in place], dtype=np.int64) if len(number) < len(place) else None
-
-
-def host_of(job: Job, rank: int) -> str | None:
-    """The host a rank ran on, where it is known."""
-    return job.hosts.get(rank)
-
-
-def hosts_of(job: Job, ranks: Iterable[int]) -> tuple[str, ...]:
-    """The hosts of some ranks, each once."""
-    return tuple(dict.fromkeys(host for rank in ranks if (host := host_of(job, rank)) is not None))
 
 
 def _by_program(trace: Trace) -> dict[int, str]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from kair_engine.anomalies import Anomaly
 from kair_engine.excess import CLASSES, JobExcess
+from kair_engine.hosts import host_of
 from kair_engine.localization import Localization
 from kair_engine.model import Job
-from kair_engine.roles import host_of
 
 
 @dataclass(frozen=True)

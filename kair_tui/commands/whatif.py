@@ -38,10 +38,14 @@ def run(
     """Asks the engine."""
     from kair_engine.whatif.analysis import whatif, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
-    from kair_engine.whatif.only_fixes import whatif_of_fixes
 
     fixes = [*map(parse_fix, fix or ()), *map(parse_scale, scale or ())]
-    result = (whatif_of_fixes if only_fixes else whatif)(trace, fixes, gpu_cost=gpu_cost)
+    if only_fixes:
+        from kair_engine.whatif.only_fixes import whatif_of_fixes  # loads both models
+
+        result = whatif_of_fixes(trace, fixes, gpu_cost=gpu_cost)
+    else:
+        result = whatif(trace, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(trace, timeline)
     return result

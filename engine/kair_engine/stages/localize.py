@@ -7,12 +7,12 @@ import numpy as np
 from kair_engine.anomalies import FEWEST_STEPS, Anomaly, large_delays
 from kair_engine.errors import UsageError
 from kair_engine.excess import CLASSES, JobExcess, job_excess
+from kair_engine.hosts import host_of
 from kair_engine.imbalance import Scattered
 from kair_engine.job_patterns import job_patterns
 from kair_engine.localization import Localization, conclude, step_time_ns
 from kair_engine.model import Job, Notice, Trace
 from kair_engine.results import CommunicatorScore, GroupBy, GroupScore, LocalizeResult, Method, OperatorScore, RankScore
-from kair_engine.roles import host_of
 
 
 def localize(

@@ -6,10 +6,11 @@ import numpy as np
 import polars as pl
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.hosts import host_of
 from kair_engine.model import Job, Notice, Trace
 from kair_engine.operations import KIND_NAMES, SCOPE
 from kair_engine.results import GroupBy, LocalizeResult, RankScore
-from kair_engine.roles import host_of, roles
+from kair_engine.roles import roles
 from kair_engine.stages.localize import grouped
 
 WINDOWS = 100

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats
+from kair_engine.hosts import host_of
 from kair_engine.model import Trace
 from kair_engine.operations import KIND_NAMES, STAGE_NAMES, Operations
-from kair_engine.roles import host_of
 from kair_engine.whatif.critical_path import Piece, critical_path, waits
 from kair_engine.whatif.execution_batches import Batch, batches
 from kair_engine.whatif.execution_graph import StepGraph

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by
 from kair_engine.errors import UsageError
-from kair_engine.loading import step_batches
 from kair_engine.model import Trace
+from kair_engine.step_batches import step_batches
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 FORWARD_BACKWARD = (FORWARD, BACKWARD)

@@ -6,8 +6,8 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import UsageError
+from kair_engine.hosts import host_of
 from kair_engine.model import Job
-from kair_engine.roles import host_of
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.pipeline_rows import COMMUNICATION, GARBAGE, TYPES, PipelineRows
 from kair_engine.whatif.pipeline_times import PipelineTimes

@@ -81,24 +81,32 @@ def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
     counts = np.bincount(step * rows.dp_size + dp, minlength=len(rows.steps) * rows.dp_size)
     if np.any(counts.reshape(-1, rows.dp_size) != counts.reshape(-1, rows.dp_size)[:, :1]):
         return None
-    places: list[int] = []
-    longest_first: list[int] = []
-    # In the order of their steps and ranks; of these each has as many.
-    for batches in np.split(np.arange(len(load)), np.flatnonzero(np.diff(step)) + 1):
-        slots = batches.reshape(rows.dp_size, -1)[:, ::-1].tolist()
-        least = [(0.0, rank, free) for rank, free in enumerate(slots)]
-        ordered = batches[np.argsort(-load[batches], kind="stable")]
-        longest_first += ordered.tolist()
-        for length in load[ordered].tolist():
-            total, rank, free = least[0]
-            places.append(free.pop())
-            if free:
-                heapreplace(least, (total + length, rank, free))
-            else:
-                heappop(least)
     source_batch = np.arange(len(load))
-    source_batch[places] = longest_first
+    # In the order of their steps and ranks; of these each has as many.
+    for batches in np.split(source_batch.copy(), np.flatnonzero(np.diff(step)) + 1):
+        longest_first = batches[np.argsort(-load[batches], kind="stable")]
+        to = greedy_partition(load[longest_first].astype(np.int64), rows.dp_size)
+        source_batch[batches] = longest_first[np.argsort(to, kind="stable")]
     return _rows_of_batches(rows, computes, batch, source_batch)
+
+
+def greedy_partition(lengths: Ints, ranks: int) -> Ints:
+    """To which rank each goes: one after another to that with least so far, of those that do not yet have their share.
+
+    All ranks get as many; of ranks with equal lengths so far the first is chosen.
+    """
+    keys: list[int] = []
+    room = [len(lengths) // ranks - 1] * ranks
+    # A rank's length so far and its number in one key: integers compare faster than pairs.
+    least = list(range(ranks))
+    for length in (lengths * ranks).tolist():
+        keys.append(key := least[0])
+        if room[key % ranks]:
+            room[key % ranks] -= 1
+            heapreplace(least, key + length)
+        else:
+            heappop(least)
+    return np.array(keys, dtype=np.int64) % ranks
 
 
 def _rows_of_batches(rows: PipelineRows, computes: Ints, batch: Ints, source_batch: Ints) -> tuple[Ints, Ints] | None:
