@@ -124,11 +124,9 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     for batch in step_batches(trace, _AT_ONCE):
         read, of_batch = _read(trace, batch)
         unknown |= of_batch
-        numbers, step = _numbered(read["step"])
-        for name, values in _sorted(read, step + len(steps), dp_of, stage_of).items():
-            columns[name][filled : filled + len(step)] = values
-        steps += numbers
-        filled += len(step)
+        part = {name: values[filled : filled + len(read.rows)] for name, values in columns.items()}
+        steps += _fill(part, read, len(steps), dp_of, stage_of)
+        filled += len(read.rows)
     return PipelineRows(
         **{name: values[:filled] for name, values in columns.items()},
         steps=tuple(steps),
@@ -138,8 +136,16 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     )
 
 
-def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, Any], set[str]]:
-    """The operations of known types, in columns, and the names of all others."""
+@dataclass(frozen=True)
+class _Read:
+    """Columns as they were read, and which of their rows are operations of known types."""
+
+    of: dict[str, Ints]
+    rows: Ints
+
+
+def _read(trace: Trace, steps: list[int]) -> tuple[_Read, set[str]]:
+    """The operations of these steps, and the names of those of unknown types."""
     # Arrow hands over a dictionary's codes; a DataFrame takes four times as long for this.
     table = pa.concat_tables([_row_groups(fragment, steps) for fragment in trace.fragments])
     of = {name: table[name].to_numpy() for name in _COLUMNS}
@@ -150,10 +156,9 @@ def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, Any], set[str]]:
     kept = np.isin(of["step"], steps) & np.array([name != "scope" for name in kinds])[kind]
     for step, ranks in trace.job.cut_off.items():
         kept &= (of["step"] != step) | ~np.isin(of["rank"], ranks)
-    unknown = {names[at] for at in np.unique(code[kept & (of["type"] == NONE)]).tolist()}
-    kept &= of["type"] != NONE
-    at = np.flatnonzero(kept)
-    return {name: values[at] for name, values in of.items()}, unknown
+    known = of["type"] != NONE
+    unknown = {names[at] for at in np.unique(code[kept & ~known]).tolist()}
+    return _Read(of, np.flatnonzero(kept & known)), unknown
 
 
 def _row_groups(fragment: Path, steps: list[int]) -> pa.Table:
@@ -180,29 +185,31 @@ def _numbered(step: Ints) -> tuple[list[int], Ints]:
     return numbers.tolist(), np.repeat(place, np.diff(begins, append=len(step)))
 
 
-def _sorted(of: dict[str, Any], step: Ints, dp_of: Codes, stage_of: Codes) -> dict[str, Any]:
-    """The columns of PipelineRows, from what was read."""
-    dp, stage, start = dp_of[of["rank"]], stage_of[of["rank"]], of["start_ns"]
-    # Without virtual stages a recording need not tell the chunk: it is the stage.
-    chunk = np.where((of["chunk"] == NONE) & is_type(of["type"], *FORWARD_BACKWARD), stage, of["chunk"])
-    worker_step = (step * (int(dp_of.max(initial=0)) + 1) + dp) * (int(stage_of.max(initial=0)) + 1) + stage
-    # The table has the operations of a type of a worker-step in the order of their starts.
-    order = order_by(worker_step, of["type"])
-    origin = np.full(int(step.max(initial=NONE)) + 1, np.iinfo(np.int64).max)
+def _fill(columns: dict[str, Any], read: _Read, first: int, dp_of: Codes, stage_of: Codes) -> list[int]:
+    """Fills these parts of the columns of PipelineRows; the steps' numbers, which have the codes from `first` on."""
+    of, rows = read.of, read.rows
+    numbers, step = _numbered(of["step"][rows])
+    rank = of["rank"][rows]
+    dp, stage, kind, start = dp_of[rank], stage_of[rank], of["type"][rows], of["start_ns"][rows]
+    dps, stages = int(dp_of.max(initial=0)) + 1, int(stage_of.max(initial=0)) + 1
+    worker_step = ((step + first) * dps + dp) * stages + stage
+    origin = np.full(len(numbers), np.iinfo(np.int64).max)
     np.minimum.at(origin, step, start)
-    start = (start - origin[step])[order].astype(float)
-    return {
-        "step": step[order],
-        "dp": dp[order],
-        "stage": stage[order],
-        "type": of["type"][order],
-        "turn": of["occurrence"][order],
-        "chunk": chunk[order],
-        "microbatch": of["microbatch"][order],
-        "start_ns": start,
-        "end_ns": start + of["duration_ns"][order],
-        "worker_step": worker_step[order],
-    }
+    # The table has the operations of a type of a worker-step in the order of their starts.
+    order = order_by(worker_step, kind)
+    by_worker: dict[str, Any] = {"step": step + first, "dp": dp, "stage": stage, "type": kind}
+    by_worker |= {"worker_step": worker_step, "start_ns": (start - origin[step]).astype(float)}
+    for name, values in by_worker.items():
+        # In place only where nothing is checked.
+        np.take(values, order, out=columns[name], mode="clip")
+    order = rows[order]
+    for name, column in (("turn", "occurrence"), ("chunk", "chunk"), ("microbatch", "microbatch")):
+        np.take(of[column], order, out=columns[name], mode="clip")
+    np.add(columns["start_ns"], of["duration_ns"][order], out=columns["end_ns"])
+    # Without virtual stages a recording need not tell the chunk: it is the stage.
+    untold = (columns["chunk"] == NONE) & is_type(columns["type"], *FORWARD_BACKWARD)
+    np.copyto(columns["chunk"], columns["stage"], where=untold)
+    return numbers
 
 
 def _lookup(of_rank: dict[int, int], ranks: Collection[int]) -> Codes:
