@@ -96,24 +96,26 @@ class _TableBuilder:
         step = np.repeat(np.arange(begin, end), np.diff(self.bounds[begin : end + 1]))
         start, lane = rows.start + self._offsets[step], self._lane[rows.operator]
         order = order_by(step, rows.rank, lane, start)
-        step, start, rows = step[order], start[order], rows.take(order)
-        fresh = np.append(True, (np.diff(step) != 0) | (np.diff(rows.rank) != 0))
-        first, cell = np.flatnonzero(fresh), np.cumsum(fresh) - 1
-        begins = np.minimum.reduceat(start, first)
-        lasted = np.maximum.reduceat(start + rows.duration, first) - begins
+        by_step, by_rank, by_start = step[order], rows.rank[order], start[order]
+        fresh = np.append(True, (np.diff(by_step) != 0) | (np.diff(by_rank) != 0))
+        first = np.flatnonzero(fresh)
+        begins = np.minimum.reduceat(by_start, first)
+        lasted = np.maximum.reduceat(by_start + rows.duration[order], first) - begins
         counts = np.diff(first, append=len(rows))
-        self.scopes.append((rows.rank[first], self.steps[step[first]], begins, lasted, counts))
+        self.scopes.append((by_rank[first], self.steps[by_step[first]], begins, lasted, counts))
         # A scope comes before its rank's operations: it begins with the first and lasts longest.
-        scope, place = first + np.arange(len(first)), np.arange(len(rows)) + cell + 1
+        scope = first + np.arange(len(first))
+        source = np.repeat(order, fresh + 1)
 
-        def column(of_rows: Integers, of_scopes: Integers | int) -> Integers:
-            values = np.empty(len(rows) + len(first), of_rows.dtype)
-            values[place], values[scope] = of_rows, of_scopes
+        def column(of_rows: Integers, of_scopes: Integers | int | None = None) -> Integers:
+            values = of_rows[source]
+            if of_scopes is not None:
+                values[scope] = of_scopes
             return values
 
         columns = {
-            "step": column(step, step[first]),
-            "rank": column(rows.rank, rows.rank[first]),
+            "step": column(step),
+            "rank": column(rows.rank),
             "operator": column(rows.operator, len(self.names) - 1),
             "start": column(start, begins),
             "duration": column(rows.duration, lasted),
