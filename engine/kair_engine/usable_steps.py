@@ -47,6 +47,8 @@ def incomplete_cells(counts: dict[tuple[int, int], int]) -> set[tuple[int, int]]
     A rank with too few steps to tell is held against the other ranks' same step instead. (Not otherwise: the
     stages of a pipeline differ in their numbers of operations by more than that.)
     """
+    if min(counts.values(), default=1) >= max(_COMPLETE_FROM * max(counts.values(), default=0), 1):
+        return set()  # nothing is below half of anything
     of_rank: dict[int, list[int]] = defaultdict(list)
     of_step: dict[int, list[int]] = defaultdict(list)
     for (rank, step), operations in counts.items():
