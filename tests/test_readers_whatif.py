@@ -167,6 +167,30 @@ def test_operation_types_and_numbers_are_read_however_they_are_stored(tmp_path: 
     assert pl.read_parquet(tmp_path / "out.parquet").with_columns(pl.col(pl.Categorical).cast(pl.String)).equals(plain)
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint16()])
+def test_null_is_absent_in_numbers_of_every_size(tmp_path: Path, kind: pa.DataType) -> None:
+    plain, _ = read(tmp_path, small_job())
+    table = pq.read_table(tmp_path / "trace-X.parquet")
+    for name in ("mc", "gmc", "mb_id"):
+        numbers = [None if number < 0 else number for number in table[name].to_pylist()]
+        table = table.set_column(table.column_names.index(name), name, pa.array(numbers, kind))
+    pq.write_table(table, tmp_path / "trace-X.parquet")
+    read_whatif(tmp_path / "trace-X.parquet", tmp_path / "out.parquet")
+    assert pl.read_parquet(tmp_path / "out.parquet").with_columns(pl.col(pl.Categorical).cast(pl.String)).equals(plain)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_rows_without_a_time_or_type_are_bad(tmp_path: Path, kind: pa.DataType) -> None:
+    table = pa.Table.from_pylist([operation("forward-compute", at, 0.5) for at in range(4)])
+    table = table.set_column(1, "start_ts", pa.array([0.0, None, 2.0, 3.0], kind))
+    table = table.set_column(2, "duration", pa.array([0.5, 0.5, None, 0.5], kind))
+    types = pa.array(["forward-compute", "gc", "gc", None]).dictionary_encode()
+    pq.write_table(table.set_column(0, "optype", types), tmp_path / "trace-X.parquet")
+    info = read_whatif(tmp_path / "trace-X.parquet", tmp_path / "out.parquet")
+    assert info.operations == 1
+    assert "3 rows" in info.warnings[0].message
+
+
 def test_more_operation_types_than_a_job_has_are_an_input_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

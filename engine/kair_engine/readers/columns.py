@@ -47,4 +47,4 @@ def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = N
 
 def nullable(values: Integers, kind: pa.DataType) -> pa.Array:
     """`values` as an Arrow array of `kind`, the negative ones null."""
-    return pa.array(values, mask=values < 0).cast(kind)
+    return pa.array(values, type=kind, mask=values < 0)

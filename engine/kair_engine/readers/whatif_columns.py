@@ -7,11 +7,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kair_engine.errors import InputError
-from kair_engine.readers.columns import Int64s, Integers
+from kair_engine.readers.columns import Int64s
 from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS
 
@@ -73,7 +72,9 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
         if missing:
             text = f"{source.name} is a Parquet file without the columns of a what-if trace ({missing})"
             raise NotATraceError(text)
-        operators, operator = _operator_column(file, schema)
+        # Arrow numbers the texts of a plain column while it reads them.
+        file = pq.ParquetFile(source, read_dictionary=["optype"])
+        operators, operator = _operator_column(file)
         columns = {name: _integer_column(file, schema, name) for name in _INTEGERS}
         start, start_valid = _time_column(file, "start_ts")
         duration, valid = _time_column(file, "duration")
@@ -92,21 +93,23 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
     return operators, operations.take(valid) if bad else operations, bad
 
 
-def _column(file: pq.ParquetFile, name: str, kind: pa.DataType | None) -> pa.ChunkedArray:
+def _column(file: pq.ParquetFile, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     """A column, as it is or cast to `kind`. Raises InputError where it has another type."""
     column = file.read([name], use_threads=False)[name]
     try:
-        return column if kind is None else column.cast(kind)
+        # A cast, even to the same type, loads all of Arrow's functions, which takes 25 ms.
+        return column if column.type == kind else column.cast(kind)
     except pa.ArrowException as error:
         raise InputError(f"a column of the what-if trace has another type: {error}") from error
 
 
-def _operator_column(file: pq.ParquetFile, schema: pa.Schema) -> tuple[list[str], Int32s]:
-    encoded = pa.types.is_dictionary(schema.field("optype").type)
-    column = _column(file, "optype", pa.dictionary(pa.int32(), pa.string()) if encoded else pa.string())
-    column = (column if encoded else column.dictionary_encode()).unify_dictionaries().combine_chunks()
+def _operator_column(file: pq.ParquetFile) -> tuple[list[str], Int32s]:
+    kind = file.schema_arrow.field("optype").type
+    of_texts = pa.types.is_dictionary(kind) and kind.value_type in {pa.string(), pa.large_string()}
+    column = _column(file, "optype", kind if of_texts else pa.string())
+    column = (column if of_texts else column.dictionary_encode()).unify_dictionaries().combine_chunks()
     names = [name or "" for name in column.dictionary.to_pylist()]
-    return names, column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return names, np.nan_to_num(column.indices.to_numpy(zero_copy_only=False), nan=-1).astype(np.int32)
 
 
 def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32s:
@@ -114,8 +117,8 @@ def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32
     if name not in schema.names:
         return np.full(file.metadata.num_rows, -1, np.int32)
     kind = schema.field(name).type
-    column = _column(file, name, None if pa.types.is_signed_integer(kind) else pa.int64())
-    values: Integers = (pc.fill_null(column, -1) if column.null_count else column).to_numpy()
+    column = _column(file, name, kind if pa.types.is_signed_integer(kind) else pa.int64())
+    values: npt.NDArray[Any] = column.to_numpy()  # with NaN for null
     if values.dtype.itemsize >= 4 and values.dtype != np.int32:
         values = np.where((values >= 0) & (values < 1 << 31), values, -1)
     return values.astype(np.int32)
@@ -123,8 +126,9 @@ def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32
 
 def _time_column(file: pq.ParquetFile, name: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """Whole nanoseconds, and which of them are real."""
-    column = _column(file, name, pa.float64())
-    values: npt.NDArray[np.float64] = (pc.fill_null(column, np.nan) if column.null_count else column).to_numpy()
+    kind = file.schema_arrow.field(name).type
+    column = _column(file, name, kind if pa.types.is_floating(kind) else pa.float64())
+    values = column.to_numpy().astype(np.float64)  # with NaN for null
     with np.errstate(invalid="ignore"):
         valid = np.abs(values) < _MAX_SECONDS
     return np.round(np.where(valid, values, 0) * 1e9).astype(np.int64), valid
