@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.model import Trace
 from kair_tui.exit_codes import ExitCode
-from kair_tui.fail_on import Condition, parse_condition
 from kair_tui.job_source import JobWanted, open_job
 from kair_tui.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
 from kair_tui.places import store_root
@@ -13,11 +12,11 @@ from kair_tui.present import Presenter
 from kair_tui.registry import Entry
 from kair_tui.render.answer import Answer, JobInfo, merge_warnings
 from kair_tui.step_choice import parse_steps
-from kair_tui.stored import StoreSession
 from kair_tui.streams import write_answer
 
 if TYPE_CHECKING:
     from kair_engine.importing import Progress
+    from kair_tui.fail_on import Condition
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -51,6 +50,7 @@ def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: AN
 def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> Answer:
     """The answer of a command about the store. Raises KairError."""
     from kair_engine.store.jobs import Store
+    from kair_tui.stored import StoreSession
 
     session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
     result = entry.load()(session, **own_arguments(entry, arguments))
@@ -85,6 +85,10 @@ def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:
     return Presenter(take(Presentation, arguments), entry.load_view, result_type)
 
 
-def _condition(entry: Entry, arguments: dict[str, Any]) -> Condition | None:
+def _condition(entry: Entry, arguments: dict[str, Any]) -> "Condition | None":
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else None
-    return None if wanted is None else parse_condition(wanted, entry.name)
+    if wanted is None:
+        return None
+    from kair_tui.fail_on import parse_condition  # loads results that other commands do without
+
+    return parse_condition(wanted, entry.name)
