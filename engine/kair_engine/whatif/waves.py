@@ -84,18 +84,26 @@ def _many_in_waves(graph: Graph, starts: Ints, ends: Ints) -> int:
     by_group = np.argsort(graph.group, kind="stable")[np.count_nonzero(graph.group == NONE) :]
     first_member = offsets(graph.group[by_group], int(graph.group.max(initial=NONE)) + 1)
     waiting, absent = np.bincount(graph.after, minlength=graph.nodes), np.diff(first_member)
+    of_node, of_group = np.empty_like(waiting), np.empty_like(absent)
     ready, wave = np.flatnonzero(waiting == 0), 0
     while len(ready):
         starts[ready] = wave
         of = graph.group[ready]
         came = of[of != NONE]
         np.subtract.at(absent, came, 1)
-        complete = np.unique(came[absent[came] == 0])
+        complete = _each_once(came[absent[came] == 0], of_group)
         met = by_group[ranges(first_member[complete], first_member[complete + 1])]
         ended = np.concatenate((ready[of == NONE], met))
         ends[ended] = wave
         freed = following[ranges(first_following[ended], first_following[ended + 1])]
         np.subtract.at(waiting, freed, 1)
-        ready = np.unique(freed[waiting[freed] == 0])
+        ready = _each_once(freed[waiting[freed] == 0], of_node)
         wave += 1
     return wave
+
+
+def _each_once(numbers: Ints, room: Ints) -> Ints:
+    """The numbers, each once and in no order, which `unique` takes longer for. `room` has a place for each."""
+    places = np.arange(len(numbers))
+    room[numbers] = places
+    return np.asarray(numbers[room[numbers] == places])
