@@ -2,25 +2,16 @@
 
 import numpy as np
 import pytest
+from graph_builder import ends_of, graph
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kair_engine.arrays import NONE
 from kair_engine.whatif.plan import plan
-from kair_engine.whatif.replay import replay
 from kair_engine.whatif.waves import Graph
 
 
-def graph(nodes: int, edges: list[tuple[int, int]], groups: list[list[int]] | None = None) -> Graph:
-    group = np.full(nodes, NONE)
-    for number, members in enumerate(groups or []):
-        group[members] = number
-    before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T
-    return Graph(nodes, before, after, group)
-
-
 def ends(one: Graph, *durations: list[float]) -> list[list[float]]:
-    return replay(plan(one), np.array(durations, dtype=float).T).T.tolist()
+    return ends_of(one, np.array(durations, dtype=float).T).T.tolist()
 
 
 def test_a_node_begins_when_all_it_waits_for_have_ended() -> None:
@@ -43,18 +34,17 @@ def test_a_communication_of_one_waits_for_nobody() -> None:
     assert ends(graph(2, [(0, 1)], [[1]]), [2, 3]) == [[2, 5]]
 
 
-def test_delays_come_between_and_the_begin_before() -> None:
-    order = plan(graph(2, [(0, 1)]))
+def test_delays_come_before_a_node_starts() -> None:
     durations, delays = np.array([[1.0], [2.0]]), np.array([[0.5], [0.25]])
-    assert replay(order, durations, delays=delays, begin=np.array([10.0, 99.0]))[:, 0].tolist() == [11.5, 13.75]
+    assert ends_of(graph(2, [(0, 1)]), durations, delays)[:, 0].tolist() == [1.5, 3.75]
 
 
 def test_what_waits_in_a_circle_is_named_and_the_rest_replayed() -> None:
     one = graph(4, [(0, 1), (1, 2), (2, 1), (0, 3)])
-    order = plan(one)
-    assert order.stuck.tolist() == [1, 2]
-    assert replay(order, np.ones((4, 1)))[[0, 3], 0].tolist() == [1, 2]
-    assert np.isnan(replay(order, np.ones((4, 1)))[[1, 2], 0]).all()
+    assert plan(one).stuck.tolist() == [1, 2]
+    ended = ends_of(one, np.ones((4, 1)))[:, 0]
+    assert ended[[0, 3]].tolist() == [1, 2]
+    assert np.isnan(ended[[1, 2]]).all()
 
 
 def test_a_communication_whose_members_wait_for_each_other_is_stuck() -> None:

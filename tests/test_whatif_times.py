@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graph_builder import ends_of
 from pipeline_builder import Cost, costs, pipeline_job, written
 
 from kair_engine.opening import open_trace
@@ -11,8 +12,6 @@ from kair_engine.whatif import pipeline_times as module
 from kair_engine.whatif.choices import all_but, everything, of_dp_rank, of_stage
 from kair_engine.whatif.pipeline_rows import read_pipeline
 from kair_engine.whatif.pipeline_times import PipelineTimes, pipeline_times
-from kair_engine.whatif.plan import plan
-from kair_engine.whatif.replay import replay
 
 
 def uneven(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:
@@ -41,7 +40,7 @@ def test_steps_side_by_side_end_as_in_one_graph_of_all(
     rows = times.rows
     chosen = [everything, all_but(everything), of_stage(1), of_dp_rank(2)]
     durations = np.stack([np.where(choice(rows), times.own_ns, times.ideal_ns) for choice in chosen], axis=1)
-    ends = replay(plan(times.graph), durations)
+    ends = ends_of(times.graph, durations)
     expected = [[ends[rows.step == step, at].max() for step in range(3)] for at in range(len(chosen))]
     assert times.steps_if(chosen) == pytest.approx(np.array(expected))
     assert times.ends(times.own_ns) == pytest.approx(ends[:, 0])

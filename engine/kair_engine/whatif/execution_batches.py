@@ -45,9 +45,8 @@ def batches(trace: Trace, scenarios: int) -> Iterator["Batch"]:
 
 @dataclass(frozen=True)
 class Replayed:
-    """(nodes × scenarios), ns on the step's clock: what each node takes, of a begin node when it is; when it ends."""
+    """(places of the batch's plan × scenarios), ns on the step's clock: when each node ends."""
 
-    durations: Floats
     end: Floats
     """NaN where operations wait for one another in a circle."""
     shift: "Shift"
@@ -75,14 +74,16 @@ class Batch:
         self.steps, self.syncs, self.role = steps, syncs, role
         self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
         self.model = model = execution_model(steps, syncs, role)
-        self._order = plan(model.graph)
-        self._stuck = np.zeros(model.graph.nodes, dtype=bool)
-        self._stuck[self._order.stuck] = True
+        self._plan = plan(model.graph)
+        self.place = np.empty(model.graph.nodes, dtype=np.int64)
+        """Per node its place in the plan: replays keep what ends together together."""
+        self.place[self._plan.order] = np.arange(model.graph.nodes)
+        self._begin, self._end = ([self.place[nodes] for nodes in of] for of in (model.begin, model.end))
         parts = model.parts
         size = np.concatenate([np.bincount(of)[of] for of in role])
         first = np.cumsum([0, *(len(of) for of in role)])
         ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
-        self._recorded = np.bincount(parts.node, weights=parts.value_ns, minlength=model.graph.nodes).astype(float)
+        self._recorded = np.bincount(self.place[parts.node], weights=parts.value_ns, minlength=model.graph.nodes)
         names = steps[0].name_text
         self._scenarios = Scenarios(model, ideal, names, places)
 
@@ -117,34 +118,38 @@ class Batch:
         recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
         meet in between. A step by itself is replayed once.
         """
-        model = self.model
-        durations: Floats = np.repeat(self._recorded[:, None], len(scenarios), axis=1)
+        durations: Floats = np.empty((len(self._recorded), len(scenarios)))
+        durations[:] = self._recorded[:, None]
         for at, fixes in enumerate(scenarios):
             of = self._scenarios
             node, change = of.without_delays() if fixes is None else of.changed(fixes)
-            durations[:, at] += np.bincount(node, weights=change, minlength=len(durations))
-        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in model.begin_ns]
+            # Few change in each: a column of its own for every scenario would be mostly zeros.
+            np.add.at(durations.reshape(-1), self.place[node] * len(scenarios) + at, change)
+        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self.model.begin_ns]
         begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
-        for _ in range(min(len(begins), 2)):
-            for nodes, begin in zip(model.begin, begins, strict=True):
-                durations[nodes] = begin
-            end = replay(self._order, durations)
-            end[self._stuck] = np.nan
-            shifts = [end[nodes] - was[:, None] for nodes, was in zip(model.end, model.end_ns, strict=True)]
+        again = len(begins) > 1
+        while True:
+            end = durations.copy() if again else durations
+            for places, begin in zip(self._begin, begins, strict=True):
+                end[places] = begin
+            replay(self._plan, end)
+            shifts = [end[places] - was[:, None] for places, was in zip(self._end, self.model.end_ns, strict=True)]
             ended = [Shift(of.step, of.ranks, shift) for of, shift in zip(self.steps, shifts, strict=True)]
+            if not again:
+                return Replayed(end, ended[-1])
             previous = [before, *ended[:-1]]
             used, begins = (
                 begins,
                 [_begun(of, was, earlier) for of, was, earlier in zip(self.steps, recorded, previous, strict=True)],
             )
             if all((one == other).all() for one, other in zip(begins, used, strict=True)):
-                break
-        return Replayed(durations, end, ended[-1])
+                return Replayed(end, ended[-1])
+            again = False
 
     def _lengths(self, done: "Replayed") -> Floats:
         """(steps × scenarios)."""
-        nodes = zip(self.model.begin, self.model.end, strict=True)
-        return np.stack([self._length(at, done.end[end] - done.end[begin]) for at, (begin, end) in enumerate(nodes)])
+        places = zip(self._begin, self._end, strict=True)
+        return np.stack([self._length(at, done.end[end] - done.end[begin]) for at, (begin, end) in enumerate(places)])
 
     def _length(self, at: int, of_ranks: Floats) -> Floats:
         return np.asarray(np.median(of_ranks, axis=0) if self._synchronised[at] else of_ranks.max(axis=0))

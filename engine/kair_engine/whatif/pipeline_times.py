@@ -11,7 +11,7 @@ from kair_engine.whatif.alike_steps import AlikeSteps, alike_steps
 from kair_engine.whatif.choices import Choice
 from kair_engine.whatif.pipeline_order import turns
 from kair_engine.whatif.pipeline_rows import COMMUNICATION, TYPES, PipelineRows
-from kair_engine.whatif.replay import replay_in_place
+from kair_engine.whatif.replay import replay
 from kair_engine.whatif.waves import Graph
 
 NEGATIVE_NS = 10e6
@@ -133,7 +133,7 @@ def _replayed(of: AlikeSteps, durations: Floats, delays: Floats | None = None) -
     """When each operation ends, in the durations' shape; they are overwritten."""
     places, lanes = durations.shape[:2]
     ends = np.ascontiguousarray(durations).reshape(places, -1)
-    replay_in_place(
+    replay(
         of.order,
         ends,
         delays=None if delays is None else delays.reshape(places, -1),

@@ -10,35 +10,13 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.whatif.plan import Plan, Starts
 
 
-def replay(order: Plan, durations: Floats, *, delays: Floats | None = None, begin: Floats | None = None) -> Floats:
-    """When every node ends, in the unit of `durations` (nodes × scenarios: transfer times where nodes communicate).
-
-    `delays` (nodes × scenarios, or × 1) come between the last predecessor's end and a node's start; nodes without
-    predecessors start at `begin` (nodes; 0 where it is None). Nodes that are stuck end at NaN.
-    """
-    places = order.order
-    ends = durations[places]
-    replay_in_place(
-        order,
-        ends,
-        delays=None if delays is None else delays[places],
-        begin=None if begin is None else begin[places],
-    )
-    result = np.empty_like(ends)
-    result[places] = ends
-    return result
-
-
-def replay_in_place(
-    order: Plan,
-    durations: Floats,
-    *,
-    delays: Floats | None = None,
-    begin: Floats | None = None,
-    lanes: int = 1,
-    across: Bools | None = None,
+def replay(
+    order: Plan, durations: Floats, *, delays: Floats | None = None, lanes: int = 1, across: Bools | None = None
 ) -> None:
-    """The same with all arrays in the order of the plan's places; the ends take the place of the durations.
+    """Puts when every node ends into the place of the durations (transfer times where nodes communicate).
+
+    All arrays are (the plan's places × scenarios), in one unit. `delays` come between the last predecessor's end and a
+    node's start, which is 0 without predecessors; nodes that wait for one another in a circle end at NaN.
 
     Of several `lanes` (the scenarios are those of the first, then of the second …) all run the graph, each with its
     own durations; the communications of the nodes `across` begin when the members of all lanes have come.
@@ -48,8 +26,6 @@ def replay_in_place(
 
     def ready(starts: Starts, places: Ints | slice) -> Floats:
         at = _last_end(starts, ends)
-        if begin is not None and not starts.before:
-            at += begin[places, None]
         if delays is not None:
             at += delays[places]
         return at
