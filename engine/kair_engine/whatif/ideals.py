@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints, order_by
+from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
 from kair_engine.whatif.execution_parts import Parts
 from kair_engine.whatif.fixes import KINDS
 
@@ -29,7 +29,7 @@ def ideal_ns(parts: Parts, role_size: Ints) -> Floats:
     ideal = typical[group]
     rare = ~common[group]
     if rare.any():
-        ideal[rare] = (parts.value_ns * _replacing(parts, typical, order[starts], ideal, rare))[rare]
+        ideal[rare] = (parts.value_ns * _replacing(parts, typical, group, ideal, rare))[rare]
     return ideal
 
 
@@ -48,13 +48,18 @@ def _smallest(values: Floats, starts: Ints, sizes: Ints, place: Ints) -> Floats:
     return result
 
 
-def _replacing(parts: Parts, typical: Floats, first: Ints, ideal: Floats, rare: Floats) -> Floats:
+def _replacing(parts: Parts, typical: Floats, group: Ints, ideal: Floats, rare: Bools) -> Floats:
     """Per part the share of what its rank alone runs, in its step and kind, that it runs instead of what others do."""
     kinds, ranks, roles = len(KINDS) + 1, int(parts.rank.max()) + 1, int(parts.role.max()) + 1
-    of_role = (parts.step * roles + parts.role) * kinds + parts.kind - NONE
-    cell = (parts.step * ranks + parts.rank) * kinds + parts.kind - NONE
-    expected = np.bincount(of_role[first], weights=typical, minlength=int(of_role.max()) + 1)
+    kind = parts.kind.astype(np.int64) - NONE
+    member = np.empty(len(typical), dtype=np.int64)
+    member[group] = np.arange(len(group))
+    # Delays before the same operation can be the host's on one rank only: the kind that most of them are of counts.
+    usual = np.bincount(group * kinds + kind, minlength=len(typical) * kinds).reshape(-1, kinds).argmax(axis=1)
+    role = parts.step.astype(np.int64) * roles + parts.role
+    expected = np.bincount(role[member] * kinds + usual, weights=typical, minlength=(int(role.max()) + 1) * kinds)
+    cell = (parts.step.astype(np.int64) * ranks + parts.rank) * kinds + kind
     present = np.bincount(cell, weights=ideal)
     alone = np.bincount(cell, weights=np.where(rare, parts.value_ns, 0.0))
-    lacking = np.maximum(expected[of_role] - present[cell], 0.0)
+    lacking = np.maximum(expected[role * kinds + kind] - present[cell], 0.0)
     return np.where(alone[cell] > 0, np.minimum(lacking / np.maximum(alone[cell], 1.0), 1.0), 0.0)
