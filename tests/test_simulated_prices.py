@@ -11,7 +11,7 @@ from pipeline_builder import Row, written
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "accuracy"))
 
-from compute_faults import SequenceImbalance, SlowGpu, StageImbalance
+from compute_faults import SequenceImbalance, SlowGpu, SlowHost, StageImbalance
 from fault_model import Fault
 from host_faults import GarbageCollection, HostBound, Stall
 from layouts import STANDARD, JobLayout
@@ -42,6 +42,20 @@ def test_a_slow_gpu_is_priced_at_what_the_job_is_slower_by(layout: JobLayout, fa
     assert found.replayed_ns.mean() == pytest.approx(faulty.step_time_ns, rel=0.01)
     # Not because delays are kept: without any the job takes as long.
     assert found.undelayed_ns == pytest.approx(found.measured_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_slow_host_is_priced_by_the_ranks_outside_it(seed: int, tmp_path: Path) -> None:
+    """Half of the ranks: the lower median of all would be the slowest healthy one, which prices a quarter too little."""
+    layout = STANDARD["dp16"]
+    spec = JobSpec(layout, steps=8, seed=seed, faults=(SlowHost(layout.hosts[1], 1.1),))
+    faulty, healthy = simulate([spec, spec.healthy()])
+    trace = write_table(faulty, tmp_path)
+    host = Fix(hosts=(layout.hosts[1],), kinds=("compute",))
+    same = Fix(ranks=tuple(rank for rank in trace.job.ranks if trace.job.hosts[rank] == layout.hosts[1]))
+    found = price_steps(trace, [host, same])
+    truth = faulty.step_time_ns - healthy.step_time_ns
+    assert found.saved_ns == pytest.approx([truth] * 2, rel=0.2)
 
 
 def pipeline_rows(recording: Recording) -> list[Row]:

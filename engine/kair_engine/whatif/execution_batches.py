@@ -13,7 +13,6 @@ from kair_engine.roles import role_codes, roles
 from kair_engine.synchronisation import Synchronisation, synchronise
 from kair_engine.whatif.execution_model import execution_model
 from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.ideals import ideal_ns
 from kair_engine.whatif.plan import plan
 from kair_engine.whatif.replay import replay
 from kair_engine.whatif.scenarios import Places, Scenarios
@@ -80,12 +79,8 @@ class Batch:
         self.place[self._plan.order] = np.arange(model.graph.nodes)
         self._begin, self._end = ([self.place[nodes] for nodes in of] for of in (model.begin, model.end))
         parts = model.parts
-        size = np.concatenate([np.bincount(of)[of] for of in role])
-        first = np.cumsum([0, *(len(of) for of in role)])
-        ideal = ideal_ns(parts, size[first[parts.step] + parts.rank])
         self._recorded = np.bincount(self.place[parts.node], weights=parts.value_ns, minlength=model.graph.nodes)
-        names = steps[0].name_text
-        self._scenarios = Scenarios(model, ideal, names, places)
+        self._scenarios = Scenarios(model, role, steps[0].name_text, places)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
         """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""

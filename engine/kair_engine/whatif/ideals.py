@@ -7,23 +7,29 @@ from kair_engine.whatif.execution_parts import Parts
 from kair_engine.whatif.fixes import KINDS
 
 
-def ideal_ns(parts: Parts, role_size: Ints) -> Floats:
+def ideal_ns(parts: Parts, role_size: Ints, among: Bools | None = None) -> Floats:
     """Per part the median over the ranks of its role in its step, in ns; `role_size` counts those, per part.
 
     The lower of two middle ones: of two ranks, or where half of a role is slow, the peers' ideal is that of the faster
     half. Ranks that do not run the operation spend nothing on it, and count with that. But a rank that runs another
     kernel instead (of another name, say) saves nothing by leaving that out: what only few ranks run is ideally nothing
     to the extent that its rank does not lack what most of them run.
+
+    Of some ranks only: of those whose parts are `among`, which `role_size` then counts.
     """
     order = order_by(parts.step, parts.key)
     key, step = parts.key[order], parts.step[order]
     starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (step[1:] != step[:-1])])
     sizes = np.diff(np.r_[starts, len(order)])
-    peers = np.maximum(role_size[order[starts]], sizes)
-    absent = peers - sizes
-    middle = (peers - 1) // 2 - absent
-    common = middle >= 0
-    typical = np.where(common, _smallest(parts.value_ns[order], starts, sizes, np.maximum(middle, 0)), 0.0)
+    value, counted = parts.value_ns[order], sizes
+    if among is not None:
+        # The others come last.
+        value = np.where(among[order], value, np.inf)
+        counted = np.add.reduceat(among[order], starts, dtype=np.int64)
+    peers = np.maximum(role_size[order[starts]], counted)
+    middle = (peers - 1) // 2 - (peers - counted)
+    common = (middle >= 0) & (counted > 0)
+    typical = np.where(common, _smallest(value, starts, sizes, np.maximum(middle, 0)), 0.0)
     group = np.empty(len(order), dtype=np.int64)
     group[order] = np.repeat(np.arange(len(starts)), sizes)
     ideal = typical[group]

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.collectives import dense
 from kair_engine.whatif.execution_model import ExecutionModel
 from kair_engine.whatif.fixes import KINDS, Fix
+from kair_engine.whatif.ideals import ideal_ns
+
+_MANY = 0.25
+"""Of a role's ranks: where a fix is about fewer, the median of all is theirs too."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,15 @@ class _Chosen:
 
 
 class Scenarios:
-    """What fixes change in a model whose parts have these ideals, in ns."""
+    """What fixes change in a model; per step and rank `role` has a code."""
 
-    def __init__(self, model: ExecutionModel, ideal_ns: Floats, names: Mapping[int, str], places: Places) -> None:
+    def __init__(self, model: ExecutionModel, role: Sequence[Ints], names: Mapping[int, str], places: Places) -> None:
         self._names, self._places = names, places
-        self._node, self._value, self._ideal = model.parts.node, model.parts.value_ns, ideal_ns
+        self._parts, self._node, self._value = model.parts, model.parts.node, model.parts.value_ns
         self._ranks, self._rank_of_cell = np.unique(np.concatenate(model.ranks), return_inverse=True)
         first = np.cumsum([0, *(len(ranks) for ranks in model.ranks)])
+        cells = np.concatenate([np.full(len(of), at) for at, of in enumerate(role)]), np.concatenate(role)
+        self._role_of_cell = dense(np.stack(cells))
         parts, group = model.parts, model.graph.group[model.parts.node]
         self._all = _Chosen(
             parts.kind,
@@ -51,19 +58,20 @@ class Scenarios:
             parts.own,
         )
         self._groups = int(group.max(initial=NONE)) + 1
+        self._ideal = ideal = ideal_ns(parts, np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell])
         self._transfers = self._all.of(self._all.transfer != NONE)
         self._delays = np.flatnonzero(parts.delay)
         # What is no slower than its peers no fix changes: half of all parts.
-        self._slow = np.flatnonzero((ideal_ns < parts.value_ns) & (parts.kind != NONE))
+        self._slow = np.flatnonzero((ideal < parts.value_ns) & (parts.kind != NONE))
         self._of_slow = self._all.of(self._slow)
-        self._gain = ideal_ns[self._slow] - parts.value_ns[self._slow]
+        self._gain = ideal[self._slow] - parts.value_ns[self._slow]
 
     def changed(self, fixes: Sequence[Fix]) -> tuple[Codes, Floats]:
         """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly.
 
         Of communication all members are changed, if one is.
         """
-        if len(fixes) == 1 and fixes[0].scale is None:
+        if len(fixes) == 1 and fixes[0].scale is None and not self._of_many(fixes[0]).any():
             matched = self._matched(self._of_slow, fixes[0])
             return self._node[self._slow[matched]], self._gain[matched]
         value = self.values_ns(fixes)
@@ -84,8 +92,25 @@ class Scenarios:
                     chosen &= self._all.own
                 value = np.where(chosen, value * fix.scale, value)
             else:
-                value = np.where(chosen, np.minimum(value, self._ideal), value)
+                value = np.where(chosen, np.minimum(value, self._ideal_for(fix)), value)
         return value
+
+    def _of_many(self, fix: Fix) -> Bools:
+        """The roles, of each step, several of whose ranks the fix is about, a quarter at least but not all."""
+        if not (fix.ranks or fix.hosts):
+            return np.zeros(1, dtype=bool)
+        size = np.bincount(self._role_of_cell)
+        named = np.bincount(self._role_of_cell, weights=self._named_ranks(fix)[self._rank_of_cell])
+        return np.asarray((named > 1) & (named >= size * _MANY) & (named < size))
+
+    def _ideal_for(self, fix: Fix) -> Floats:
+        """The median of a role's other ranks, where the fix is about many: they would drag the median of all along."""
+        many = self._of_many(fix)
+        if not many.any():
+            return self._ideal
+        other = ~(self._named_ranks(fix)[self._rank_of_cell] & many[self._role_of_cell])
+        size = np.bincount(self._role_of_cell, weights=other).astype(np.int64)
+        return ideal_ns(self._parts, size[self._role_of_cell][self._all.cell], other[self._all.cell])
 
     def excess_ns(self) -> tuple[Ints, Floats]:
         """(ranks, by how much each exceeds its peers in sum), transfers left out: they are nobody's alone."""
