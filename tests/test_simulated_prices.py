@@ -46,7 +46,7 @@ def test_a_slow_gpu_is_priced_at_what_the_job_is_slower_by(layout: JobLayout, fa
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_slow_host_is_priced_by_the_ranks_outside_it(seed: int, tmp_path: Path) -> None:
-    """Half of the ranks: the lower median of all would be the slowest healthy one, which prices a quarter too little."""
+    """Half of the ranks: the lower median of all would be the slowest healthy one, a quarter too little."""
     layout = STANDARD["dp16"]
     spec = JobSpec(layout, steps=8, seed=seed, faults=(SlowHost(layout.hosts[1], 1.1),))
     faulty, healthy = simulate([spec, spec.healthy()])
