@@ -1,4 +1,4 @@
-"""The job as it is open on the screens: its trace, the chosen steps, answers known, bookmarks and the recording."""
+"""The job as it is open on the screens: its trace, what was chosen, answers known, bookmarks and the recording."""
 
 import gc
 from collections import defaultdict
@@ -10,6 +10,7 @@ from typing import Any
 from kair_engine.errors import UsageError
 from kair_engine.model import Trace
 from kair_tui.bookmarks import Bookmarks
+from kair_tui.fix_choice import FixChoice
 from kair_tui.job_source import JobSource
 from kair_tui.question import Question
 from kair_tui.recorder import Recorder
@@ -40,6 +41,9 @@ class Session:
         """The steps that every question is about; None for all."""
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(source)
+        self.fixes = FixChoice()
+        self.gpu_cost: float | None = None
+        """What a GPU hour costs, where that was said."""
         self._answers: dict[Question, Any] = {}
         self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
         self._lock = Lock()

@@ -88,6 +88,21 @@ async def test_chosen_fixes_are_priced_together_and_the_command_says_the_same() 
         assert bars.lines[1].startswith("with no fix")
 
 
+@played
+async def test_fixes_and_what_a_gpu_costs_stay_when_the_screen_is_left() -> None:
+    async with whatif(HOSTS) as (app, pilot, screen):
+        await pilot.press("space")
+        await type_line(pilot, "dollar_sign", "2.5")
+        await until(pilot, lambda: settled(app))
+        await type_line(pilot, "plus", "rank=1")
+        await until(pilot, lambda: settled(app) and "2 fixes" in screen.query_one(StepBars).lines[1])
+        before = screen_text(app).splitlines()[:-3]
+        await pilot.press("escape", "5")
+        await until(pilot, lambda: settled(app) and app.screen is not screen)
+        # Below them is what the cursor is on.
+        assert screen_text(app).splitlines()[:-3] == before
+
+
 @pytest.mark.parametrize("job", [HOSTS, STAGES, "trace-SE.parquet", "trace-ST.parquet"])
 @played
 async def test_every_figure_is_one_of_the_commands(job: str) -> None:

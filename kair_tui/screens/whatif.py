@@ -15,7 +15,7 @@ from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_engine.whatif.fixes import KINDS
 from kair_engine.whatif.result import StepPrice, WhatifResult
 from kair_tui.filtering import Filter
-from kair_tui.fix_choice import FixChoice, in_words
+from kair_tui.fix_choice import in_words
 from kair_tui.fix_options import as_arguments, in_order, typed_option
 from kair_tui.question import Question
 from kair_tui.render.answer import merge_warnings
@@ -83,10 +83,10 @@ class WhatifScreen(ViewScreen):
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._result: WhatifResult | None = None
-        self._fixes = FixChoice()
+        self._fixes = session.fixes
+        """They stay chosen when the screen is left."""
         self._together: tuple[str, ...] = ()
         """The options whose price together is asked for: while it is computed others can be chosen."""
-        self._gpu_cost: float | None = None
         self._cost_per_day: float | None = None
         self._filter = Filter("", ())
         self._order: tuple[str, bool] | None = None
@@ -109,7 +109,7 @@ class WhatifScreen(ViewScreen):
         return asked
 
     def _about(self, options: Sequence[str]) -> Question:
-        return self.session.question("whatif", **as_arguments(options), gpu_cost=self._gpu_cost)
+        return self.session.question("whatif", **as_arguments(options), gpu_cost=self.session.gpu_cost)
 
     # The frame.
 
@@ -268,7 +268,7 @@ class WhatifScreen(ViewScreen):
 
     async def action_cost(self) -> None:
         """Asks what a GPU costs per hour."""
-        await self.ask_for("a GPU hour costs", self._price_in_money, value=f"{self._gpu_cost or ''}")
+        await self.ask_for("a GPU hour costs", self._price_in_money, value=f"{self.session.gpu_cost or ''}")
 
     def _price_in_money(self, text: str) -> None:
         try:
@@ -278,7 +278,7 @@ class WhatifScreen(ViewScreen):
         if cost is not None and not 0 <= cost < float("inf"):
             self.say(f"{text!r} is no price of a GPU hour: use 2 or 2.50", alarm=True)
             return
-        self._gpu_cost = cost
+        self.session.gpu_cost = cost
         self.reask()
 
     # What costs how much.

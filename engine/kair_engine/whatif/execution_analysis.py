@@ -135,7 +135,7 @@ def _explained(trace: Trace, of_step: _Steps, chosen: Sequence[tuple[int, ...]])
     """What some ranks do to the step; None of a part that is nobody or everybody."""
     replayed, ideal = float(of_step.replayed.mean()), float(of_step.ideal.mean())
     pairs = [(part, tuple(rank for rank in trace.job.ranks if rank not in part)) for part in chosen]
-    fixes = [Fix(ranks=ranks) for pair in pairs if all(pair) for ranks in pair]
+    fixes = [Fix(ranks=ranks, ideal_of_all=True) for pair in pairs if all(pair) for ranks in pair]
     if replayed <= ideal or not fixes:
         return [None] * len(chosen)
     times = iter(price_steps(trace, fixes).scenario_ns.mean(axis=1).tolist())

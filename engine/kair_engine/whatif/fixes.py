@@ -29,6 +29,9 @@ class Fix:
     scale: float | None = None
     """Their durations times this; None brings them to their peers' ideal. Delays only where kinds name `host`."""
 
+    ideal_of_all: bool = False
+    """The ideal is the one of all ranks, theirs among them: where what a part alone costs is asked for."""
+
     def named(self, operator: str) -> bool:
         """Whether an operator's name fits a pattern."""
         return not self.operators or any(re.match(translate(one), operator) for one in self.operators)

@@ -62,7 +62,7 @@ def ranks_alone(chosen: Sequence[int], ranks: Sequence[int]) -> dict[int, Fix]:
     """For each of some ranks the scenario in which all other ranks are ideal; none where there is but one rank."""
     if len(ranks) < 2:
         return {}
-    return {rank: Fix(ranks=tuple(other for other in ranks if other != rank)) for rank in chosen}
+    return {rank: Fix(ranks=tuple(other for other in ranks if other != rank), ideal_of_all=True) for rank in chosen}
 
 
 def most_scenarios(trace: Trace) -> int:
@@ -94,4 +94,5 @@ def _all_but(of: Mapping[int, Key], ranks: Sequence[int]) -> dict[Key, Fix]:
     keys = list(dict.fromkeys(of[rank] for rank in sorted(of)))
     if len(keys) < 2:
         return {}
-    return {key: Fix(ranks=tuple(rank for rank in ranks if of.get(rank) != key)) for key in keys}
+    others = {key: tuple(rank for rank in ranks if of.get(rank) != key) for key in keys}
+    return {key: Fix(ranks=of_others, ideal_of_all=True) for key, of_others in others.items()}

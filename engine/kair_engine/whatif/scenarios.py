@@ -11,8 +11,8 @@ from kair_engine.whatif.execution_model import ExecutionModel
 from kair_engine.whatif.fixes import KINDS, Fix
 from kair_engine.whatif.ideals import ideal_ns
 
-_MANY = 0.25
-"""Of a role's ranks: where a fix is about fewer, the median of all is theirs too."""
+_MANY, _MOST = 0.25, 0.5
+"""Of a role's ranks: where a fix is about fewer, the median of all is the others' too; of more, they are not peers."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class Scenarios:
         return value
 
     def _of_many(self, fix: Fix) -> Bools:
-        """The roles, of each step, several of whose ranks the fix is about, a quarter at least but not all."""
-        if not (fix.ranks or fix.hosts):
+        """The roles, of each step, several of whose ranks the fix is about: a quarter at least, half at most."""
+        if fix.ideal_of_all or not (fix.ranks or fix.hosts):
             return np.zeros(1, dtype=bool)
         size = np.bincount(self._role_of_cell)
         named = np.bincount(self._role_of_cell, weights=self._named_ranks(fix)[self._rank_of_cell])
-        return np.asarray((named > 1) & (named >= size * _MANY) & (named < size))
+        return np.asarray((named > 1) & (named >= size * _MANY) & (named <= size * _MOST))
 
     def _ideal_for(self, fix: Fix) -> Floats:
         """The median of a role's other ranks, where the fix is about many: they would drag the median of all along."""
