@@ -100,11 +100,11 @@ def _by_step(
     first_member = np.full(int(graph.group.max(initial=NONE)) + 1, NONE)
     member = np.flatnonzero(graph.group != NONE)[::-1]
     first_member[graph.group[member]] = member
-    step_of_edge = rows.step[graph.before]
-    edges = order_by(step_of_edge)
+    edges = order_by(rows.step[graph.before])
+    step_of_edge = rows.step[graph.before[edges]]
     for step in steps:
         begin, end = np.searchsorted(rows.step, (step, step + 1))
-        own = edges[slice(*np.searchsorted(step_of_edge[edges], (step, step + 1)))]
+        own = edges[slice(*np.searchsorted(step_of_edge, (step, step + 1)))]
         group = graph.group[begin:end]
         one = Graph(
             nodes=end - begin,
