@@ -3,14 +3,12 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
+from kair_engine.store.job_file import BOOKMARKS
 from kair_tui.job_source import JobSource
 from kair_tui.places import data_root
-
-_FILE: Final = "bookmarks.json"
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Bookmarks:
     def of(cls, source: JobSource) -> "Bookmarks":
         """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
         if source.stored:
-            return cls(source.path / _FILE)
+            return cls(source.path / BOOKMARKS)
         key = hashlib.blake2b(str(source.path.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
         return cls(data_root() / "bookmarks" / f"{key}.json")
 

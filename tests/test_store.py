@@ -81,8 +81,10 @@ def test_a_name_that_is_taken_needs_replace(store: Store, traces: Path, cache: P
         store.import_traces([traces], "job1", cache=cache)
     assert "--replace" in (taken.value.hint or "")
     other = kb.write_job(tmp_path / "other", [0, 1, 2])
+    (store.root / "job1" / "bookmarks.json").write_text("[]")
     store.import_traces([other], "job1", cache=cache, replace=True)
     assert store.open("job1").job.world_size == 3
+    assert (store.root / "job1" / "bookmarks.json").read_text() == "[]"  # the user's own
     assert [path.name for path in store.root.iterdir()] == ["job1"]
 
 

@@ -14,6 +14,8 @@ from kair_engine.notices import notice
 from kair_engine.store.cache import write_whole
 
 JOB_FILE: Final = "job.json"
+BOOKMARKS: Final = "bookmarks.json"
+"""The user's own: it stays when the job is replaced."""
 SCHEMA: Final = "kair.job"
 VERSION: Final = 1
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,14 @@ from kair_engine.model import FragmentInfo, Notice, Trace
 from kair_engine.notices import notice
 from kair_engine.opening import open_sources
 from kair_engine.store.cache import write_whole
-from kair_engine.store.job_file import JobFile, is_job_folder, open_job_folder, read_job_file, write_job_file
+from kair_engine.store.job_file import (
+    BOOKMARKS,
+    JobFile,
+    is_job_folder,
+    open_job_folder,
+    read_job_file,
+    write_job_file,
+)
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -134,6 +142,8 @@ class Store:
             _fill(folder, assembled, sources)
             if replace and final.exists():
                 old = folder.with_name(f"{folder.name}.old")
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(final / BOOKMARKS, folder / BOOKMARKS)
                 final.rename(old)
                 folder.rename(final)
                 shutil.rmtree(old, ignore_errors=True)
