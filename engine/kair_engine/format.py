@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -105,7 +106,7 @@ class FragmentWriter:
     def commit(self, metadata: Mapping[str, Any]) -> None:
         """Closes the file with `metadata` (JSON values) in it and moves it to its place."""
         assert self._writer is not None
-        self._writer.add_key_value_metadata({_METADATA_KEY: json.dumps(metadata).encode()})
+        self._writer.add_key_value_metadata({_METADATA_KEY: msgspec.json.encode(metadata)})
         self._writer.close()
         self._writer = None
         self._temporary.replace(self.path)

@@ -37,10 +37,11 @@ def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = N
     # The last entry, which -1 finds, stands for null.
     used = np.zeros(len(values) + 1, np.bool_)
     used[codes] = True
-    number, absent = (np.cumsum(used) - 1).astype(np.int32)[codes], codes < 0
+    number = (np.cumsum(used) - 1).astype(np.int32)[codes]
+    absent = codes < 0 if used[-1] else None
     if rows is not None:
-        number, absent = number[rows], absent[rows]
-    indices = pa.array(number, mask=absent if used[-1] else None)
+        number, absent = number[rows], None if absent is None else absent[rows]
+    indices = pa.array(number, mask=absent)
     kept = [values[at] for at in np.flatnonzero(used[:-1]).tolist()]
     return pa.DictionaryArray.from_arrays(indices, pa.array(kept, pa.string()))
 

@@ -58,7 +58,7 @@ class _TableBuilder:
         present = np.zeros(int(operations.rank.max()) + 1, dtype=bool)
         present[operations.rank] = True
         self.ranks = np.flatnonzero(present)
-        self._worker = np.cumsum(present) - 1
+        self._worker = (np.cumsum(present) - 1).astype(np.int32)
         if len(self.ranks) * len(self.names) > _LARGEST:
             found = f"{len(names)} operation types on {len(self.ranks)} ranks"
             raise InputError(f"the recording has {found}: no training job has as many")
@@ -74,8 +74,10 @@ class _TableBuilder:
         kinds, stages, lanes = zip(*map(classify, names), strict=True)
         self._lanes = sorted({*lanes, _COMPUTE})
         # The last entry is the step's scope.
-        self._kind, self._stage = np.array([*kinds, KINDS.index("scope")]), np.array([*stages, -1])
-        self._lane = np.array([self._lanes.index(lane) for lane in (*lanes, _COMPUTE)])
+        # Small numbers in small arrays: fresh memory costs more than what is done in it.
+        self._kind = np.array([*kinds, KINDS.index("scope")], np.int8)
+        self._stage = np.array([*stages, -1], np.int8)
+        self._lane = np.array([self._lanes.index(lane) for lane in (*lanes, _COMPUTE)], np.int16)
         self._computes = np.array([name in COMPUTATIONS for name in names])
         self.groups, self._group_of, self._peer_of = self._communication()
         first = np.flatnonzero(np.diff(operations.step, prepend=-1))
@@ -93,7 +95,7 @@ class _TableBuilder:
     def table(self, begin: int, end: int) -> pa.Table:
         """The rows of these steps on all ranks, in the table's order, each rank's scope row among them."""
         rows = self.operations.take(slice(self.bounds[begin], self.bounds[end]))
-        step = np.repeat(np.arange(begin, end), np.diff(self.bounds[begin : end + 1]))
+        step = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(self.bounds[begin : end + 1]))
         start, lane = rows.start + self._offsets[step], self._lane[rows.operator]
         order = order_by(step, rows.rank, lane, start)
         by_step, by_rank, by_start = step[order], rows.rank[order], start[order]
@@ -131,10 +133,10 @@ class _TableBuilder:
         of_stage = np.where(computes, rows.mc.astype(np.int64) * self.pp + rows.stage, rows.mc)
         return np.where(rows.gmc >= 0, rows.gmc, of_stage)
 
-    def _communication(self) -> tuple[list[str], Int64s, Int64s]:
+    def _communication(self) -> tuple[list[str], Int32s, Int32s]:
         """The names of the groups; (ranks × operators) codes of their groups, and the peers of sends and receives."""
         groups: dict[str, int] = {}
-        group, peer = (np.full((len(self.ranks), len(self.names)), -1) for _ in range(2))
+        group, peer = (np.full((len(self.ranks), len(self.names)), -1, np.int32) for _ in range(2))
         rank_at = {(dp, self.pipeline_stage[rank]): rank for rank, dp in self.dp_rank.items()}
         communicating = np.flatnonzero((self._kind != KINDS.index("compute")) & (self._kind != KINDS.index("scope")))
         for at, (rank, dp) in enumerate(self.dp_rank.items()):
@@ -145,7 +147,7 @@ class _TableBuilder:
                     peer[at, operator] = -1 if other is None else rank_at.get((dp, other), -1)
         return list(groups), group, peer
 
-    def _sequence(self, columns: dict[str, Integers], kind: Int64s, group: Int64s) -> Int64s:
+    def _sequence(self, columns: dict[str, Integers], kind: Integers, group: Int32s) -> Int64s:
         """The number of each communication in its group."""
         sequence = np.full(len(kind), -1)
         transfers = np.isin(kind, [KINDS.index("send"), KINDS.index("recv")])
@@ -197,7 +199,7 @@ class _TableBuilder:
                     (self._stage[present], STAGES),
                 )
             ),
-            pa.array(_counted(step * len(self.ranks) + worker, operator)),
+            pa.array(_counted(step, of_worker, operator)),
             pa.array(columns["start"]),
             pa.array(columns["duration"]),
             dictionary(group, self.groups),
@@ -211,13 +213,17 @@ class _TableBuilder:
         return pa.table(arrays, schema=SCHEMA)
 
 
-def _counted(cell: Integers, operator: Integers) -> Int32s:
-    """How many rows of the same operator and cell come before each; of rows in the order of their cells."""
+def _counted(step: Integers, of_worker: Integers, operator: Integers) -> Int32s:
+    """How many rows of the same operator, worker and step come before each; of rows in the order of their steps.
+
+    `of_worker` has a number per operator and worker.
+    """
     order = order_by(operator)
-    key = cell[order] + (int(cell[-1]) + 1) * operator[order]
-    begins = np.flatnonzero(np.diff(key, prepend=-1))
-    result = np.empty(len(cell), np.int32)
-    result[order] = np.arange(len(cell)) - np.repeat(begins, np.diff(begins, append=len(cell)))
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = (np.diff(step[order]) != 0) | (np.diff(of_worker[order]) != 0)
+    begins = np.flatnonzero(fresh).astype(np.int32)
+    result = np.empty(len(order), np.int32)
+    result[order] = np.arange(len(order), dtype=np.int32) - np.repeat(begins, np.diff(begins, append=len(order)))
     return result
 
 

@@ -151,7 +151,8 @@ def _read(trace: Trace, steps: list[int]) -> tuple[_Read, set[str]]:
     of = {name: table[name].to_numpy() for name in _COLUMNS}
     # Absent numbers become NaN; filling them by Arrow loads all of its functions, which takes 25 ms.
     for name in ("chunk", "microbatch"):
-        of[name] = np.nan_to_num(table[name].to_numpy(), nan=NONE).astype(np.int32)
+        numbers = table[name].to_numpy()
+        of[name] = np.where(numbers >= 0, numbers, NONE).astype(np.int32)
     kind, kinds = _coded(table["kind"])
     code, names = _coded(table["name"])
     of["type"] = np.array([TYPES.index(name) if name in TYPES else NONE for name in names], dtype=np.int32)[code]
