@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pipeline_builder import pipeline_job, written
 
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "slow_operator"
 LATE = {
@@ -28,13 +29,13 @@ LIST_MODULES = (
     "try:\n"
     "    status = main(sys.argv[1:])\n"
     "finally:\n"
-    "    loaded = sorted({name.partition('.')[0] for name in sys.modules})\n"
+    "    loaded = sorted({*sys.modules, *(name.partition('.')[0] for name in sys.modules)})\n"
     "    print(json.dumps([status, loaded]), file=sys.stderr)\n"
 )
 
 
 def loaded_by(*arguments: str, cache: Path | None = None) -> set[str]:
-    """The top-level packages in `sys.modules` after `kair <arguments>`."""
+    """What is in `sys.modules`, and the top-level packages of that, after `kair <arguments>`."""
     environment = {**os.environ, **({"KAIR_CACHE": str(cache)} if cache else {})}
     run = subprocess.run(
         [sys.executable, "-c", LIST_MODULES, *arguments],
@@ -83,3 +84,10 @@ def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(tmp_path: Pa
     loaded_by(*arguments, cache=tmp_path)
     allowed = {"msgspec", "numpy", "polars", "platformdirs", *(["rich"] if output == "table" else [])}
     assert loaded_by(*arguments, cache=tmp_path) & LATE <= allowed
+
+
+def test_what_if_of_a_pipeline_recording_needs_neither_polars_nor_all_of_arrows_functions(tmp_path: Path) -> None:
+    recording = written(tmp_path, pipeline_job(dp=2, pp=2))
+    loaded = loaded_by("whatif", str(recording), cache=tmp_path / "cache")
+    assert "pyarrow" in loaded
+    assert loaded & {"polars", "pyarrow.compute"} == set()

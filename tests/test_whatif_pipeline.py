@@ -1,8 +1,5 @@
 """What-if analyses of small pipeline jobs whose times are worked out one operation at a time."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -220,23 +217,3 @@ def test_a_fix_costs_nothing_to_a_healthy_job_and_halving_everything_halves_it(t
 def test_a_price_of_a_gpu_is_a_number(tmp_path: Path, cost: float) -> None:
     with pytest.raises(UsageError, match="GPU"):
         asked(tmp_path, pipeline_job(dp=2), parse_fix("rank=0"), gpu_cost=cost)
-
-
-def test_a_recording_is_answered_without_polars_and_all_of_arrows_functions(tmp_path: Path) -> None:
-    """They take 130 ms to load, a third of the whole answer."""
-    program = (
-        "import sys; from kair_tui.main import main\n"
-        "status = main(['whatif', sys.argv[1], '--ascii'])\n"
-        "print(status, [name for name in ('polars', 'pyarrow.compute') if name in sys.modules])"
-    )
-    recording = written(tmp_path, pipeline_job(dp=2, pp=2))
-    places = {"KAIR_CACHE": str(tmp_path / "cache"), "KAIR_STORE": str(tmp_path / "store")}
-    done = subprocess.run(
-        [sys.executable, "-c", program, recording],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env=os.environ | places,
-    )
-    assert done.stdout.splitlines()[-1] == "0 []"
