@@ -39,6 +39,17 @@ def test_one_worker_has_nobody_to_wait_for(tmp_path: Path) -> None:
     assert result.m_s is None
 
 
+def test_one_worker_is_no_straggler_among_others(tmp_path: Path) -> None:
+    # Its communication takes as long as it does at times: without the rare slow one the step is shorter.
+    def cost(operation: str, step: int, *_: int) -> float:
+        return 8.0 if step == 1 and operation not in {"F", "B"} else 1.0
+
+    result = asked(tmp_path, pipeline_job(steps=(0, 1, 2), cost=cost))
+    assert result.slowdown > 1.05
+    assert result.m_w is None
+    assert [one.name for one in result.causes if one.ranks] == []
+
+
 def test_a_job_without_pipeline(tmp_path: Path) -> None:
     # Gather, 4 · (1 + 2) s on one rank and twice that on the other, scatter, clip, optimizer. Ideal: 4 · (1.5 + 3).
     cost = times(lambda dp, *_: dp == 1, B=2.0, slow_F=2.0, slow_B=4.0)

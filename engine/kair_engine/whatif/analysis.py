@@ -57,7 +57,8 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     approximate = of.approximate()
     slowest = slowest_workers(approximate, rank_of)
     of_slowest, of_last = explained(times, of, [_of_ranks(rank_of, slowest), of_stage(rows.pp_size - 1)])
-    of_last = of_last if rows.pp_size > 1 else None
+    # Of one worker nothing can be told apart.
+    of_slowest, of_last = of_slowest if len(rank_of) > 1 else None, of_last if rows.pp_size > 1 else None
     m_w, m_s = (None if part is None else part.share_removed for part in (of_slowest, of_last))
     delayed = replayed_with_delays(times)
     exact = None if of.workers is None else of.slowdowns(of.workers)
