@@ -73,13 +73,11 @@ class Batch:
         self.steps, self.syncs, self.role = steps, syncs, role
         self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
         self.model = model = execution_model(steps, syncs, role)
-        self._plan = plan(model.graph)
-        self.place = np.empty(model.graph.nodes, dtype=np.int64)
-        """Per node its place in the plan: replays keep what ends together together."""
-        self.place[self._plan.order] = np.arange(model.graph.nodes)
-        self._begin, self._end = ([self.place[nodes] for nodes in of] for of in (model.begin, model.end))
+        self.plan = plan(model.graph)
+        place = self.plan.place
+        self._begin, self._end = ([place[nodes] for nodes in of] for of in (model.begin, model.end))
         parts = model.parts
-        self._recorded = np.bincount(self.place[parts.node], weights=parts.value_ns, minlength=model.graph.nodes)
+        self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=model.graph.nodes)
         self._scenarios = Scenarios(model, role, steps[0].name_text, places)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
@@ -119,7 +117,7 @@ class Batch:
             of = self._scenarios
             node, change = of.without_delays() if fixes is None else of.changed(fixes)
             # Few change in each: a column of its own for every scenario would be mostly zeros.
-            np.add.at(durations.reshape(-1), self.place[node] * len(scenarios) + at, change)
+            np.add.at(durations.reshape(-1), self.plan.place[node] * len(scenarios) + at, change)
         recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self.model.begin_ns]
         begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
         again = len(begins) > 1
@@ -127,7 +125,7 @@ class Batch:
             end = durations.copy() if again else durations
             for places, begin in zip(self._begin, begins, strict=True):
                 end[places] = begin
-            replay(self._plan, end)
+            replay(self.plan, end)
             shifts = [end[places] - was[:, None] for places, was in zip(self._end, self.model.end_ns, strict=True)]
             ended = [Shift(of.step, of.ranks, shift) for of, shift in zip(self.steps, shifts, strict=True)]
             if not again:

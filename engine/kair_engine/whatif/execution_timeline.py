@@ -43,7 +43,7 @@ def execution_timeline(trace: Trace) -> Iterator[Event]:
         first = np.cumsum([0, *(len(graph.time_ns) for graph in graphs)]).tolist()
         origin = batch.steps[0].origin_ns if origin is None else origin
         for number, lanes in enumerate(timelines):
-            end = done.end[batch.place, number]
+            end = done.end[batch.plan.place, number]
             paths = _Paths(batch, end, lanes)
             for at, graph in enumerate(graphs):
                 of_step = end[first[at] : first[at + 1]]

@@ -46,9 +46,7 @@ class PipelineTimes:
         """Per row how many members its communication has; 0 of those without."""
         result = np.zeros(len(self.rows), dtype=np.int64)
         for of in self.alike:
-            group = of.graph.group
-            size = np.bincount(group[group != NONE], minlength=len(group))
-            result[of.every] = np.where(group == NONE, 0, size[group])
+            result[of.every] = of.graph.members
         return result
 
     @cached_property
@@ -154,7 +152,7 @@ def transfer_ns(rows: PipelineRows, alike: Sequence[AlikeSteps]) -> Floats:
     for of in alike:
         group = of.graph.group
         by_group = order_by(group)[np.count_nonzero(group == NONE) :]
-        size = np.bincount(group[by_group], minlength=1)[group[by_group]]
+        size = of.graph.members[by_group]
         for members in np.unique(size).tolist():
             at = of.begins[:, None, None] + by_group[size == members].reshape(-1, members)
             left = rows.end_ns[at] - rows.start_ns[at].max(axis=2, keepdims=True)

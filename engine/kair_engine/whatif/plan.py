@@ -39,6 +39,8 @@ class Plan:
 
     order: Ints
     """Place → node, in the order of their ends."""
+    place: Ints
+    """Node → place."""
     waves: tuple[Wave, ...]
     ended: int
     """Nodes that end; those at the places behind wait for one another in a circle, or for members that do."""
@@ -51,7 +53,7 @@ def plan(graph: Graph) -> Plan:
     waves, member = in_waves(graph), graph.group != NONE
     predecessors = np.bincount(graph.after, minlength=graph.nodes)
     most_first = int(predecessors.max(initial=0)) - predecessors
-    size = np.bincount(graph.group[member], minlength=1)[graph.group] * member
+    size = graph.members
     order = order_by(waves.ends, size, np.where(member, graph.group, most_first))
     place = _places(order, graph.nodes)
     begins = np.searchsorted(waves.ends[order], np.arange(waves.count + 1))
@@ -67,6 +69,7 @@ def plan(graph: Graph) -> Plan:
     counts = np.bincount(kind, minlength=2 * waves.count).reshape(-1, 2)
     return Plan(
         order,
+        place,
         tuple(
             Wave(
                 begin=begin,

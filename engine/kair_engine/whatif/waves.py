@@ -22,6 +22,12 @@ class Graph:
     group: Ints
     """Per node the number of its communication; NONE for a node of its own."""
 
+    @property
+    def members(self) -> Ints:
+        """Per node how many members its communication has; 0 for a node of its own."""
+        member = self.group != NONE
+        return np.asarray(np.bincount(self.group[member], minlength=1)[self.group] * member)
+
 
 @dataclass(frozen=True)
 class Waves:
