@@ -19,7 +19,7 @@ from measuring import peak_mb
 
 def kair(file: Path) -> Callable[[], int]:
     """The file as a fragment of the operations table, on disk."""
-    reader = import_module("kair_engine.readers.kineto")
+    reader = import_module("kair_engine.readers.kineto.reader")
 
     def load() -> int:
         with tempfile.TemporaryDirectory() as folder:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kair_engine.format import SCHEMA, STEP_SCOPE, write_fragment
-from kair_engine.model import FragmentInfo, StepTimes
-from kair_engine.store.job_file import JobFile, write_job_file
+from kair_engine.recording.job_file import JobFile, write_job_file
+from kair_engine.trace.format import SCHEMA, STEP_SCOPE, write_fragment
+from kair_engine.trace.model import FragmentInfo, StepTimes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

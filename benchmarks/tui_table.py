@@ -57,15 +57,17 @@ def run_made_job() -> None:
     """In the child: the program with answers that are made."""
     os.environ.update({"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0", "TEXTUAL_COLOR_SYSTEM": "truecolor"})
 
-    from kair_engine.model import Job, StepTimes, Trace
-    from kair_engine.rank_result import CurvePoint, PartOfStep, RankProfileResult
-    from kair_engine.results import Outlier, PinpointResult, RankedRank, StepsResult, TriageResult
-    from kair_tui.job_source import JobSource, JobWanted
-    from kair_tui.question import Question
-    from kair_tui.screens.app import KairApp
-    from kair_tui.screens.framed import FramedScreen
-    from kair_tui.session import Place, Session
-    from kair_tui.terminal import Look
+    from kair_engine.results.pinpoint import Outlier, PinpointResult
+    from kair_engine.results.rank import CurvePoint, PartOfStep, RankProfileResult
+    from kair_engine.results.steps import StepsResult
+    from kair_engine.results.triage import RankedRank, TriageResult
+    from kair_engine.trace.model import Job, StepTimes, Trace
+    from kair_tui.cli.job_source import JobSource, JobWanted
+    from kair_tui.render.terminal import Look
+    from kair_tui.tui.frame.app import KairApp
+    from kair_tui.tui.frame.screen import FramedScreen
+    from kair_tui.tui.question import Question
+    from kair_tui.tui.session import Place, Session
 
     dice = random.Random(0)
     names = [f"void at::native::kernel_{number}<float, {number}>(float*, int)" for number in range(OPERATORS)]

@@ -35,17 +35,17 @@ import polars as pl
 from measuring import Row, in_fresh_process, peak_mb, report, run_child, say
 from whatif_peer import analyze
 
-import kair_engine.readers.whatif_parquet
-import kair_engine.store.job_file
-from kair_engine.opening import open_trace
+import kair_engine.readers.whatif_parquet.reader
+import kair_engine.recording.job_file
+from kair_engine.recording.opening import open_trace
 from kair_engine.whatif import analysis
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.attribution import attribute
-from kair_engine.whatif.pipeline_rows import read_pipeline
-from kair_engine.whatif.pipeline_times import pipeline_times
+from kair_engine.whatif.pipeline.rows import read_pipeline
+from kair_engine.whatif.pipeline.times import pipeline_times
 
 # Loaded where they are first needed, which is not to be measured.
-LAZY = (numpy.ma, kair_engine.readers.whatif_parquet, kair_engine.store.job_file)
+LAZY = (numpy.ma, kair_engine.readers.whatif_parquet.reader, kair_engine.recording.job_file)
 CLOSE = 1e-4
 MORE = ("remedies", "irregular_causes", "explained")
 """What the analysis does and the published analyzer does not, by the names that it calls."""
@@ -104,7 +104,7 @@ def _once(path: Path) -> dict[str, float]:
 
 def command(path: Path) -> float:
     """CPU seconds of `kair whatif --json` for a file that it has not read before."""
-    program = "import sys; from kair_tui.main import main; sys.exit(main())"
+    program = "import sys; from kair_tui.cli.main import main; sys.exit(main())"
     with TemporaryDirectory() as folder:
         places = {"KAIR_CACHE": folder, "KAIR_STORE": folder}
         return run_child([sys.executable, "-c", program, "whatif", str(path), "--json"], environment=places).cpu_s

@@ -44,10 +44,10 @@ async def taken(picture: Picture) -> str:
     """The picture as SVG."""
     from textual.pilot import Pilot
 
-    from kair_tui.job_source import JobWanted
-    from kair_tui.screens.app import KairApp
-    from kair_tui.screens.view import ViewScreen
-    from kair_tui.terminal import Look
+    from kair_tui.cli.job_source import JobWanted
+    from kair_tui.render.terminal import Look
+    from kair_tui.tui.frame.app import KairApp
+    from kair_tui.tui.frame.view import ViewScreen
 
     app = KairApp(JobWanted(f"sample_traces/{picture.job}"), Look(light=picture.light))
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from kair_tui.main import main
+from kair_tui.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

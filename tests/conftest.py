@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_samples import store_variables
 from hypothesis import settings
+from support.cli_samples import store_variables
 
 # A shared machine can stall any example: no test here asserts a time.
 settings.register_profile("kair", deadline=None)

@@ -18,7 +18,7 @@ from measuring import Row, forget_peak, in_fresh_process, peak_mb, report
 from simulator import JobSpec, simulate
 from table import write_table
 
-from kair_engine.model import Trace
+from kair_engine.trace.model import Trace
 from kair_engine.whatif.fixes import parse_fix
 from kair_engine.whatif.only_fixes import whatif_of_fixes
 

@@ -26,8 +26,8 @@ from scenarios import EDGE_DELAY_MS
 from simulator import JobSpec, simulate
 from table import write_table
 
-from kair_engine.whatif.execution_prices import price_steps
 from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.operators.prices import price_steps
 
 LAYOUTS = ("dp8", "dp64", "3d64")
 

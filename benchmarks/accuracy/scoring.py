@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from fault_model import Truth
 
-from kair_engine.results import Cause, Finding, LocalizeResult, TriageResult, Verdict
+from kair_engine.causes import Cause
+from kair_engine.results.localize import LocalizeResult
+from kair_engine.results.triage import Finding, TriageResult, Verdict
 
 NOBODYS_FAULT = frozenset({"garbage_collection", "stage_imbalance", "sequence_imbalance", "changing_culprit"})
 """Faults of which no rank is guilty: what is wrong must be said, and nobody be accused."""

@@ -30,11 +30,11 @@ from simulator import JobSpec, simulate
 from table import write_table
 from timeline import nominal_step_ns
 
-from kair_engine.injection import STALL_LENGTH
-from kair_engine.links import SLOWER_BY
-from kair_engine.results import DetectableFault, SensitivityResult
-from kair_engine.sensitivity import sensitivity
-from kair_engine.triage import triage
+from kair_engine.localize.links import SLOWER_BY
+from kair_engine.results.sensitivity import DetectableFault, SensitivityResult
+from kair_engine.sensitivity.analysis import sensitivity
+from kair_engine.sensitivity.injection import STALL_LENGTH
+from kair_engine.triage.analysis import triage
 
 HELD_OUT = 1000
 FACTORS = (0.8, 1.0, 1.25)

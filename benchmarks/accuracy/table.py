@@ -12,8 +12,8 @@ from layouts import JobLayout
 from recording import Columns, Recording
 from rows import ABSENT, Template
 
-from kair_engine.format import SCHEMA, write_fragment
-from kair_engine.model import Job, Layout, StepTimes, Trace
+from kair_engine.trace.format import SCHEMA, write_fragment
+from kair_engine.trace.model import Job, Layout, StepTimes, Trace
 
 EPOCH_NS: Final = 1_790_000_000 * 10**9
 ROWS_PER_GROUP: Final = 1_000_000

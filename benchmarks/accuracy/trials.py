@@ -15,10 +15,10 @@ from scoring import Answer, Claim, Score, answer_of, lowest_p, same_claims, scor
 from simulator import JobSpec, simulate
 from table import write_table
 
-from kair_engine.model import Trace
-from kair_engine.stages.blame_paper import blame_paper
-from kair_engine.stages.localize import localize
-from kair_engine.triage import triage
+from kair_engine.blame.paper import blame_paper
+from kair_engine.localize.analysis import localize
+from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
 
 PEERS: dict[str, Callable[[Columns], Answer]] = {
     "least waiting": least_waiting,

@@ -17,7 +17,7 @@ from measuring import Row, forget_peak, in_fresh_process, peak_mb, report
 from simulator import JobSpec, simulate
 from table import write_table
 
-from kair_engine.model import Trace
+from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import whatif
 
 GUILTY, FACTOR = 7, 1.3

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.results import BlameResult, Method
-from kair_tui.commands.declarations import METHOD
+from kair_engine.results.blame import BlameResult
+from kair_engine.results.common import Method
+from kair_engine.trace.model import Trace
+from kair_tui.cli.shared_options import METHOD
 
-RENDERER = "kair_tui.render.blame"
+RENDERER = "kair_tui.render.views.blame"
 
 
 def run(
@@ -28,6 +29,6 @@ def run(
     ] = 20,
 ) -> BlameResult:
     """Asks the engine."""
-    from kair_engine.stages.blame import blame
+    from kair_engine.blame.analysis import blame
 
     return blame(trace, rank=rank, operator=operator, method=method, limit=limit)

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.results import FrequencyResult
+from kair_engine.results.frequency import FrequencyResult
+from kair_engine.trace.model import Trace
 
-RENDERER = "kair_tui.render.frequency"
+RENDERER = "kair_tui.render.views.frequency"
 
 
 def run(
@@ -24,6 +24,6 @@ def run(
     ] = 100,
 ) -> FrequencyResult:
     """Asks the engine."""
-    from kair_engine.frequency import frequency
+    from kair_engine.views.frequency import frequency
 
     return frequency(trace, operator=operator, stage=stage, windows=windows)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from kair_tui.places import cache_root
-from kair_tui.stored import ImportResult, StoreSession
+from kair_tui.cli.places import cache_root
+from kair_tui.cli.stored import ImportResult, StoreSession
 
-RENDERER = "kair_tui.render.imported"
+RENDERER = "kair_tui.render.views.imported"
 
 
 def run(

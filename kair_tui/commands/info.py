@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.results import InfoResult
+from kair_engine.results.info import InfoResult
+from kair_engine.trace.model import Trace
 
-RENDERER = "kair_tui.render.info"
+RENDERER = "kair_tui.render.views.info"
 
 
 def run(
@@ -16,6 +16,6 @@ def run(
     operators: Annotated[bool, typer.Option("--operators", help="Every operator and how often it ran too.")] = False,
 ) -> InfoResult:
     """Asks the engine."""
-    from kair_engine.overview import info
+    from kair_engine.views.overview import info
 
     return info(trace, operators=operators)

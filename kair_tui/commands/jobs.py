@@ -1,8 +1,8 @@
 """`kair jobs`: what the store holds."""
 
-from kair_tui.stored import JobsResult, ListedJob, StoreSession
+from kair_tui.cli.stored import JobsResult, ListedJob, StoreSession
 
-RENDERER = "kair_tui.render.jobs"
+RENDERER = "kair_tui.render.views.jobs"
 
 
 def run(session: StoreSession) -> JobsResult:

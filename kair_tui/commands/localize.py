@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.results import GroupBy, LocalizeResult, Method
-from kair_tui.commands.declarations import METHOD
+from kair_engine.results.common import Method
+from kair_engine.results.localize import GroupBy, LocalizeResult
+from kair_engine.trace.model import Trace
+from kair_tui.cli.shared_options import METHOD
 
-RENDERER = "kair_tui.render.localize"
+RENDERER = "kair_tui.render.views.localize"
 
 
 def run(
@@ -30,6 +31,6 @@ def run(
     ] = False,
 ) -> LocalizeResult:
     """Asks the engine."""
-    from kair_engine.stages.localize import localize
+    from kair_engine.localize.analysis import localize
 
     return localize(trace, method=method, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)

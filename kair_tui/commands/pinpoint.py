@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.results import Method, PinpointResult
-from kair_tui.commands.declarations import METHOD, RANK
+from kair_engine.results.common import Method
+from kair_engine.results.pinpoint import PinpointResult
+from kair_engine.trace.model import Trace
+from kair_tui.cli.shared_options import METHOD, RANK
 
-RENDERER = "kair_tui.render.pinpoint"
+RENDERER = "kair_tui.render.views.pinpoint"
 
 
 def run(
@@ -22,6 +23,6 @@ def run(
     ] = 50,
 ) -> PinpointResult:
     """Asks the engine."""
-    from kair_engine.stages.pinpoint import pinpoint
+    from kair_engine.pinpoint.analysis import pinpoint
 
     return pinpoint(trace, rank=rank, method=method, limit=limit)

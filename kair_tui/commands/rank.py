@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from kair_engine.model import Trace
-from kair_engine.rank_result import RankProfileResult
-from kair_tui.commands.declarations import RANK
+from kair_engine.results.rank import RankProfileResult
+from kair_engine.trace.model import Trace
+from kair_tui.cli.shared_options import RANK
 
-RENDERER = "kair_tui.render.rank"
+RENDERER = "kair_tui.render.views.rank"
 
 
 def run(
@@ -15,6 +15,6 @@ def run(
     rank: Annotated[int, RANK],
 ) -> RankProfileResult:
     """Asks the engine."""
-    from kair_engine.rank_profile import rank_profile
+    from kair_engine.views.rank_profile import rank_profile
 
     return rank_profile(trace, rank=rank)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kair_tui.completion import schema_names
+from kair_tui.cli.completion import schema_names
 
 
 def run(
@@ -19,6 +19,6 @@ def run(
     ] = None,
 ) -> str:
     """The schema of `name`; without one, the names there are, a line each."""
-    from kair_tui.schemas import known_schemas, schema
+    from kair_tui.cli.schemas import known_schemas, schema
 
     return "".join(f"{known}\n" for known in known_schemas()) if name is None else schema(name)

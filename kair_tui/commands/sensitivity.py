@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.results import SensitivityResult
+from kair_engine.results.sensitivity import SensitivityResult
+from kair_engine.trace.model import Trace
 
-RENDERER = "kair_tui.render.sensitivity"
+RENDERER = "kair_tui.render.views.sensitivity"
 
 
 def run(
@@ -23,6 +23,6 @@ def run(
     seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.", min=0, show_default=True)] = 0,
 ) -> SensitivityResult:
     """Asks the engine."""
-    from kair_engine.sensitivity import sensitivity
+    from kair_engine.sensitivity.analysis import sensitivity
 
     return sensitivity(trace, draws=draws, probability=probability, seed=seed)

@@ -3,6 +3,6 @@
 
 def run() -> str:
     """The description of every command, as one JSON document."""
-    from kair_tui.description import describe
+    from kair_tui.cli.description import describe
 
     return describe()

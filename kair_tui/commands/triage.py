@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.results import TriageResult
+from kair_engine.results.triage import TriageResult
+from kair_engine.trace.model import Trace
 
-RENDERER = "kair_tui.render.triage"
+RENDERER = "kair_tui.render.views.triage"
 
 
 def run(
@@ -20,7 +20,7 @@ def run(
     ] = None,
 ) -> TriageResult:
     """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""
-    from kair_engine.triage import triage
+    from kair_engine.triage.analysis import triage
 
     result = triage(trace, gpu_cost=gpu_cost)
     if trace.job.stored_in is not None and trace.steps == trace.job.steps:

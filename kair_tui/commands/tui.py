@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from kair_tui.job_source import JobWanted
-from kair_tui.terminal import ThemeChoice
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.render.terminal import ThemeChoice
 
 
 def run(
@@ -20,6 +20,6 @@ def run(
     ] = None,
 ) -> int:
     """Shows the screens until they are left, and returns the exit status."""
-    from kair_tui.full_screen import show
+    from kair_tui.tui.full_screen import show
 
     return show(wanted, ascii_only=ascii_only, no_color=no_color, mouse=not no_mouse, theme=theme)

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from kair_tui.completion import job_names
-from kair_tui.job_source import is_stored, unknown_job
-from kair_tui.stored import StoreSession, UseResult
+from kair_tui.cli.completion import job_names
+from kair_tui.cli.job_source import is_stored, unknown_job
+from kair_tui.cli.stored import StoreSession, UseResult
 
-RENDERER = "kair_tui.render.use"
+RENDERER = "kair_tui.render.views.use"
 
 
 def run(

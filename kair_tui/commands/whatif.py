@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.model import Trace
-from kair_engine.whatif.result import WhatifResult
+from kair_engine.results.whatif import WhatifResult
+from kair_engine.trace.model import Trace
 
-RENDERER = "kair_tui.render.whatif"
+RENDERER = "kair_tui.render.views.whatif"
 
 
 def run(

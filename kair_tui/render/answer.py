@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kair_engine.model import Notice
+from kair_engine.trace.model import Notice
 
 
 @dataclass(frozen=True)

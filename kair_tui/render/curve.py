@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kair_engine.rank_result import CurveDistance, CurvePoint
+from kair_engine.results.rank import CurveDistance, CurvePoint
 
 Layer = Literal["", "band", "median", "distance", "rank"]
 """What a sign stands for; the later ones are drawn over the earlier ones."""

@@ -1,1 +1,1 @@
-"""Trace formats: one file per format, each turning a recording into fragments of the operations table."""
+"""Trace formats: one folder per format, each turning a recording into fragments of the operations table."""

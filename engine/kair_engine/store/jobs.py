@@ -12,13 +12,10 @@ from typing import Final
 from urllib.parse import quote
 
 from kair_engine.errors import InputError, KairError, UsageError
-from kair_engine.importing import Progress
-from kair_engine.job_assembly import AssembledJob
-from kair_engine.model import FragmentInfo, Notice, Trace
-from kair_engine.notices import notice
-from kair_engine.opening import open_sources
-from kair_engine.store.cache import write_whole
-from kair_engine.store.job_file import (
+from kair_engine.recording.cache import write_whole
+from kair_engine.recording.importing import Progress
+from kair_engine.recording.job_assembly import AssembledJob
+from kair_engine.recording.job_file import (
     BOOKMARKS,
     JobFile,
     is_job_folder,
@@ -26,7 +23,10 @@ from kair_engine.store.job_file import (
     read_job_file,
     write_job_file,
 )
+from kair_engine.recording.opening import open_sources
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
+from kair_engine.trace.model import FragmentInfo, Notice, Trace
+from kair_engine.trace.notices import notice
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CURRENT: Final = "current"

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from kair_engine.results import TriageResult, Verdict
-from kair_engine.store.cache import write_whole
+from kair_engine.recording.cache import write_whole
+from kair_engine.results.triage import TriageResult, Verdict
 
 _FILE: Final = "verdict.json"
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.errors import UsageError
-from kair_engine.model import Notice, Trace
+from kair_engine.results.whatif import FixPrice, Remedy, StepPrice, WhatifResult
+from kair_engine.trace.model import Notice, Trace
 from kair_engine.whatif.attribution import (
     Attribution,
     Key,
@@ -18,19 +19,18 @@ from kair_engine.whatif.attribution import (
     ratio,
     slowest_workers,
 )
-from kair_engine.whatif.choices import Choice, of_stage
 from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.irregular import irregular_causes
-from kair_engine.whatif.launches import LaunchSteps, launch_steps, replayed_with_delays
-from kair_engine.whatif.microbatches import forward_backward, microbatches
-from kair_engine.whatif.pipeline_rows import TRANSFERS, TYPES, PipelineRows, is_pipeline, is_type
-from kair_engine.whatif.pipeline_times import PipelineTimes, recorded_steps
+from kair_engine.whatif.pipeline.choices import Choice, of_stage
+from kair_engine.whatif.pipeline.irregular import irregular_causes
+from kair_engine.whatif.pipeline.launches import LaunchSteps, launch_steps, replayed_with_delays
+from kair_engine.whatif.pipeline.microbatches import forward_backward, microbatches
+from kair_engine.whatif.pipeline.remedies import last_stage_excess, remedies
+from kair_engine.whatif.pipeline.replayable import ranks_at, replayable
+from kair_engine.whatif.pipeline.rows import TRANSFERS, TYPES, PipelineRows, is_pipeline, is_type
+from kair_engine.whatif.pipeline.timeline import timeline
+from kair_engine.whatif.pipeline.times import PipelineTimes, recorded_steps
 from kair_engine.whatif.prices import ERROR_GATE, price, prices, require_cost
-from kair_engine.whatif.remedies import last_stage_excess, remedies
-from kair_engine.whatif.replayable import ranks_at, replayable
-from kair_engine.whatif.result import FixPrice, Remedy, StepPrice, WhatifResult
-from kair_engine.whatif.timeline import timeline
-from kair_engine.whatif.trace_events import write_events
+from kair_engine.whatif.replay.trace_events import write_events
 from kair_engine.whatif.verdict import causes_of, pattern_of, verdict_of
 
 
@@ -46,7 +46,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
         raise UsageError("no complete step to analyse")
     require_cost(gpu_cost)
     if not is_pipeline(trace):
-        from kair_engine.whatif.execution_analysis import whatif_of_execution  # few need both
+        from kair_engine.whatif.operators.analysis import whatif_of_execution  # few need both
 
         return whatif_of_execution(trace, fixes, gpu_cost)
     times, left_out = replayable(trace)
@@ -144,7 +144,7 @@ def write_timeline(trace: Trace, path: Path) -> None:
         times, _ = replayable(trace)
         write_events(path, timeline(times, ranks_at(trace, times.rows)))
     else:
-        from kair_engine.whatif.execution_timeline import execution_timeline  # few need both
+        from kair_engine.whatif.operators.timeline import execution_timeline  # few need both
 
         write_events(path, execution_timeline(trace))
 

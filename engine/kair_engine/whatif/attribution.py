@@ -8,10 +8,10 @@ from typing import TypeVar
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.whatif.choices import Choice, all_but, everything, of_stage, of_types
-from kair_engine.whatif.pipeline_times import PipelineTimes
-from kair_engine.whatif.result import PartEffect
-from kair_engine.whatif.workers import by_part
+from kair_engine.results.whatif import PartEffect
+from kair_engine.whatif.pipeline.choices import Choice, all_but, everything, of_stage, of_types
+from kair_engine.whatif.pipeline.times import PipelineTimes
+from kair_engine.whatif.pipeline.workers import by_part
 
 SLOWEST_SHARE = 0.03
 """Of the workers, rounded up: those whose fixing M_W measures [W]."""

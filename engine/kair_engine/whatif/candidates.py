@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kair_engine.causes import Cause
 from kair_engine.errors import UsageError
-from kair_engine.model import Layout
-from kair_engine.results import Cause, Finding
+from kair_engine.results.triage import Finding
+from kair_engine.results.whatif import StepPrice, WhatifResult
+from kair_engine.trace.model import Layout
 from kair_engine.whatif.fixes import KINDS, parse_fix
-from kair_engine.whatif.pipeline_rows import TYPES
-from kair_engine.whatif.result import StepPrice, WhatifResult
+from kair_engine.whatif.pipeline.rows import TYPES
 
 COSTS = 0.0005
 """Of the ideal step, 0.0 % as printed: parts that cost less are not worth a fix."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 import polars as pl
 
 from kair_engine.errors import UsageError
-from kair_engine.model import Trace
+from kair_engine.trace.model import Trace
 from kair_engine.whatif.fixes import Fix, FixKind
 from kair_engine.whatif.prices import nothing_fits
 

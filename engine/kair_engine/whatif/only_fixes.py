@@ -8,21 +8,21 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import UsageError
-from kair_engine.model import Notice, Trace
+from kair_engine.results.whatif import StepPrice, WhatifResult
+from kair_engine.trace.model import Notice, Trace
 from kair_engine.whatif.analysis import replay_notices
 from kair_engine.whatif.attribution import ratio
-from kair_engine.whatif.execution_analysis import no_step_replayed
-from kair_engine.whatif.execution_analysis import replay_notices as execution_notices
-from kair_engine.whatif.execution_batches import Scenario, batches
-from kair_engine.whatif.execution_prices import StepPrices
 from kair_engine.whatif.fitting import must_fit
 from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.launches import replayed_with_delays
-from kair_engine.whatif.pipeline_rows import is_pipeline
-from kair_engine.whatif.pipeline_times import recorded_steps
+from kair_engine.whatif.operators.analysis import no_step_replayed
+from kair_engine.whatif.operators.analysis import replay_notices as execution_notices
+from kair_engine.whatif.operators.batches import Scenario, batches
+from kair_engine.whatif.operators.prices import StepPrices
+from kair_engine.whatif.pipeline.launches import replayed_with_delays
+from kair_engine.whatif.pipeline.replayable import ranks_at, replayable
+from kair_engine.whatif.pipeline.rows import is_pipeline
+from kair_engine.whatif.pipeline.times import recorded_steps
 from kair_engine.whatif.prices import fixed_durations, price, priced, require_cost, scenarios_of, steps_with
-from kair_engine.whatif.replayable import ranks_at, replayable
-from kair_engine.whatif.result import StepPrice, WhatifResult
 from kair_engine.whatif.verdict import SLOW, verdict_of
 
 MOST_KEPT = 1_500_000

@@ -6,12 +6,12 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import UsageError
-from kair_engine.hosts import host_of
-from kair_engine.model import Job
+from kair_engine.results.whatif import FixPrice
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.model import Job
 from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.pipeline_rows import COMMUNICATION, GARBAGE, TYPES, PipelineRows
-from kair_engine.whatif.pipeline_times import PipelineTimes
-from kair_engine.whatif.result import FixPrice
+from kair_engine.whatif.pipeline.rows import COMMUNICATION, GARBAGE, TYPES, PipelineRows
+from kair_engine.whatif.pipeline.times import PipelineTimes
 
 HOURS_PER_DAY = 24.0
 ERROR_GATE = 0.05

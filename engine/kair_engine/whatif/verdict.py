@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.arrays import Floats
+from kair_engine.results.whatif import Cause, PartEffect, SlowdownPattern
 from kair_engine.whatif.attribution import SLOWEST_SHARE
-from kair_engine.whatif.result import Cause, PartEffect, SlowdownPattern
 
 SLOW = 1.05
 """Jobs whose S is below lose too little to look for a cause."""

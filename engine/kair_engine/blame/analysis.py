@@ -1,0 +1,271 @@
+"""Stage 3: whose lateness the others waited for, and what made it late."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kair_engine.arrays import Ints
+from kair_engine.blame.walk import Contribution, Walk, walk_back
+from kair_engine.causes import Cause
+from kair_engine.localize.analysis import require_steps
+from kair_engine.pinpoint.analysis import require_rank
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.common import Method
+from kair_engine.timeline.collectives import Collectives
+from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
+from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.operations import KIND_NAMES, Operations
+
+NOISE_RESIDUALS = 3
+"""Lateness within this many clock residuals is no lateness."""
+NOISE_SHARE = 0.001
+"""Of the step: nor is less than this."""
+MOST_WALKS, FEWEST_WALKS = 2000, 100
+"""Collectives walked back from in all steps and in each, the longest waited for first; the rest count by rank only."""
+NAMED_SHARE = 0.1
+"""Of one lateness: smaller contributions are put together by cause, without an operator."""
+_UNWAITED_NS = 1_000
+"""A collective whose members waited less than this in all, each, made nobody wait."""
+
+_Key = tuple[int, str | None, Cause, bool]
+
+
+@dataclass
+class Tally:
+    """What several steps' walks add up to; `walks` are made in each step at most."""
+
+    walks: int
+    keep_paths: bool
+    blamed: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
+    steps: dict[_Key, set[int]] = field(default_factory=lambda: defaultdict(set))
+    syncs: dict[_Key, int] = field(default_factory=lambda: defaultdict(int))
+    by_rank: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    last: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    paths: list[BlamePath] = field(default_factory=list)
+    waiting: float = 0.0
+    unattributed: float = 0.0
+    collectives: int = 0
+    rejected: int = 0
+
+    @classmethod
+    def of(cls, trace: Trace, *, keep_paths: bool) -> "Tally":
+        """An empty one for the chosen steps."""
+        return cls(max(MOST_WALKS // max(len(trace.steps), 1), FEWEST_WALKS), keep_paths)
+
+
+def blame(
+    trace: Trace,
+    *,
+    rank: int | None = None,
+    operator: str | None = None,
+    method: Method = "robust",
+    limit: int = 20,
+) -> BlameResult:
+    """Explains the waiting in the chosen steps: blame paths, and root causes ranked by blamed time.
+
+    Every collective's waiting is laid at the member that arrived last, and divided among what made that one
+    late. `rank` narrows to that rank's root causes, `operator` to collectives or root causes whose name
+    contains it. `paper` walks on one rank from stage 2's outliers, two-sided, as the text of [K] reads.
+    Raises UsageError for a rank that left no trace.
+    """
+    require_steps(trace)
+    if rank is not None:
+        require_rank(trace, rank)
+    if method == "paper":
+        from kair_engine.blame.paper import blame_paper  # it imports this module
+
+        return blame_paper(trace, rank=rank, operator=operator, limit=limit)
+    role_of = roles(trace)
+    tally = Tally.of(trace, keep_paths=True)
+
+    def add(ops: Operations) -> None:
+        tally_step(tally, ops, synchronise(ops), role_codes(ops.ranks, role_of))
+
+    # map drops one step before it takes the next.
+    deque(map(add, each_step(trace)), maxlen=0)
+    return blame_of(trace, tally, rank, operator, limit)
+
+
+def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints) -> None:
+    """Adds one step's waiting and what explains it; `role` is a code per rank of the step."""
+    collectives = sync.collectives
+    graph = build(ops, sync)
+    late = lateness(graph, role)
+    noise = max(NOISE_RESIDUALS * (graph.sync.clocks.residual_ns or 0), NOISE_SHARE * ops.step_time_ns)
+    tally.collectives += len(collectives)
+    tally.rejected += collectives.rejected
+    order = np.argsort(-collectives.total_wait_ns, kind="stable")
+    explained = order[collectives.total_wait_ns[order] >= _UNWAITED_NS * collectives.sizes[order]]
+    for instance in explained[: tally.walks]:
+        last = int(collectives.row[collectives.last[instance]])
+        walk = walk_back(graph, late, last, noise)
+        culprit = int(ops.ranks[ops.rank[last]])
+        for key, share in _divide(graph, culprit, walk):
+            _lay(tally, key, float(share * collectives.total_wait_ns[instance]), ops.step, 1)
+        if tally.keep_paths:
+            tally.paths.append(_path(graph, late, int(instance), walk))
+    _count(tally, collectives, explained)
+
+
+def _lay(tally: Tally, key: _Key, waited_ns: float, step: int, collectives: int) -> None:
+    tally.blamed[key] += waited_ns
+    tally.by_rank[key[0]] += waited_ns
+    tally.steps[key].add(step)
+    tally.syncs[key] += collectives
+
+
+def _count(tally: Tally, collectives: Collectives, explained: Ints) -> None:
+    """Adds up a step's waiting; of the short waits that nobody walked back from, only whom they waited for."""
+    ops, waits = collectives.ops, collectives.total_wait_ns
+    tally.waiting += float(waits.sum())
+    tally.unattributed += float(waits.sum() - waits[explained].sum())
+    culprit = ops.rank[collectives.row[collectives.last]]
+    for rank, times in zip(*np.unique(culprit[explained], return_counts=True), strict=True):
+        tally.last[int(ops.ranks[rank])] += int(times)
+    rest = explained[tally.walks :]
+    for rank in np.unique(culprit[rest]):
+        of_rank = rest[culprit[rest] == rank]
+        key: _Key = (int(ops.ranks[rank]), None, "unknown", False)
+        _lay(tally, key, float(waits[of_rank].sum()), ops.step, len(of_rank))
+
+
+def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_Key, float]]:
+    """Root causes of one late arrival with their shares, which add up to 1."""
+    ops = graph.ops
+    total = sum(c.late_ns for c in walk.contributions)
+    if total <= 0:
+        yield (culprit, None, "unknown", False), 1.0
+        return
+    small: dict[tuple[int, Cause], float] = defaultdict(float)
+    for c in walk.contributions:
+        owner = int(ops.ranks[ops.rank[c.row]])
+        if c.late_ns >= NAMED_SHARE * total:
+            operator = STEP_BEGIN if c.before_step else ops.operator(c.row)
+            yield (owner, operator, c.cause, c.is_edge), c.late_ns / total
+        else:
+            small[owner, c.cause] += c.late_ns / total
+    for (owner, cause), share in small.items():
+        yield (owner, None, cause, False), share
+
+
+def _path(graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk) -> BlamePath:
+    collectives = graph.sync.collectives
+    members: Ints = np.flatnonzero(collectives.instance == instance)
+    victim = int(collectives.row[members[np.argmax(collectives.wait_ns[members])]])
+    chief = walk.contributions[0] if walk.contributions else None
+    rows = _stops(graph, walk, chief)
+    chain = [_node(graph, late, row, "victim") for row in rows]
+    if chief is not None:
+        chain.append(_node(graph, late, chief.row, "edge" if chief.is_edge else "culprit"))
+    else:
+        chain[-1] = _node(graph, late, rows[-1], "culprit")
+    return BlamePath(
+        symptom=_node(graph, late, victim, "victim"),
+        chain=tuple(chain),
+        cause=chief.cause if chief is not None else "unknown",
+        waited_us=float(collectives.total_wait_ns[instance]) / 1e3,
+        step=graph.ops.step,
+    )
+
+
+def _stops(graph: ExecutionGraph, walk: Walk, chief: Contribution | None) -> list[int]:
+    """The rows worth showing before the chief cause: of every rank on the path the first, and the first of its host."""
+    ops = graph.ops
+    rows: list[int] = []
+    shown: set[tuple[int, bool]] = set()
+    for row in walk.path:
+        if chief is not None and row == chief.row:
+            break
+        stop = int(ops.rank[row]), bool(ops.on_stream[row])
+        if stop not in shown:
+            shown.add(stop)
+            rows.append(row)
+    return rows or [walk.path[0]]
+
+
+def _node(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> PathNode:
+    ops = graph.ops
+    begun = late.begin[row]
+    return PathNode(
+        rank=int(ops.ranks[ops.rank[row]]),
+        operator=ops.operator(row),
+        kind=KIND_NAMES[ops.kind[row]],
+        start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
+        duration_us=float(ops.duration_ns[row]) / 1e3,
+        lateness_us=0.0 if np.isnan(begun) else float(begun) / 1e3,
+        role_in_path=role,
+    )
+
+
+def blame_of(
+    trace: Trace, tally: Tally, rank: int | None = None, operator: str | None = None, limit: int = 20
+) -> BlameResult:
+    """The answer from what all steps added up to."""
+    causes = [
+        RootCause(
+            rank=key[0],
+            operator=key[1],
+            cause=key[2],
+            is_edge=key[3],
+            blamed_us=blamed / 1e3,
+            share=blamed / tally.waiting if tally.waiting else 0.0,
+            steps=tuple(sorted(tally.steps[key])),
+            synchronisations=tally.syncs[key],
+        )
+        for key, blamed in tally.blamed.items()
+        if (rank is None or key[0] == rank) and (operator is None or operator in (key[1] or ""))
+    ]
+    causes.sort(key=lambda cause: (-cause.blamed_us, cause.rank, cause.operator or ""))
+    paths = [path for path in tally.paths if _concerns(path, rank, operator)]
+    paths.sort(key=lambda path: -path.waited_us)
+    culprits = sorted(tally.by_rank.items(), key=lambda item: (-item[1], item[0]))
+    return BlameResult(
+        step=trace.steps[0] if len(trace.steps) == 1 else None,
+        steps=trace.steps,
+        method="robust",
+        paths=tuple(paths[:limit]),
+        root_causes=tuple(causes),
+        by_rank=tuple(_rank_blame(tally, culprit) for culprit, _ in culprits),
+        waiting_us=tally.waiting / 1e3,
+        attributed_us=(tally.waiting - tally.unattributed) / 1e3,
+        unattributed_us=tally.unattributed / 1e3,
+        collectives=tally.collectives,
+        warnings=_notices(trace, tally),
+    )
+
+
+def _rank_blame(tally: Tally, culprit: int) -> RankBlame:
+    blamed = tally.by_rank[culprit]
+    return RankBlame(
+        rank=culprit,
+        blamed_us=blamed / 1e3,
+        share=blamed / tally.waiting if tally.waiting else 0.0,
+        arrived_last=tally.last[culprit],
+    )
+
+
+def _concerns(path: BlamePath, rank: int | None, operator: str | None) -> bool:
+    nodes = (path.symptom, *path.chain)
+    return (rank is None or any(node.rank == rank for node in nodes)) and (
+        operator is None or any(operator in node.operator for node in nodes)
+    )
+
+
+def _notices(trace: Trace, tally: Tally) -> tuple[Notice, ...]:
+    result = []
+    if not tally.collectives and len(trace.job.ranks) > 1:
+        result.append(Notice("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
+    if tally.rejected:
+        result.append(
+            Notice(
+                "unmatched_collectives",
+                f"{tally.rejected} of {tally.collectives + tally.rejected} collectives could not be matched "
+                "across ranks and were left out",
+            )
+        )
+    return tuple(result)

@@ -1,0 +1,167 @@
+"""Backward blame: from a collective that waited, back through the graph to what made its last member late."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kair_engine.arrays import NONE
+from kair_engine.causes import Cause
+from kair_engine.timeline.graph import ExecutionGraph, Lateness
+from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, STAGE_NAMES, SYNC, Operations
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One place on the path where time was lost: an operation, or (edge) the idle time before it."""
+
+    row: int
+    is_edge: bool
+    cause: Cause
+    late_ns: float = 0.0
+    before_step: bool = False
+    """The lateness was there when the path's earliest operation, this row, began."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The path back from one late arrival, and where on it the lateness arose."""
+
+    path: tuple[int, ...]
+    """Rows from the collective's last member back to where it was on time."""
+    contributions: tuple[Contribution, ...]
+    """The largest first; they add up to the lateness of the path's first row, less what is noise."""
+
+
+def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) -> Walk:
+    """Follows binding predecessors while they are late [K stage 3]; crosses ranks at collectives.
+
+    What counts is lateness that was never made up again: going back, each place answers for what it takes the
+    lateness below everything seen after it. So the contributions add up to the lateness of `row`, but for the
+    last `noise_ns` of it, and jitter that cancels out is nobody's. Between an operation's begin and its cut the
+    operation answers, between a cut and the next begin the edge.
+    """
+    path, seen, known = [row], {row}, 0
+    account = _Account(_known(late.begin[row], 0.0))
+    while account.standing > noise_ns:
+        before = int(graph.predecessor[row])
+        if before == NONE or before in seen:
+            return account.closed(path)
+        account.charge(late.cut[before], lambda: _between(graph, before, path[known:]))  # noqa: B023  (called at once)
+        instance = int(graph.instance[before])
+        if instance != NONE:
+            before = _last_member(graph, instance)
+            where = Contribution(before, True, "communication")
+        else:
+            where = _operation(graph, before)
+        if not _waited_for_device(graph, before):
+            account.charge(late.begin[before], lambda: where)  # noqa: B023  (called at once)
+        row = before
+        seen.add(row)
+        path.append(row)
+        if instance != NONE or not np.isnan(late.begin[row]):
+            known = len(path) - 1
+    account.standing = 0.0
+    return account.closed(path)
+
+
+def cause_of(ops: Operations, row: int) -> Cause:
+    """What kind of slowness it is when this operation itself is slow."""
+    kind = int(ops.kind[row])
+    if kind == GC:
+        return "garbage_collection"
+    if kind == INPUT or ops.stage[row] == STAGE_NAMES.index("input"):
+        return "input"
+    if KIND_NAMES[kind] in {"host", "sync"}:
+        return "host"
+    return "communication" if KIND_NAMES[kind] in {"collective", "send", "recv"} else "compute"
+
+
+def _operation(graph: ExecutionGraph, row: int) -> Contribution:
+    return Contribution(row, False, cause_of(graph.ops, row))
+
+
+def _waited_for_device(graph: ExecutionGraph, row: int) -> bool:
+    """Whether a synchronisation lasted until the device had caught up: then its length is the device's doing."""
+    before = int(graph.predecessor[row])
+    return bool(graph.ops.kind[row] == SYNC and before != NONE and graph.ops.on_stream[before])
+
+
+def _between(graph: ExecutionGraph, before: int, passed: Sequence[int]) -> Contribution:
+    """Who answers for the time from `before` to the first of `passed`: its longest piece.
+
+    The others of `passed`, in order back to `before`, are operations that cannot be compared: no peer runs them
+    (a checkpoint, garbage collection), or not as often. Each answers for its own length.
+    """
+    ops = graph.ops
+    pieces: list[tuple[int, int, int]] = []
+    for after, row in zip(passed, (*passed[1:], before), strict=True):
+        pieces.append((int(ops.start_ns[after] - graph.cut_ns[row]), row, after))
+        if row != before:
+            pieces.append((int(graph.cut_ns[row] - ops.start_ns[row]), row, row))
+    _, row, after = max(pieces, key=lambda piece: piece[0])
+    return _operation(graph, row) if row == after else _edge(graph, row, after)
+
+
+def _edge(graph: ExecutionGraph, before: int, row: int) -> Contribution:
+    """Who answers for the time between `before` letting go and `row` beginning: its longest piece.
+
+    On a thread that is the rest of an operation around `before`, the beginning of one around `row`, or a gap.
+    """
+    ops = graph.ops
+    gap = _gap(ops, before, row)
+    if ops.on_stream[before] or ops.rank[before] != ops.rank[row] or ops.lane[before] != ops.lane[row]:
+        return gap
+    around_row = int(ops.nesting.parent[row])
+    longest, chief = -1, gap
+    reached, around = int(graph.cut_ns[before]), int(ops.nesting.parent[before])
+    while around not in (NONE, around_row) and ops.end_ns[around] <= ops.start_ns[row]:
+        piece = int(ops.end_ns[around]) - reached
+        if piece > longest:
+            longest, chief = piece, _operation(graph, around)
+        reached, around = int(ops.end_ns[around]), int(ops.nesting.parent[around])
+    if int(ops.start_ns[row]) - reached > longest:
+        return gap if around_row == NONE else _operation(graph, around_row)
+    return chief
+
+
+def _gap(ops: Operations, before: int, row: int) -> Contribution:
+    covered = _collected_garbage(ops, before, row)
+    return Contribution(row, True, "garbage_collection" if covered else "host")
+
+
+def _collected_garbage(ops: Operations, before: int, row: int) -> bool:
+    rows = ops.garbage_collections[ops.rank[ops.garbage_collections] == ops.rank[row]]
+    begin, end = ops.end_ns[before], ops.start_ns[row]
+    inside = np.minimum(ops.end_ns[rows], end) - np.maximum(ops.start_ns[rows], begin)
+    return bool(len(rows) and inside.clip(0).sum() * 2 > end - begin > 0)
+
+
+def _last_member(graph: ExecutionGraph, instance: int) -> int:
+    collectives = graph.sync.collectives
+    return int(collectives.row[collectives.last[instance]])
+
+
+def _known(value: float, otherwise: float) -> float:
+    return otherwise if np.isnan(value) else float(value)
+
+
+@dataclass
+class _Account:
+    """The lateness still to be explained, and who answered for the rest."""
+
+    standing: float
+    found: list[Contribution] = field(default_factory=list)
+
+    def charge(self, late_ns: float, where: Callable[[], Contribution]) -> None:
+        """The path was only `late_ns` late before this place: what stands above that is its doing."""
+        if late_ns < self.standing:  # False for NaN: an operation no peer runs tells nothing
+            above = self.standing - max(late_ns, 0.0)
+            self.found.append(replace(where(), late_ns=above))
+            self.standing = max(late_ns, 0.0)
+
+    def closed(self, path: Sequence[int]) -> Walk:
+        """What was found, the largest first; what still stands was there before the path began."""
+        if self.standing > 0:
+            self.found.append(Contribution(path[-1], True, "unknown", self.standing, before_step=True))
+        return Walk(tuple(path), tuple(sorted(self.found, key=lambda c: -c.late_ns)))

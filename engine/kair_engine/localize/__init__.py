@@ -1,0 +1,1 @@
+"""Stage 1: which rank behaves differently from its peers."""

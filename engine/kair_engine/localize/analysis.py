@@ -1,0 +1,196 @@
+"""Stage 1: which rank behaves differently from its peers."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kair_engine.errors import UsageError
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, large_delays
+from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
+from kair_engine.localize.imbalance import Scattered
+from kair_engine.localize.job_patterns import job_patterns
+from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.results.common import Method
+from kair_engine.results.localize import (
+    CommunicatorScore,
+    GroupBy,
+    GroupScore,
+    LocalizeResult,
+    OperatorScore,
+    RankScore,
+)
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.model import Job, Notice, Trace
+
+
+def localize(
+    trace: Trace,
+    *,
+    method: Method = "robust",
+    whole_run: bool = False,
+    normalized: bool = False,
+    by: GroupBy = "rank",
+    matrix: bool = False,
+) -> LocalizeResult:
+    """Scores every rank, the highest first.
+
+    `paper` is the pairwise Kolmogorov–Smirnov distance of [K] (stages/localize_paper.py); `robust` compares
+    the time each rank spends on its own work with its role's. `whole_run`, `normalized` and `matrix` belong
+    to the paper's method. Raises UsageError for them with the other one, or where no step can be analysed.
+    """
+    require_steps(trace)
+    if method == "paper":
+        from kair_engine.localize.paper import localize_paper  # loads scipy
+
+        return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)
+    if whole_run or normalized or matrix:
+        raise UsageError("--whole-run, --normalized and --matrix belong to --method paper")
+    found = conclude(job_excess(trace))
+    scores = rank_scores(trace.job, found)
+    return LocalizeResult(
+        method="robust",
+        scores=scores,
+        groups=grouped(scores, by),
+        slow_communicators=tuple(
+            CommunicatorScore(
+                group=slow.link.name,
+                ranks=slow.link.ranks,
+                operator=slow.operator,
+                own_us=slow.own_ns / 1e3,
+                expected_us=slow.expected_ns / 1e3,
+                siblings=slow.siblings,
+                p_value=slow.p_value,
+            )
+            for slow in found.links
+        ),
+        patterns=tuple(sorted(job_patterns(found), key=lambda pattern: -pattern.lost_us)),
+        matrix=None,
+        steps=trace.steps,
+        warnings=notices(found),
+        slow_operators=tuple(_slow_operators(found)),
+        step_time_us=step_time_ns(trace, found.job) / 1e3,
+    )
+
+
+def require_steps(trace: Trace) -> None:
+    """Raises UsageError where the selection holds no step."""
+    if not trace.steps:
+        raise UsageError("no complete step to analyse")
+
+
+def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
+    """One score per rank: its largest t over the classes. Flagged ranks first, then those the recording leaves open."""
+    ranks = found.job.ranks
+    best = found.persistence.t.max(axis=0)
+    with np.errstate(all="ignore"):
+        p_value = np.nanmin(np.where(np.isnan(found.persistence.p_value), np.inf, found.persistence.p_value), axis=0)
+    flagged = np.zeros(len(ranks), dtype=bool)
+    for anomaly in found.anomalies:
+        for rank in anomaly.ranks:
+            flagged[rank] = True
+            p_value[rank] = min(p_value[rank], anomaly.p_value)
+    delays = large_delays(found.job)
+    suspected = {rank for anomaly in found.undecided for rank in anomaly.ranks}
+    order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
+    return tuple(
+        RankScore(
+            rank=int(ranks[i]),
+            host=host_of(job, int(ranks[i])),
+            role=found.job.role_of[int(ranks[i])],
+            score=float(best[i]),
+            p_value=float(p_value[i]) if np.isfinite(p_value[i]) else None,
+            flagged=bool(flagged[i]),
+            excess_us={name: float(found.persistence.mean_ns[row, i]) / 1e3 for row, name in enumerate(CLASSES)},
+            large_delays=int(delays[i]),
+        )
+        for i in order
+    )
+
+
+def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
+    for anomaly in sorted(found.anomalies, key=lambda one: -one.excess_ns):
+        if anomaly.operator is not None:
+            rank = int(found.job.ranks[anomaly.ranks[0]])
+            yield OperatorScore(rank, anomaly.operator, anomaly.excess_ns / 1e3, anomaly.p_value)
+
+
+def grouped(scores: Sequence[RankScore], by: GroupBy) -> tuple[GroupScore, ...]:
+    """The scores put together by host or role, the highest mean first; empty for `rank`."""
+    if by == "rank":
+        return ()
+    groups: dict[str, list[RankScore]] = {}
+    for score in scores:
+        groups.setdefault((score.host or "unknown") if by == "host" else score.role, []).append(score)
+    result = [
+        GroupScore(
+            group=name,
+            ranks=tuple(sorted(score.rank for score in members)),
+            mean_score=sum(score.score for score in members) / len(members),
+            max_score=max(score.score for score in members),
+            flagged=sum(score.flagged for score in members),
+        )
+        for name, members in groups.items()
+    ]
+    return tuple(sorted(result, key=lambda group: (-group.mean_score, group.group)))
+
+
+def notices(found: Localization) -> tuple[Notice, ...]:
+    """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
+    job = found.job
+    result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
+    if found.scattered is not None and found.scattered.rare:
+        result.append(_rare_delays(job, found.scattered))
+    roles, sizes = np.unique(job.role, return_counts=True)
+    if len(job.ranks) == 1:
+        result.append(Notice("one_rank", "one rank only: there is no peer to compare it with"))
+    elif sizes.min() <= 2:
+        few = sorted({role for rank, role in job.role_of.items() if _size(job, rank) <= 2})
+        named = ", ".join(few[:3]) + (", …" if len(few) > 3 else "")
+        result.append(Notice("few_peers", f"too few peers in a role for a test within it ({named})"))
+    elif len(roles) == 1 and len(job.ranks) < 4:
+        result.append(Notice("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
+    collectives = sum(step.collectives for step in job.steps)
+    rejected = sum(step.rejected_collectives for step in job.steps)
+    if not collectives and len(job.ranks) > 1:
+        result.append(Notice("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
+    if rejected:
+        result.append(
+            Notice(
+                "unmatched_collectives",
+                f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
+                "were left out",
+            )
+        )
+    return tuple(result)
+
+
+def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
+    rank, steps = int(job.ranks[anomaly.ranks[0]]), len(job.steps)
+    if anomaly.kind == "intermittent":
+        k, m = anomaly.events
+        delays = "the only large delay" if m == 1 else f"{k} of the {m} large delays"
+        text = (
+            f"rank {rank} had {delays} in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
+            f"to be beyond chance: record {max(2 * steps, 20)} steps more"
+        )
+        return Notice("few_steps", text)
+    text = (
+        f"rank {rank} took {anomaly.excess_ns / job.step_time_ns:.1%} of the step longer than its peers "
+        f"({CLASSES[anomaly.class_index]}), but in {steps} step{'' if steps == 1 else 's'} a slow rank cannot be "
+        f"told from a slow moment: record at least {FEWEST_STEPS} steps, better 10"
+    )
+    return Notice("few_steps", text)
+
+
+def _rare_delays(job: JobExcess, scattered: Scattered) -> Notice:
+    return Notice(
+        "rare_delays",
+        f"{scattered.events} large delays on {len(scattered.ranks)} changing ranks, in {scattered.rate:.2%} of all "
+        f"ranks' steps, cost {scattered.lost_ns / job.step_time_ns:.1%} of the time: so rare on each rank that only "
+        "the number of ranks makes them matter",
+    )
+
+
+def _size(job: JobExcess, rank: int) -> int:
+    role = job.role_of[rank]
+    return sum(other == role for other in job.role_of.values())

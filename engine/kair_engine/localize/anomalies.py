@@ -1,0 +1,312 @@
+"""The robust tests of stage 1: who is slow in every step, alone or with others, and who in some steps.
+
+One triage tries many things. Each family of tests has its share of the false-alarm rate, and every p-value here is
+family-wise: already multiplied by all that was tried.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess
+from kair_engine.localize.excess_table import Excesses
+from kair_engine.localize.outlying import FEWEST_DF, Peers, SlowSet, deviations, pooled_spread, single, slow_sets
+from kair_engine.stats import TRIM, beta_binomial_tail, binomial_tail, trimmed_mean
+
+FALSE_ALARM_RATE = 0.01
+"""Over everything that one triage tries."""
+SHARES: Mapping[str, float] = MappingProxyType({"persistent": 0.5, "operator": 0.15, "intermittent": 0.2, "link": 0.15})
+"""Of the false-alarm rate, per family of tests."""
+CLASS_SHARES: Mapping[str, float] = MappingProxyType({"compute": 0.7, "input": 0.1, "host": 0.1, "communication": 0.1})
+"""Of the share of what is persistent: slow devices are what differs by little; the other faults stand out far."""
+SMALLEST_SHARE = 0.01
+"""Of the step: what is flagged must cost at least this much."""
+STALL_SHARE = 0.10
+"""Of the step: an excess this large in one step is an event."""
+LONE_SHARE = 0.05
+"""Of the recording: a single delay that costs this much leaves the verdict open."""
+PRIOR_RATE, PRIOR_STEPS = 0.02, 50
+"""Events on healthy ranks: a benign delay now and then, in this share of the steps."""
+FEWEST_STEPS = 3
+"""In fewer steps a slow rank cannot be told from a slow moment."""
+PRIOR_OF_WORK = 0.006
+"""Healthy GPUs of one type differ by about this share of their compute time."""
+PRIOR_OF_STEP = 0.003
+"""What other classes (idle time, fetches) differ by, of the step."""
+_FLOOR_SHARE = 0.001
+STEADY_MEMBERS = 0.75
+"""Of a group's ranks: more are slow in every step, each by itself."""
+STEADY_PART, STEADY_STEPS = 0.25, 0.75
+"""What is slow in every step shows this part of its mean excess in more than this share of the steps."""
+_SMALL_ROLE = 8
+"""Roles of fewer ranks take the other roles' spread into account."""
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """One test's positive answer: these ranks (positions), in this class of operations."""
+
+    kind: Literal["persistent", "intermittent", "group"]
+    ranks: tuple[int, ...]
+    class_index: int
+    p_value: float
+    excess_ns: float
+    """Per step, of one rank (the mean over the ranks of a group), over the ranks that are not slow."""
+    events: tuple[int, int] = (0, 0)
+    """Intermittent: how many of how many events."""
+    operator: str | None = None
+    """Where one operator was tested by itself."""
+
+
+@dataclass(frozen=True)
+class Persistence:
+    """Per (class, rank): mean excess over steps, its t against the peers, and family-wise p-value."""
+
+    mean_ns: Floats
+    t: Floats
+    p_value: Floats
+    """NaN where there are too few peers for a test."""
+    anomalies: tuple[Anomaly, ...]
+    """Ranks, and groups of ranks, beyond chance."""
+
+
+def persistence(job: JobExcess) -> Persistence:
+    """Trimmed mean of the excess over steps, compared within each role.
+
+    Of fewer than FEWEST_STEPS steps an anomaly says no more than that the rank was slow then.
+    """
+    mean = trimmed_mean(np.nan_to_num(job.by_step_ns, nan=0.0), TRIM, axis=0)
+    t, p = np.zeros_like(mean), np.full_like(mean, np.nan)
+    found: list[Anomaly] = []
+    roles = _roles(job)
+    for row in range(len(CLASSES)):
+        tests = _class_tests(row, roles)
+        for members in roles:
+            peers = _peers(job, mean[row], row, members, roles)
+            steady = _steady_sets(job, peers, row, members, tests)
+            t[row, members] = deviations(peers, ~np.isin(members, [rank for one in steady for rank in one.ranks]))[0]
+            if peers.known_df >= FEWEST_DF:
+                p[row, members] = np.minimum(1.0, tests * single(peers))
+            for one in steady:
+                p[row, list(one.ranks)] = one.p_value
+            found += steady
+    return Persistence(mean, t, p, tuple(found))
+
+
+def slow_in_class(job: Excesses, row: int, role: int) -> list[Anomaly]:
+    """The anomalies that `persistence` finds in one class of one role (its code)."""
+    roles = _roles(job)
+    members = next(of_role for of_role in roles if job.role[of_role[0]] == role)
+    mean = trimmed_mean(np.nan_to_num(job.by_step_ns[:, row], nan=0.0), TRIM, axis=0)
+    return _steady_sets(job, _peers(job, mean, row, members, roles), row, members, _class_tests(row, roles))
+
+
+def slow_operators(job: Excesses) -> list[Anomaly]:
+    """Ranks that are slow in one operator in every step, which may be little of all they compute."""
+    return [anomaly for name in job.operators for anomaly in slow_in_operator(job, name)]
+
+
+def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
+    """The anomalies that `slow_operators` finds in one of them."""
+    roles = _roles(job)
+    tests = max(len(job.operators), 1) * len(roles) / SHARES["operator"]
+    found = []
+    per_step, typical = job.operator_ns(name)
+    mean = trimmed_mean(per_step, TRIM, axis=0)
+    enough = SMALLEST_SHARE * job.step_time_ns
+    for members in roles:
+        if mean[members].max() <= enough:
+            continue
+        prior = np.hypot(PRIOR_OF_WORK * float(np.median(typical[members])), _FLOOR_SHARE * job.step_time_ns)
+        peers = Peers(mean[members], float(prior), _noise_of_mean(per_step[:, members]))
+        if peers.known_df < FEWEST_DF:
+            continue
+        p_values = np.minimum(1.0, tests * single(peers))
+        for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
+            excess = float(peers.values[place])
+            if _steady(per_step[:, members[place]], excess, enough):
+                rank, row = int(members[place]), CLASSES.index("input" if job.operators[name] else "compute")
+                found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
+    return found
+
+
+def intermittent(job: JobExcess) -> list[Anomaly]:
+    """Ranks that collect more than their share of the job's large excesses.
+
+    An event is a step in which a rank's own work, all classes together, takes 10 % of the step longer than
+    its role's. In fewer than FEWEST_STEPS the stretches between collectives are the sample: events are host pauses.
+    """
+    return _pauses(job) if len(job.steps) < FEWEST_STEPS else stalling(job)
+
+
+def stalling(job: Excesses) -> list[Anomaly]:
+    """The ranks that `intermittent` finds in the events of enough steps."""
+    found = []
+    per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
+    events = stalls(job)
+    for rank, k, m, p in _more_often_than_peers(events, job):
+        hit = per_step[events[:, rank], :, rank].sum(axis=0)
+        lost = float(hit.sum() / len(per_step))
+        if lost > SMALLEST_SHARE * job.step_time_ns:
+            found.append(Anomaly("intermittent", (rank,), int(np.argmax(hit)), p, lost, (k, m)))
+    return found
+
+
+def unproven(job: JobExcess, accused: Collection[int]) -> Anomaly | None:
+    """The rank with most of the job's large delays, where those are too few to be beyond chance; None without one."""
+    if len(job.steps) < FEWEST_STEPS:
+        return None
+    events = stalls(job)
+    counts, total = events.sum(axis=0), int(events.sum())
+    rank = int(np.argmax(counts))
+    hit = np.nan_to_num(job.by_step_ns, nan=0.0)[events[:, rank], :, rank].sum(axis=0)
+    lost = float(hit.sum() / len(job.steps))
+    enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
+    if rank in accused or 2 * counts[rank] <= total or lost <= enough * job.step_time_ns:
+        return None
+    return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
+
+
+def stalls(job: Excesses) -> Bools:
+    """(steps × ranks): True where a rank's excess, all classes together, is an event."""
+    total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
+    return np.asarray(total > STALL_SHARE * job.step_times_ns[:, None])
+
+
+def large_delays(job: JobExcess) -> Ints:
+    """Per rank, what `intermittent` counts: steps that are events, of fewer than FEWEST_STEPS steps host pauses."""
+    if len(job.steps) < FEWEST_STEPS:
+        return np.asarray(np.sum([step.pauses for step in job.steps], axis=0))
+    return np.asarray(stalls(job).sum(axis=0))
+
+
+def _roles(job: Excesses) -> list[Ints]:
+    return [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
+
+
+def _class_tests(row: int, roles: Sequence[Ints]) -> float:
+    return len(roles) / (SHARES["persistent"] * CLASS_SHARES[CLASSES[row]])
+
+
+def _steady_sets(job: Excesses, peers: Peers, row: int, members: Ints, tests: float) -> list[Anomaly]:
+    sets = slow_sets(peers, p_below=FALSE_ALARM_RATE / tests, excess_above_ns=SMALLEST_SHARE * job.step_time_ns)
+    return [_anomaly(one, members, row, tests) for one in sets if _in_most_steps(job, row, members, one)]
+
+
+def _peers(job: Excesses, mean: Floats, row: int, members: Ints, roles: list[Ints]) -> Peers:
+    """What the ranks of a role are compared in, with the spread that healthy ones are expected to have.
+
+    `mean` has every rank's in this class.
+    """
+    of_step = _FLOOR_SHARE if COMPARED_WITH_WORK[row] else PRIOR_OF_STEP
+    of_work = PRIOR_OF_WORK if COMPARED_WITH_WORK[row] else 0.0
+    prior = np.hypot(of_step * job.step_time_ns, of_work * float(np.median(job.work_ns[row, members])))
+    others = [mean[other] for other in roles if other is not members] if len(members) < _SMALL_ROLE else []
+    unit = None if job.unit is None else job.unit[members]
+    noise = _noise_of_mean(np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0))
+    return Peers(mean[members], float(prior), noise, pooled_spread(others), unit)
+
+
+def _noise_of_mean(per_step: Floats) -> float:
+    """Standard error of a rank's mean over the steps (steps × ranks), from the variance within all ranks."""
+    steps = len(per_step)
+    return float(np.sqrt(per_step.var(axis=0, ddof=1).mean() / steps)) if steps > 1 else 0.0
+
+
+def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bool:
+    """Slow by more than the smallest share in the median step, and in nearly all by a good part of the excess.
+
+    Each rank of a group is, or nearly all are: of two that pause in different steps, one is slow in most.
+    """
+    per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
+    slow = np.isin(np.arange(len(members)), found.members)
+    apart = per_step[:, slow] - np.median(per_step[:, ~slow], axis=1)[:, None]
+    smallest = SMALLEST_SHARE * job.step_time_ns
+    steady = [_steady(of_rank, float(of_rank.mean()), smallest) for of_rank in apart.T]
+    return float(np.mean(steady)) > STEADY_MEMBERS
+
+
+def _steady(apart: Floats, excess_ns: float, smallest_ns: float) -> bool:
+    return bool(np.median(apart) > smallest_ns and (apart > STEADY_PART * excess_ns).mean() > STEADY_STEPS)
+
+
+def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
+    ranks = tuple(int(rank) for rank in members[list(found.members)])
+    kind: Literal["persistent", "group"] = "persistent" if len(ranks) == 1 else "group"
+    return Anomaly(kind, ranks, row, min(1.0, tests * found.p_value), found.excess_ns)
+
+
+def _pauses(job: JobExcess) -> list[Anomaly]:
+    """Ranks whose host pauses more often than chance has it; slow throughout can as well be a longer batch."""
+    counts = large_delays(job)
+    lost = np.sum([step.paused_ns for step in job.steps], axis=0) / len(job.steps)
+    return [
+        Anomaly("intermittent", (rank,), CLASSES.index("host"), p, float(lost[rank]), (k, m))
+        for rank, k, m, p in _more_than_their_share(counts, job.role)
+        if lost[rank] > SMALLEST_SHARE * job.step_time_ns
+    ]
+
+
+def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int, int, float]]:
+    """(rank, k, m, p): k of the job's m events, more than the peers' rate of them explains, the worst first.
+
+    The rate is known from all others' steps, and from a prior that counts as PRIOR_STEPS of them: so four events on
+    one rank and none on three others are enough. Roles show the same pauses unequally (a pipeline's bubbles hide
+    some): where the others of a rank's role are known well enough, their rate must not explain it either. A found
+    rank's events leave the sample.
+    """
+    found = []
+    counts = events.sum(axis=0)
+    tests = len(counts) / SHARES["intermittent"]
+    left = list(range(len(counts)))
+    while len(left) > 1:
+        rank = max(left, key=lambda one: int(counts[one]))
+        left.remove(rank)
+        k = int(counts[rank])
+        if k < 2:
+            break
+        of_role = [other for other in left if job.role[other] == job.role[rank]]
+        samples = [left, of_role] if PRIOR_STEPS <= len(of_role) * len(events) < len(left) * len(events) else [left]
+        p = min(1.0, tests * max(_chance_of(k, events, job, others) for others in samples))
+        if p >= FALSE_ALARM_RATE:
+            break
+        found.append((rank, k, int(counts.sum()), p))
+    return found
+
+
+def _chance_of(k: int, events: Bools, job: Excesses, others: Sequence[int]) -> float:
+    """Of k events or more on one rank, at the rate that the prior and the others' steps tell."""
+    of_others = events[:, others]
+    shared = _at_once(of_others, None if job.unit is None else job.unit[others])
+    hit, looked_at = float(of_others.sum()) / shared, of_others.size / shared
+    a, b = PRIOR_RATE * PRIOR_STEPS + hit, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - hit
+    return beta_binomial_tail(k, len(events), a, b)
+
+
+def _at_once(events: Bools, unit: Ints | None) -> float:
+    """How many ranks of a unit have an event together, in the mean: what one cause brings about counts once."""
+    if unit is None or not events.any():
+        return 1.0
+    step, rank = np.nonzero(events)
+    return len(step) / len(np.unique(np.stack((step, unit[rank])), axis=1).T)
+
+
+def _more_than_their_share(counts: Ints, role: Ints) -> list[tuple[int, int, int, float]]:
+    """(rank, k, m, p) by the binomial test, k of its role's m events; each found rank's leave the sample."""
+    found = []
+    tests = len(counts) / SHARES["intermittent"]
+    for code in np.unique(role):
+        left = np.where(role == code, counts, NONE)
+        while (peers := int(np.count_nonzero(left >= 0))) > 1:
+            rank = int(np.argmax(left))
+            k, remaining = int(left[rank]), int(left[left > 0].sum())
+            p = min(1.0, tests * binomial_tail(k, remaining, 1 / peers))
+            if k < 2 or p >= FALSE_ALARM_RATE:
+                break
+            found.append((rank, k, int(counts[role == code].sum()), p))
+            left[rank] = NONE
+    return found

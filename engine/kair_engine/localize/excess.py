@@ -1,0 +1,271 @@
+"""How much longer each rank's own work took than its role's, per step: the small table stage 1 works on.
+
+One (class × rank) matrix per step; steps can be reduced anywhere and put together afterwards.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.localize.links import Link, OwnTime, own_times
+from kair_engine.timeline.pauses import pauses
+from kair_engine.timeline.peers import PeerGroups, logical_keys
+from kair_engine.timeline.roles import role_codes, roles, tensor_groups
+from kair_engine.timeline.self_time import INPUT_STAGE, host_gap_ns, own_ns, tail_gap_ns
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, RECV, SEND, STAGE_NAMES, Operations
+
+CLASSES = ("compute", "input", "host", "communication")
+_COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))
+COMPARED_WITH_WORK = (True, False, False, True)
+"""Whether healthy ranks differ in a class by a share of what they spend on it, rather than of the step."""
+PASSES = ("forward", "backward")
+KEPT_SHARE = 0.002
+
+
+@dataclass(frozen=True)
+class LateArrivals:
+    """Synchronisations one rank reached last: equally long columns, one entry per collective that waited.
+
+    `lateness_ns` is counted from the collective's median arrival, `lead_ns` from the last but one.
+    """
+
+    rank: Ints
+    lateness_ns: Ints
+    lead_ns: Ints
+    wait_ns: Ints
+    """Summed over the members."""
+
+
+@dataclass(frozen=True)
+class OperatorExcess:
+    """One operator's calls of a step together: what each rank spent beyond its role's medians, and those medians."""
+
+    fetches: bool
+    """Whether it fetches input; else it computes."""
+
+    excess_ns: Floats
+    typical_ns: Floats
+    """Per rank of the job, like the excess."""
+
+
+@dataclass(frozen=True)
+class StepExcess:
+    """One step's excesses: `by_class_ns` is (classes × ranks of the job), NaN where a rank has no such step."""
+
+    step: int
+    by_class_ns: Floats
+    step_time_ns: float
+    late: LateArrivals
+    rejected_collectives: int
+    collectives: int
+    work_ns: Floats
+    """(classes × ranks): what each rank spent on its own work."""
+    passes_ns: Floats
+    """(PASSES × ranks): its own compute in the forward and in the backward pass."""
+    idle_ns: Floats
+    """(PASSES × ranks): what its host kept it idle in each."""
+    garbage_ns: Floats
+    """Per rank, collecting garbage as far as the trace shows it."""
+    pauses: Ints
+    """Per rank, stretches between two collectives in which its host alone kept it idle (pauses.py)."""
+    paused_ns: Floats
+    """Per rank, how long they were."""
+    operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
+    """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
+    links: Mapping[Link, OwnTime] = field(default_factory=dict)
+    """What process groups and pipeline edges with siblings spent in transfers themselves."""
+
+
+@dataclass(frozen=True)
+class JobExcess:
+    """All chosen steps' excesses, and the roles the ranks were compared in."""
+
+    ranks: Ints
+    role: Ints
+    role_of: Mapping[int, str]
+    steps: tuple[StepExcess, ...]
+    unit: Ints | None = None
+    """Per rank a number, equal for those that share one batch and stage (a tensor-parallel group); None: unknown."""
+    on_device: bool = True
+    """Whether the recording has device operations: without, a host's idle time in the backward pass is not seen."""
+
+    @cached_property
+    def work_ns(self) -> Floats:
+        """(classes × ranks): the median over steps of what each rank spent on its own work."""
+        return np.median(np.nan_to_num(np.stack([step.work_ns for step in self.steps]), nan=0.0), axis=0)
+
+    @cached_property
+    def operators(self) -> dict[str, bool]:
+        """Every operator in which ranks differ notably in some step, and whether it fetches input."""
+        return {name: one.fetches for step in self.steps for name, one in step.operators.items()}
+
+    def operator_ns(self, name: str) -> tuple[Floats, Floats]:
+        """(excess per step and rank, what is typical per rank) of one operator; 0 where no rank differs notably."""
+        known = [step.operators.get(name) for step in self.steps]
+        typical = np.median([np.nan_to_num(one.typical_ns, nan=0.0) for one in known if one is not None], axis=0)
+        nothing = np.zeros(len(self.ranks))
+        excess = [nothing if one is None else np.nan_to_num(one.excess_ns, nan=0.0) for one in known]
+        return np.stack(excess), np.asarray(typical)
+
+    @cached_property
+    def passes_ns(self) -> Floats:
+        """(steps × PASSES × ranks): 0 where a rank has no such step."""
+        return np.nan_to_num(np.stack([step.passes_ns for step in self.steps]), nan=0.0)
+
+    @cached_property
+    def by_step_ns(self) -> Floats:
+        """(steps × classes × ranks)."""
+        return np.stack([step.by_class_ns for step in self.steps])
+
+    @cached_property
+    def step_times_ns(self) -> Floats:
+        """Of every step."""
+        return np.array([step.step_time_ns for step in self.steps])
+
+    @cached_property
+    def step_time_ns(self) -> float:
+        """The median over steps; at least a nanosecond, since shares of it are printed."""
+        return max(float(np.median(self.step_times_ns)), 1.0)
+
+
+def job_excess(trace: Trace) -> JobExcess:
+    """Reduces every chosen step to its excesses, one step in memory at a time."""
+    return reduce_steps(trace, step_excess)
+
+
+def reduce_steps(trace: Trace, reduce: Callable[[Operations, Synchronisation, Ints, Ints], StepExcess]) -> JobExcess:
+    """The excesses of the job from a function of one step, the job's ranks, and their role codes."""
+    role_of = roles(trace)
+    ranks = np.array(trace.job.ranks, dtype=np.int64)
+    role = role_codes(ranks, role_of)
+
+    def of_step(ops: Operations) -> StepExcess:
+        return reduce(ops, synchronise(ops), ranks, role)
+
+    # map, not a comprehension: that would hold one step while the next is read.
+    return JobExcess(
+        ranks, role, role_of, tuple(map(of_step, each_step(trace))), tensor_groups(trace.job), trace.job.has_device
+    )
+
+
+def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_role: Ints) -> StepExcess:
+    """Sums, per class and rank, how far each logical operator lies above its role's median."""
+    place = np.searchsorted(job_ranks, ops.ranks)
+    role = job_role[place]
+    own, gap = own_ns(ops, sync).astype(float), host_gap_ns(ops).astype(float)
+
+    def of_job(values: Floats) -> Floats:
+        result = np.full((*values.shape[:-1], len(job_ranks)), np.nan)
+        result[..., place] = values
+        return result
+
+    keys = logical_keys(ops, role)
+    held_up = pauses(ops, gap, role)
+    by_class, work = map(of_job, _sums(ops, own, gap, keys, role))
+    tail = tail_gap_ns(ops).astype(float)
+    by_class[_HOST, place] += tail - _role_median(tail, role)
+    return StepExcess(
+        step=ops.step,
+        by_class_ns=by_class,
+        step_time_ns=ops.step_time_ns,
+        late=_late_arrivals(sync, job_ranks),
+        rejected_collectives=sync.collectives.rejected,
+        collectives=len(sync.collectives),
+        work_ns=work,
+        passes_ns=of_job(_by_pass(ops, np.where(_computing(ops), own, 0.0))),
+        idle_ns=of_job(_by_pass(ops, gap)),
+        garbage_ns=of_job(_garbage(ops, own)),
+        pauses=np.nan_to_num(of_job(held_up.count.astype(float))).astype(np.int64),
+        paused_ns=np.nan_to_num(of_job(held_up.lost_ns)),
+        operators=_by_operator(ops, own, keys, role, of_job),
+        links=own_times(sync, role),
+    )
+
+
+def _sums(ops: Operations, own: Floats, gap: Floats, keys: Ints, role: Ints) -> tuple[Floats, Floats]:
+    """What each rank spent, less the medians of all its role's logical operators; and what it spent.
+
+    Of all, those it does not run too: a checkpoint that one rank alone writes is excess, and a rank whose kernel
+    has another name than its peers' (autotuning) is neither slow in the one nor fast in the other.
+    """
+    members = (
+        (_COMPUTE, _computing(ops), own),
+        (_INPUT, ops.kind == INPUT, own),
+        (_HOST, ops.kind == GC, own),
+        (_HOST, np.ones(len(ops), dtype=bool), gap),
+        (_COMMUNICATION, np.isin(ops.kind, (SEND, RECV)), own),
+    )
+    above, work = (np.zeros((len(CLASSES), len(ops.ranks))) for _ in range(2))
+    codes, size = int(role.max(initial=0)) + 1, np.bincount(role)[role][ops.rank]
+    for row, selected, values in members:
+        chosen = np.flatnonzero(selected)
+        groups = PeerGroups.of(keys, chosen)
+        of_group = role[ops.rank[groups.rows[groups.starts]]]
+        typical = np.bincount(of_group, weights=groups.medians(values, size), minlength=codes)
+        spent = np.bincount(ops.rank[chosen], weights=values[chosen], minlength=len(ops.ranks))
+        above[row] += spent - typical[role]
+        work[row] += spent
+    return above, work
+
+
+def _computing(ops: Operations) -> Bools:
+    return np.asarray(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.stage != INPUT_STAGE))
+
+
+def _by_operator(
+    ops: Operations, own: Floats, keys: Ints, role: Ints, of_job: Callable[[Floats], Floats]
+) -> dict[str, OperatorExcess]:
+    chosen = np.flatnonzero(_computing(ops) | (ops.kind == INPUT))
+    if not len(chosen):
+        return {}
+    groups = PeerGroups.of(keys, chosen)
+    first = groups.rows[groups.starts]
+    names, name = np.unique(ops.name[chosen], return_inverse=True)
+    ranks, count = len(ops.ranks), int(role.max(initial=0)) + 1
+    size = np.bincount(role)[role][ops.rank]
+    cell = np.searchsorted(names, ops.name[first]) * count + role[ops.rank[first]]
+    typical = np.bincount(cell, weights=groups.medians(own, size), minlength=len(names) * count)
+    typical = typical.reshape(len(names), count)[:, role]
+    spent = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], weights=own[chosen], minlength=len(names) * ranks)
+    excess = spent.reshape(len(names), ranks) - typical
+    kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * ops.step_time_ns)
+    fetches = np.isin(names, ops.name[ops.kind == INPUT])
+    return {
+        ops.name_text[int(names[at])]: OperatorExcess(bool(fetches[at]), of_job(excess[at]), of_job(typical[at]))
+        for at in kept
+    }
+
+
+def _by_pass(ops: Operations, values: Floats) -> Floats:
+    rows = [np.flatnonzero(ops.stage == STAGE_NAMES.index(name)) for name in PASSES]
+    return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
+
+
+def _garbage(ops: Operations, own: Floats) -> Floats:
+    rows = ops.garbage_collections
+    return np.bincount(ops.rank[rows], weights=own[rows], minlength=len(ops.ranks)).astype(float)
+
+
+def _role_median(values: Floats, role: Ints) -> Floats:
+    result = np.zeros(len(values))
+    for code in np.unique(role):
+        result[role == code] = np.median(values[role == code])
+    return result
+
+
+def _late_arrivals(sync: Synchronisation, job_ranks: Ints) -> LateArrivals:
+    collectives = sync.collectives
+    last = collectives.last
+    rank = np.searchsorted(job_ranks, collectives.ops.ranks)[collectives.ops.rank[collectives.row[last]]]
+    return LateArrivals(
+        rank=rank,
+        lateness_ns=sync.lateness_of_last_ns,
+        lead_ns=collectives.lead_ns,
+        wait_ns=collectives.total_wait_ns,
+    )

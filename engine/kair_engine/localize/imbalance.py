@@ -1,0 +1,169 @@
+"""What slows a job though no rank is at fault: uneven stages, uneven batches, pauses on changing ranks."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
+from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, trimmed_mean
+
+STAGE_SHARE, STAGE_RATIO = 0.05, 1.1
+"""A stage is uneven where it costs this share of the step, and takes this much longer than the stages' mean."""
+CORRELATED = 0.9
+"""Of forward and backward time within a rank: batches of different length slow both [W]."""
+VARIATION, BATCH_SHARE = 0.01, 0.03
+"""Uneven batches: the forward pass varies by this, and waiting for the longest costs this share of the step."""
+_STEPS_TO_CORRELATE = 4
+_RARE = 4.0
+"""Deviations: beyond, a step is a slow moment and no long batch. (One GPU slow now and then slows both passes, too.)"""
+SCATTERED_SHARE, SCATTERED_RANKS = 0.03, 3
+"""Pauses on changing ranks: what the longest of each step costs, and on how many ranks they are seen."""
+RARE = 0.005
+"""Of all ranks' steps: large delays that chance may have made this rare are what a job of many ranks has anyway."""
+FORWARD_ONLY = 0.8
+"""Of the idle time: garbage is collected by the thread that runs Python, and that is in the forward pass [W]."""
+
+
+@dataclass(frozen=True)
+class UnevenStage:
+    """A pipeline stage that computes longer than the others; times per step."""
+
+    role: str
+    ranks: tuple[int, ...]
+    of_role_ns: dict[str, float]
+    """Every stage's compute."""
+    lost_ns: float
+
+
+@dataclass(frozen=True)
+class UnevenBatches:
+    """Batches of different length: the step waits for the longest."""
+
+    correlation: float
+    """The median over ranks, of forward and backward time over steps."""
+    variation: float
+    lost_ns: float
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Large delays on changing ranks."""
+
+    rate: float
+    """Of all ranks' steps, those with one."""
+    rare: bool
+    """Too rare to be a fault, though in a job of many ranks they cost."""
+    class_index: int
+    garbage: bool
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    events: int
+    lost_ns: float
+
+
+def uneven_stage(job: JobExcess, accused: Collection[int]) -> UnevenStage | None:
+    """The stage whose ranks, by their median, compute longest; None where stages are even or unknown.
+
+    Its cost is what the step would save if all stages took their mean: all wait for the slowest, microbatch by
+    microbatch. `accused` ranks (positions) are left out.
+    """
+    codes = np.unique(job.role)
+    healthy = ~np.isin(np.arange(len(job.ranks)), list(accused))
+    of_stage = [np.flatnonzero((job.role == code) & healthy) for code in codes]
+    communication = job.work_ns[CLASSES.index("communication")]
+    if len(codes) < 2 or any(not len(ranks) or np.median(communication[ranks]) <= 0 for ranks in of_stage):
+        return None
+    compute = trimmed_mean(np.nan_to_num(np.stack([step.work_ns[0] for step in job.steps])), TRIM, axis=0)
+    own = np.array([np.median(compute[ranks]) for ranks in of_stage])
+    slowest, mean = int(np.argmax(own)), float(own.mean())
+    lost = float(own[slowest]) - mean
+    if lost <= STAGE_SHARE * job.step_time_ns or own[slowest] <= STAGE_RATIO * mean:
+        return None
+    ranks = tuple(int(rank) for rank in np.flatnonzero(job.role == codes[slowest]))
+    names = [job.role_of[int(job.ranks[ranks[0]])] for ranks in of_stage]
+    return UnevenStage(names[slowest], ranks, dict(zip(names, own.tolist(), strict=True)), lost)
+
+
+def uneven_batches(job: JobExcess, accused: Collection[int]) -> UnevenBatches | None:
+    """Batches whose length varies between ranks and steps; None where none is seen.
+
+    Within a rank forward and backward then vary together, around what is usual for it: a rank that is always slow
+    shows no correlation here. Rare slow moments do not count as variation.
+    """
+    if len(job.steps) < _STEPS_TO_CORRELATE:
+        return None
+    ranks = np.setdiff1d(np.arange(len(job.ranks)), np.array(list(accused), dtype=np.int64))
+    passes, total = _relative(job, job.passes_ns), _relative(job, job.passes_ns.sum(axis=1, keepdims=True))[:, 0]
+    variation = MAD_TO_SIGMA * float(np.median(np.abs(passes[:, 0, ranks])))
+    usual = np.abs(passes).max(axis=1) <= _RARE * max(variation, VARIATION)
+    known = [value for rank in ranks if (value := _correlation(passes[usual[:, rank], :, rank])) is not None]
+    if not known:
+        return None
+    correlation = float(np.median(known))
+    computed = np.median(job.passes_ns.sum(axis=1), axis=0)
+    role = job.role[ranks]
+    busiest = max(np.unique(role), key=lambda code: float(np.median(computed[ranks[role == code]])))
+    members = ranks[role == busiest]
+    lost = float(total[:, members].max(axis=1).mean() * np.median(computed[members]))
+    if correlation < CORRELATED or variation < VARIATION or lost <= BATCH_SHARE * job.step_time_ns:
+        return None
+    return UnevenBatches(correlation, variation, lost)
+
+
+def scattered(job: JobExcess, accused: Collection[int]) -> Scattered | None:
+    """Large delays that fall on changing ranks, where together they cost the step; None otherwise."""
+    if len(job.steps) < FEWEST_STEPS:
+        return None
+    events = stalls(job)
+    events[:, list(accused)] = False
+    hit_ranks, hit_steps = np.flatnonzero(events.any(axis=0)), np.flatnonzero(events.any(axis=1))
+    per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
+    lost = float(np.where(events, per_step.sum(axis=1), 0.0).max(axis=1).mean())
+    if len(hit_ranks) < SCATTERED_RANKS or len(hit_steps) < FEWEST_STEPS:
+        return None
+    if lost <= SCATTERED_SHARE * job.step_time_ns:
+        return None
+    by_class = (per_step * events[:, None, :]).sum(axis=(0, 2))
+    row = int(np.argmax(by_class))
+    return Scattered(
+        rate=float(events.mean()),
+        rare=binomial_tail(int(events.sum()), events.size, RARE) > FALSE_ALARM_RATE,
+        class_index=row,
+        garbage=CLASSES[row] == "host" and _garbage(job, np.argwhere(events)),
+        ranks=tuple(int(rank) for rank in hit_ranks),
+        steps=tuple(job.steps[step].step for step in hit_steps),
+        events=int(events.sum()),
+        lost_ns=lost,
+    )
+
+
+def _garbage(job: JobExcess, events: Ints) -> bool:
+    """Whether pauses are garbage collection: seen as such, or in the forward pass alone."""
+    idle, seen = np.zeros(len(PASSES)), 0.0
+    for step, rank in events:
+        idle += job.steps[step].idle_ns[:, rank]
+        seen += float(job.steps[step].garbage_ns[rank])
+    forward_only = job.on_device and idle.sum() > 0 and idle[0] > FORWARD_ONLY * idle.sum()
+    return bool(seen > idle.sum() or forward_only)
+
+
+def _relative(job: JobExcess, values: Floats) -> Floats:
+    """(steps × passes × ranks): each value over its role's median in the step, less what is usual for the rank."""
+    result = np.zeros_like(values)
+    for code in np.unique(job.role):
+        members = np.flatnonzero(job.role == code)
+        typical = np.median(values[:, :, members], axis=2, keepdims=True)
+        result[:, :, members] = values[:, :, members] / np.maximum(typical, 1.0) - 1
+    return np.asarray(result - np.median(result, axis=0, keepdims=True))
+
+
+def _correlation(passes: Floats) -> float | None:
+    """Pearson's, of forward and backward (steps × PASSES); None where one of them does not vary."""
+    if len(passes) < _STEPS_TO_CORRELATE:
+        return None
+    a, b = (passes - passes.mean(axis=0)).T
+    scale = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum()) / scale if scale > 0 else None

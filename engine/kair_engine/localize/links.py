@@ -1,0 +1,214 @@
+"""Slow links: process groups and pipeline edges whose transfers take longer than those of their siblings.
+
+Within one ring every member sees the same duration, so a slow link names the group, not a rank; of a send with its
+receive it names the two ends. Where several slow links have one rank in common, that rank is named.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.localize.outlying import FEWEST_DF, Peers, single
+from kair_engine.stats import median_by
+from kair_engine.timeline.collectives import dense, ordinal
+from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.trace.operations import COLLECTIVE, SEND
+
+FEWEST_SIBLINGS = 4
+"""Links that do the same transfer, the scored one among them."""
+SLOWER_BY = 0.15
+_PRIOR = 0.05
+"""Healthy links of one kind differ by about this share of their time."""
+
+Family = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A process group (its text in the trace, and its members) or, without a text, an edge: sender and receiver."""
+
+    group: str | None
+    ranks: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The group's text, or `sender → receiver`."""
+        return self.group if self.group is not None else f"rank {self.ranks[0]} → rank {self.ranks[1]}"
+
+
+@dataclass(frozen=True)
+class OwnTime:
+    """One link's transfers in one step: own time τ summed, its siblings' medians summed, the slowest operator."""
+
+    own_ns: float
+    expected_ns: float
+    siblings: int
+    operator: str
+    family: Family
+    """Equal for links that can be compared: of one size, between the same roles."""
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """A link that is slower than its siblings beyond chance; times are means per step."""
+
+    link: Link
+    operator: str
+    own_ns: float
+    expected_ns: float
+    siblings: int
+    p_value: float
+    """Family-wise."""
+
+
+def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:
+    """What every link with siblings spent in transfers itself in one step.
+
+    Siblings of a transfer are the n-th of that operator on other links of the same size between the same roles
+    (`role`: a code per rank of the step); pipeline stages reduce gradients of different sizes.
+    """
+    calls = _calls(sync, role)
+    if calls is None:
+        return {}
+    kept = np.flatnonzero(calls.siblings >= FEWEST_SIBLINGS)
+    if not len(kept):
+        return {}
+    link, first = _numbered(calls.link[kept])
+    own, expected = (np.bincount(link, weights=of[kept]) for of in (calls.own, calls.expected))
+    siblings = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(siblings, link, calls.siblings[kept] - 1)
+    operator = _slowest_operators(link, calls.name[kept], (calls.own - calls.expected)[kept])
+    return {
+        _link(sync, int(kept[first[at]])): OwnTime(
+            own_ns=float(own[at]),
+            expected_ns=float(expected[at]),
+            siblings=int(siblings[at]),
+            operator=sync.collectives.ops.name_text[int(operator[at])],
+            family=tuple(calls.family[:, kept[first[at]]].tolist()),
+        )
+        for at in range(len(first))
+    }
+
+
+def _numbered(codes: Ints) -> tuple[Ints, Ints]:
+    """The codes numbered from 0 on, and where each occurs first."""
+    _, first, numbered = np.unique(codes, return_index=True, return_inverse=True)
+    return numbered.reshape(-1), first
+
+
+def _slowest_operators(link: Ints, name: Ints, above: Floats) -> Ints:
+    """Per link the operator (a code of `name`) on which it lost most to its siblings."""
+    pair, first = _numbered(dense(np.stack((link, name))))
+    lost = np.bincount(pair, weights=above)
+    # Of each link the last in this order is the largest.
+    order = np.lexsort((lost, link[first]))
+    last = np.flatnonzero(np.diff(link[first][order], append=NONE))
+    return np.asarray(name[first[order[last]]])
+
+
+def slow_links(
+    steps: Sequence[Mapping[Link, OwnTime]], step_time_ns: float, p_below: float, smallest: float
+) -> list[SlowLink]:
+    """Links whose own time is over 15 % above their siblings' in the mean, beyond chance, and worth the step."""
+    of: dict[Link, list[OwnTime]] = {}
+    for step in steps:
+        for link, time in step.items():
+            of.setdefault(link, []).append(time)
+    families: dict[Family, list[Link]] = {}
+    for link, times in of.items():
+        families.setdefault(times[0].family, []).append(link)
+    found = []
+    for links in families.values():
+        own = np.array([sum(time.own_ns for time in of[link]) for link in links])
+        expected = np.array([sum(time.expected_ns for time in of[link]) for link in links])
+        peers = Peers(own / np.maximum(expected, 1.0), _PRIOR)
+        if len(links) < FEWEST_SIBLINGS or peers.known_df < FEWEST_DF:
+            continue
+        p_values = np.minimum(1.0, len(families) * single(peers))
+        costly = (own - expected) / len(steps) > smallest * step_time_ns
+        for place in np.flatnonzero((p_values < p_below) & (peers.values > 1 + SLOWER_BY) & costly):
+            times = of[links[place]]
+            found.append(
+                SlowLink(
+                    link=links[place],
+                    operator=max(times, key=lambda time: time.own_ns - time.expected_ns).operator,
+                    own_ns=float(own[place]) / len(steps),
+                    expected_ns=float(expected[place]) / len(steps),
+                    siblings=max(time.siblings for time in times),
+                    p_value=float(p_values[place]),
+                )
+            )
+    return sorted(found, key=lambda slow: slow.expected_ns - slow.own_ns)
+
+
+def in_common(found: Sequence[SlowLink]) -> list[tuple[tuple[int, ...], tuple[SlowLink, ...]]]:
+    """Slow links put together where they share ranks: (the shared ranks, the links), the costliest first."""
+    clusters: list[tuple[tuple[int, ...], tuple[SlowLink, ...]]] = []
+    for slow in found:
+        for at, (shared, links) in enumerate(clusters):
+            common = tuple(rank for rank in shared if rank in slow.link.ranks)
+            if common:
+                clusters[at] = common, (*links, slow)
+                break
+        else:
+            clusters.append((slow.link.ranks, (slow,)))
+    return clusters
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """Per transfer of one step: its link, its operator, and what its siblings took."""
+
+    link: Ints
+    name: Ints
+    own: Floats
+    expected: Floats
+    siblings: Ints
+    family: Ints
+    """(3 × transfers): size (0 for an edge) and the two roles."""
+
+
+def _calls(sync: Synchronisation, role: Ints) -> _Calls | None:
+    collectives, ops = sync.collectives, sync.collectives.ops
+    if not len(collectives):
+        return None
+    first = collectives.row[collectives.starts]
+    edge: Bools = ops.kind[first] != COLLECTIVE
+    low, high = _ends(sync, role)
+    sender, receiver = _ends(sync, np.arange(len(ops.ranks)))
+    known = edge | (ops.group[first] != NONE)
+    link = dense(np.stack((edge, np.where(edge, sender, ops.group[first]), np.where(edge, receiver, NONE))))
+    family = np.stack((np.where(edge, 0, collectives.sizes), low, high))
+    name = np.where(edge, NONE, ops.name[first])
+    # Transfers that are not told apart by a group count as links of their own, without siblings.
+    kind = dense(np.concatenate((family, [name, np.where(known, NONE, np.arange(len(first)))])))
+    turn = ordinal(np.stack((link, kind)))
+    cell = dense(np.stack((kind, turn)))
+    own = sync.own_ns.astype(float)
+    siblings = np.bincount(cell)[cell]
+    return _Calls(link, np.asarray(ops.name[first]), own, median_by(cell, own), siblings, family)
+
+
+def _ends(sync: Synchronisation, value: Ints) -> tuple[Ints, Ints]:
+    """Per transfer: of an edge the sender's and the receiver's value, of a group the lowest and the highest."""
+    collectives, ops = sync.collectives, sync.collectives.ops
+    of_member = value[ops.rank[collectives.row]]
+    low = np.minimum.reduceat(of_member, collectives.starts)
+    high = np.maximum.reduceat(of_member, collectives.starts)
+    first, last = collectives.row[collectives.starts], collectives.starts + collectives.sizes - 1
+    edge, sends = ops.kind[first] != COLLECTIVE, ops.kind[first] == SEND
+    ends = of_member[collectives.starts], of_member[last]
+    sender, receiver = np.where(sends, ends[0], ends[1]), np.where(sends, ends[1], ends[0])
+    return np.where(edge, sender, low), np.where(edge, receiver, high)
+
+
+def _link(sync: Synchronisation, instance: int) -> Link:
+    collectives, ops = sync.collectives, sync.collectives.ops
+    start = int(collectives.starts[instance])
+    rows = collectives.row[start : start + int(collectives.sizes[instance])]
+    ranks = ops.ranks[ops.rank[rows]]
+    if ops.kind[rows[0]] != COLLECTIVE:
+        return Link(None, tuple(ranks[np.argsort(ops.kind[rows] != SEND, kind="stable")].tolist()))
+    return Link(ops.group_text[int(ops.group[rows[0]])], tuple(sorted(ranks.tolist())))

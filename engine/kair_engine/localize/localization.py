@@ -1,0 +1,83 @@
+"""All robust tests of stage 1 on one job, and what they conclude."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kair_engine.localize.anomalies import (
+    FALSE_ALARM_RATE,
+    FEWEST_STEPS,
+    SHARES,
+    SMALLEST_SHARE,
+    Anomaly,
+    Persistence,
+    intermittent,
+    persistence,
+    slow_operators,
+    unproven,
+)
+from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.imbalance import (
+    Scattered,
+    UnevenBatches,
+    UnevenStage,
+    scattered,
+    uneven_batches,
+    uneven_stage,
+)
+from kair_engine.localize.links import SlowLink, slow_links
+from kair_engine.trace.model import Trace
+
+
+@dataclass(frozen=True)
+class Localization:
+    """Everything stage 1 found, for the stages after it."""
+
+    job: JobExcess
+    persistence: Persistence
+    anomalies: tuple[Anomaly, ...]
+    links: tuple[SlowLink, ...]
+    undecided: tuple[Anomaly, ...]
+    """Ranks that were slow in all of too few steps, or had most of too few delays."""
+    stage: UnevenStage | None = None
+    batches: UnevenBatches | None = None
+    scattered: Scattered | None = None
+
+
+def conclude(job: JobExcess) -> Localization:
+    """Runs the robust tests: who is slow in all steps or in some, alone or with others; slow links; uneven work."""
+    steady, stalled = persistence(job), intermittent(job)
+    if len(job.steps) < FEWEST_STEPS:
+        known = {rank for anomaly in stalled for rank in anomaly.ranks}
+        undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.ranks))
+        return Localization(job, steady, tuple(stalled), (), undecided)
+    anomalies = (*steady.anomalies, *slow_operators(job), *stalled)
+    accused = {rank for anomaly in anomalies for rank in anomaly.ranks}
+    batches = uneven_batches(job, accused)
+    return Localization(
+        job,
+        steady,
+        anomalies,
+        links=_links(job),
+        undecided=(few,) if (few := unproven(job, accused)) else (),
+        stage=uneven_stage(job, accused),
+        batches=batches,
+        scattered=None if batches else scattered(job, accused),
+    )
+
+
+def step_time_ns(trace: Trace, job: JobExcess) -> float:
+    """The job's step: the median rank's, or the slowest's where no collective shows the others waiting for it."""
+    if any(len(step.late.rank) for step in job.steps):
+        return job.step_time_ns
+    longest = dict.fromkeys(trace.steps, 0)
+    for step, length in zip(trace.job.step_times.step, trace.job.step_times.duration_ns, strict=True):
+        if step in longest:
+            longest[step] = max(longest[step], length)
+    return float(np.median(list(longest.values())))
+
+
+def _links(job: JobExcess) -> tuple[SlowLink, ...]:
+    share = SHARES["link"]
+    found = slow_links([step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * share, SMALLEST_SHARE)
+    return tuple(replace(slow, p_value=min(1.0, slow.p_value / share)) for slow in found)

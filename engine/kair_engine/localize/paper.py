@@ -1,0 +1,140 @@
+"""Stage 1 as the paper states it: pairwise Kolmogorov–Smirnov distances of completion counts."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.localize.analysis import grouped
+from kair_engine.results.localize import GroupBy, LocalizeResult, RankScore
+from kair_engine.timeline.roles import roles
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.model import Job, Notice, Trace
+from kair_engine.trace.operations import KIND_NAMES, SCOPE
+
+WINDOWS = 100
+_TILE = 256
+"""Ranks to a side of the tiles in which distances are worked out: 0.5 MB held."""
+
+
+def localize_paper(trace: Trace, *, whole_run: bool, normalized: bool, by: GroupBy, matrix: bool) -> LocalizeResult:
+    """[K] stage 1: S_A = mean over peers B of max_t |F_A(t) − F_B(t)|, then over steps; the highest first.
+
+    F is the cumulative count of operators completed in 100 windows from the step's own begin on each rank
+    (`whole_run`: from the recording's begin), as a share of the rank's total where `normalized`.
+    """
+    ranks = np.array(trace.job.ranks, dtype=np.int64)
+    total = np.zeros(len(ranks))
+    counted = np.zeros(len(ranks))
+    distances = np.zeros((len(ranks), len(ranks))) if matrix else None
+    shared = np.zeros_like(distances) if distances is not None else None
+    for present, curves in _curves(trace, ranks, whole_run):
+        scaled = curves / np.maximum(curves[:, -1:], 1) if normalized else curves
+        total[present] += ks_scores(scaled)
+        counted[present] += 1
+        if distances is not None and shared is not None:
+            distances[np.ix_(present, present)] += ks_matrix(scaled)
+            shared[np.ix_(present, present)] += 1
+    scores = np.divide(total, counted, out=np.zeros_like(total), where=counted > 0)
+    if distances is not None and shared is not None:
+        distances /= np.maximum(shared, 1)
+    ranked = _ranked(trace, ranks, scores)
+    return LocalizeResult(
+        method="paper",
+        scores=ranked,
+        groups=grouped(ranked, by),
+        slow_communicators=(),
+        patterns=(),
+        matrix=None if distances is None else tuple(map(tuple, distances.tolist())),
+        steps=trace.steps,
+        warnings=(Notice("score_only", "the paper gives no threshold: the score is a ranking, not a verdict"),),
+    )
+
+
+def ks_scores(curves: Floats) -> Floats:
+    """S of every rank from its cumulative counts (ranks × windows): mean distance from all other ranks.
+
+    Tile by tile, each pair once: the ranks × ranks matrix is never held.
+    """
+    ranks = len(curves)
+    total = np.zeros(ranks)
+    tiles = [slice(begin, begin + _TILE) for begin in range(0, ranks, _TILE)]
+    for number, mine in enumerate(tiles):
+        for other in tiles[number:]:
+            distance = _distances(curves[mine], curves[other])
+            total[mine] += distance.sum(axis=1)
+            if other != mine:
+                total[other] += distance.sum(axis=0)
+    return total / max(ranks - 1, 1)
+
+
+def ks_matrix(curves: Floats) -> Floats:
+    """D of every pair of ranks, as one (ranks × ranks) matrix."""
+    return _distances(curves, curves)
+
+
+def _distances(a: Floats, b: Floats) -> Floats:
+    from scipy.spatial.distance import cdist  # 200 ms; only this method needs it
+
+    return np.asarray(cdist(a, b, "chebyshev"))
+
+
+def _curves(trace: Trace, ranks: Ints, whole_run: bool) -> Iterator[tuple[Ints, Floats]]:
+    """(positions of the ranks present, their curves), for every step or once for the whole run."""
+    spans = [trace.steps] if whole_run else [(step,) for step in trace.steps]
+    for steps in spans:
+        begin, length = _windows_of(trace.job, steps)
+        present = np.array([place for place, rank in enumerate(ranks) if int(rank) in begin], dtype=np.int64)
+        if not len(present):
+            continue
+        width = max(length.values()) / WINDOWS
+        yield present, _count(trace, steps, ranks[present], begin, max(width, 1.0))
+
+
+def _windows_of(job: Job, steps: tuple[int, ...]) -> tuple[dict[int, int], dict[int, int]]:
+    """rank → begin, and rank → length, of the span from the first to the last of `steps`."""
+    wanted, times = set(steps), job.step_times
+    begin: dict[int, int] = {}
+    end: dict[int, int] = {}
+    for rank, step, start, length in zip(times.rank, times.step, times.begin_ns, times.duration_ns, strict=True):
+        if step in wanted and rank not in job.cut_off.get(step, ()):
+            begin[rank] = min(begin.get(rank, start), start)
+            end[rank] = max(end.get(rank, start + length), start + length)
+    return begin, {rank: end[rank] - begin[rank] for rank in begin}
+
+
+def _count(trace: Trace, steps: tuple[int, ...], ranks: Ints, begin: dict[int, int], width: float) -> Floats:
+    """Counts completions per rank and window inside the Parquet scan, so that no operation is kept."""
+    begins = pl.LazyFrame(
+        {"rank": ranks.astype(np.int32), "begin": np.array([begin[int(r)] for r in ranks], dtype=np.int64)}
+    )
+    window = ((pl.col("start_ns") + pl.col("duration_ns") - pl.col("begin")) / width).floor()
+    counts = (
+        trace.scan()
+        .filter(pl.col("step").is_in(list(steps)), pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
+        .select("rank", "start_ns", "duration_ns")
+        .join(begins, on="rank")
+        .group_by("rank", window.clip(0, WINDOWS - 1).cast(pl.Int64).alias("window"))
+        .len()
+        .collect(engine="streaming")
+    )
+    result = np.zeros((len(ranks), WINDOWS))
+    result[np.searchsorted(ranks, counts["rank"].to_numpy()), counts["window"].to_numpy()] = counts["len"].to_numpy()
+    return np.asarray(result.cumsum(axis=1))
+
+
+def _ranked(trace: Trace, ranks: Ints, scores: Floats) -> tuple[RankScore, ...]:
+    role_of = roles(trace)
+    return tuple(
+        RankScore(
+            rank=int(ranks[i]),
+            host=host_of(trace.job, int(ranks[i])),
+            role=role_of[int(ranks[i])],
+            score=float(scores[i]),
+            p_value=None,
+            flagged=False,
+            excess_us={},
+        )
+        for i in sorted(range(len(ranks)), key=lambda i: (-scores[i], i))
+    )

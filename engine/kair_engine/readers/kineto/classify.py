@@ -1,0 +1,124 @@
+"""What kind of operation an event is, and which stage of training it marks, by its category and name."""
+
+import re
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.trace.format import KINDS
+
+
+class Category(IntEnum):
+    """Kineto's event categories, as far as they become rows of the operations table."""
+
+    NONE = 0
+    CPU_OP = 1
+    ANNOTATION = 2
+    RUNTIME = 3
+    OVERHEAD = 4
+    KERNEL = 5
+    COPY = 6
+
+
+class NameClass(IntEnum):
+    """What a name says about its operation. Each is meaningful in some categories only."""
+
+    PLAIN = 0
+    STEP = 1
+    DATA_LOADER = 2
+    GARBAGE_COLLECTION = 3
+    SYNCHRONIZE = 4
+    DEVICE_COLLECTIVE = 5
+    HOST_COLLECTIVE = 6
+    HOST_SEND = 7
+    HOST_RECV = 8
+    COLLECTIVE_CALL = 9
+    COLLECTIVE_RECORD = 10
+    BACKWARD = 11
+    OPTIMIZER = 12
+
+
+DEVICE_CATEGORIES: Final = (Category.KERNEL, Category.COPY)
+
+# Names of torch 1.8's first Kineto traces (`Operator`, `Kernel`) stand beside today's.
+_CATEGORIES: Final = {
+    "": Category.CPU_OP,
+    "cpu_op": Category.CPU_OP,
+    "operator": Category.CPU_OP,
+    "user_annotation": Category.ANNOTATION,
+    "runtime": Category.RUNTIME,
+    "cuda_driver": Category.RUNTIME,
+    "overhead": Category.OVERHEAD,
+    "kernel": Category.KERNEL,
+    "concurrent_kernel": Category.KERNEL,
+    "gpu_memcpy": Category.COPY,
+    "gpu_memset": Category.COPY,
+    "memcpy": Category.COPY,
+    "memset": Category.COPY,
+}
+_RUNTIME: Final = re.compile(r"_(runtime|driver)$")
+
+STEP_MARK: Final = re.compile(r"ProfilerStep#(\d{1,9})")
+_RULES: Final = tuple(
+    (NameClass(name_class), re.compile(pattern, re.IGNORECASE))
+    for name_class, pattern in (
+        (NameClass.STEP, r"ProfilerStep#\d{1,9}$"),
+        (NameClass.DATA_LOADER, r"enumerate\(DataLoader\)|dataloader.*__next__"),
+        (NameClass.COLLECTIVE_RECORD, r"record_param_comms$"),
+        (NameClass.COLLECTIVE_CALL, r"c10d::(?!.*(barrier_impl|wait))"),
+        (NameClass.HOST_SEND, r"gloo:\s*i?send"),
+        (NameClass.HOST_RECV, r"gloo:\s*(i?recv|receive)"),
+        (NameClass.HOST_COLLECTIVE, r"gloo:"),
+        (NameClass.DEVICE_COLLECTIVE, r"(void )?(nccl(dev)?kernel|nccl_|rccl|msccl)"),
+        (NameClass.GARBAGE_COLLECTION, r"(python[ _])?gc($|[:. _\[(])|(python )?garbage[ _]collect"),
+        (NameClass.OPTIMIZER, r"optimizer\.(step|zero_grad)#|(.*[^a-z])?optimizer([^a-z]|$)"),
+        (
+            NameClass.BACKWARD,
+            r"autograd::engine::evaluate_function|(?!.*forward)(.*[^a-z])?backward([^a-z]|$)",
+        ),
+        (NameClass.SYNCHRONIZE, r".*synchronize"),
+    )
+)
+
+
+def category_of(text: str) -> Category:
+    """The category an event's `cat` names; NONE for what is no operation (flows, Python frames, spans)."""
+    text = text.lower()
+    if _RUNTIME.search(text):
+        return Category.RUNTIME
+    return _CATEGORIES.get(text, Category.NONE)
+
+
+def name_class_of(name: str) -> NameClass:
+    """The class of an operation's name."""
+    for name_class, pattern in _RULES:
+        if pattern.match(name):
+            return name_class
+    return NameClass.PLAIN
+
+
+def kind_codes(*, has_device: bool, host_collectives: bool) -> npt.NDArray[np.int8]:
+    """Indices into KINDS by (category, name class).
+
+    In a recording without a device, operators are the computing, and where no `gloo:` rows time the
+    collectives (`host_collectives` false), the calls that issue them stand for them.
+    """
+    codes = np.full((len(Category), len(NameClass)), KINDS.index("host"), np.int8)
+    codes[Category.KERNEL] = KINDS.index("compute")
+    codes[Category.KERNEL, NameClass.DEVICE_COLLECTIVE] = KINDS.index("collective")
+    codes[Category.COPY] = KINDS.index("memory")
+    codes[Category.RUNTIME, NameClass.SYNCHRONIZE] = KINDS.index("sync")
+    codes[Category.ANNOTATION] = KINDS.index("scope")
+    if not has_device:
+        codes[Category.CPU_OP] = KINDS.index("compute")
+        codes[Category.CPU_OP, NameClass.COLLECTIVE_RECORD] = KINDS.index("host")
+        codes[Category.CPU_OP, NameClass.COLLECTIVE_CALL] = KINDS.index("host" if host_collectives else "collective")
+    for category in (Category.CPU_OP, Category.ANNOTATION):
+        codes[category, NameClass.DATA_LOADER] = KINDS.index("input")
+        codes[category, NameClass.GARBAGE_COLLECTION] = KINDS.index("gc")
+        codes[category, NameClass.HOST_COLLECTIVE] = KINDS.index("collective")
+        codes[category, NameClass.HOST_SEND] = KINDS.index("send")
+        codes[category, NameClass.HOST_RECV] = KINDS.index("recv")
+    return codes

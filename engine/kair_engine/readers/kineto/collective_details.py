@@ -1,0 +1,146 @@
+"""Which collective an operation is: group, sequence number, bytes and peer, from its recorded arguments."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, Final
+
+import msgspec
+
+from kair_engine.readers.kineto.events import EventArgs
+
+_MAX_GROUP_LENGTH: Final = 200
+_ELEMENT_BYTES: Final = {
+    **dict.fromkeys(("double", "long", "long int", "int64", "float64", "complexfloat"), 8),
+    **dict.fromkeys(("float", "int", "float32", "int32"), 4),
+    **dict.fromkeys(("half", "bfloat16", "short", "short int", "float16", "int16"), 2),
+    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char", "uint8", "int8"), 1),
+    "complexdouble": 16,
+}
+# A process group's name as newer PyTorch writes it among the inputs: `('0', 'default_pg')`.
+_GROUP_PAIR: Final = re.compile(r"^[(\[]\s*['\"]([^'\"]*)['\"]")
+_RANKS: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
+_INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+@dataclass(frozen=True)
+class CollectiveDetails:
+    """What is known of one collective or point-to-point call; None where the trace does not say."""
+
+    kind: str
+    group: str | None = None
+    sequence: int | None = None
+    size: int | None = None
+    peer: int | None = None
+    """The other end of a send or receive, counted within the group."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the arguments said anything that tells this collective from another."""
+        return self.group is not None or self.sequence is not None or self.kind != "collective"
+
+
+_UNKNOWN: Final = CollectiveDetails("collective")
+
+
+def collective_details(args: EventArgs) -> CollectiveDetails:
+    """The details that stand in an event's arguments, by name, else among its concrete inputs."""
+    named = args.collective or args.group or args.sequence is not None or args.dtype
+    if not named and not bytes(args.inputs) and not bytes(args.types):
+        return _UNKNOWN
+    kind = _kind(args)
+    peer = {"send": args.destination_rank, "recv": args.source_rank}.get(kind)
+    group, sequence = args.group, args.sequence
+    if group is None and sequence is None:
+        inputs = _list(bytes(args.inputs))
+        group, sequence = _from_inputs(inputs)
+        peer = _peer_of_call(inputs) if peer is None else peer
+    return CollectiveDetails(
+        kind,
+        group_text(group, args.group_ranks),
+        _int64(sequence),
+        _size(args),
+        peer if peer is not None and 0 <= peer < 1 << 31 else None,
+    )
+
+
+def group_text(name: str | None, ranks: str | None) -> str | None:
+    """The name of a process group in the table: its own, with its ranks where they are stated."""
+    if not name:
+        return None
+    text = f"{name} {ranks}" if ranks else name
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= _MAX_GROUP_LENGTH else f"{text[: _MAX_GROUP_LENGTH - 1]}…"
+
+
+def global_peer(peer: int, group: str | None, rank: int) -> int:
+    """The other end of a send or receive as a rank of the job.
+
+    Recordings count it within the process group, whose ranks the group's text lists.
+    """
+    listed = _RANKS.search(group or "")
+    ranks = [int(number) for number in listed[1].split(",")] if listed else []
+    return ranks[peer] if peer < len(ranks) and ranks[peer] != rank else peer
+
+
+def _int64(value: int | None) -> int | None:
+    return value if value is not None and value in _INT64 else None
+
+
+def _kind(args: EventArgs) -> str:
+    name = (args.collective or "").lower().lstrip("_")
+    if name.removeprefix("i") == "send":
+        return "send"
+    if name.removeprefix("i") in ("recv", "receive"):
+        return "recv"
+    return "collective"
+
+
+def _from_inputs(inputs: list[Any]) -> tuple[str | None, int | None]:
+    """(group, sequence) of a `record_param_comms`: ["", sequence, group, rank, …].
+
+    Its twin at the call's end lists the sequence number first, and is passed over. The group is a pointer in
+    older releases, different on every rank: that is no name.
+    """
+    if len(inputs) < 3 or inputs[0] != "" or not re.fullmatch(r"\d{1,18}", str(inputs[1])):
+        return None, None
+    pair = _GROUP_PAIR.match(str(inputs[2]))
+    return (pair.group(1) if pair else None), int(inputs[1])
+
+
+def _peer_of_call(inputs: list[Any]) -> int | None:
+    """The other end in the inputs of a `c10d::send` or `c10d::recv_`: ["", "", peer, tag]."""
+    shaped = inputs[:2] == ["", ""] and len(inputs) == 4
+    return int(inputs[2]) if shaped and re.fullmatch(r"\d{1,9}", str(inputs[2])) else None
+
+
+def _size(args: EventArgs) -> int | None:
+    elements = max(args.elements_in or 0, args.elements_out or 0)
+    width = _ELEMENT_BYTES.get((args.dtype or "").lower().removeprefix("c10::"))
+    if width is None and (args.dtype or "").lower().startswith("float8"):
+        width = 1
+    if elements > 0 and width:
+        return elements * width if elements * width in _INT64 else None
+    return _size_of_tensors(bytes(args.dimensions), bytes(args.types))
+
+
+@lru_cache(maxsize=4096)
+def _size_of_tensors(dimensions: bytes, types: bytes) -> int | None:
+    """Bytes of plain tensors from their shapes; tensor lists do not say what their elements are."""
+    total = 0
+    for shape, element in zip(_list(dimensions), _list(types), strict=False):
+        width = _ELEMENT_BYTES.get(str(element).lower().removeprefix("c10::"))
+        if width and isinstance(shape, list) and shape and all(isinstance(n, int) and n >= 0 for n in shape):
+            total += width * prod(shape)
+    return total if 0 < total in _INT64 else None
+
+
+def _list(text: bytes) -> list[Any]:
+    if not text:
+        return []
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []

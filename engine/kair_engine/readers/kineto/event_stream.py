@@ -1,0 +1,239 @@
+"""Kineto JSON as a stream of decoded events, a megabyte at a time, whatever the file's size and layout.
+
+The fast path cuts a chunk after its last `}` that is followed by `, {`, and decodes it in one call. Where
+that fails (a cut inside a nested list, an event that is not JSON, the array's end), the chunk is decoded
+again in windows, and the object that stands in the way is isolated, salvaged or counted as bad.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.kineto.events import Event, decode_events, decode_one
+
+# Chunks that fit a core's cache decode 1.6 times as fast as chunks of 16 MB.
+_CHUNK_SIZE: Final = 1 << 20
+_WINDOW_SIZE: Final = 64 << 10
+_MAX_HEADER: Final = 64 << 20
+# An event that has not ended after this much text is damage, not an event.
+_MAX_EVENT: Final = 256 << 20
+
+_SPACE: Final = b" \t\r\n"
+_EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BOUNDARY: Final = re.compile(rb"\}\s*,\s*(?=\{)")
+_BETWEEN: Final = re.compile(rb"[\s,]*")
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}]', re.DOTALL)
+_ERROR_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
+_JSON_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class EventStream:
+    """Iterates over lists of events; then `header` holds the fields before and after the events."""
+
+    def __init__(self, blocks: Iterator[bytes], *, chunk_size: int = _CHUNK_SIZE) -> None:
+        self._blocks = blocks
+        self._chunk_size = chunk_size
+        self.header: dict[str, Any] = {}
+        self.bad_events = 0
+        """Objects in the events array that could not be understood."""
+        self.complete = False
+        """True once the end of the events array was seen."""
+        self._bare_array = False
+        self._rest = b""
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        rest = self._read_header()
+        ended = False
+        for data in self._chunks(rest):
+            text = self._rest + data if self._rest else data
+            self._rest = b""
+            if ended:
+                self._rest = text
+                if len(text) > _MAX_HEADER:
+                    break
+                continue
+            cut = last_boundary(text, len(text))
+            if cut is None:
+                self._rest = text
+                if len(text) > _MAX_EVENT:
+                    break
+                continue
+            events, consumed, ended = self._decode(text, cut)
+            self._rest = text[consumed:]
+            if events:
+                yield events
+        if not ended and self._rest:
+            events, consumed, ended = self._decode_tail(self._rest)
+            self._rest = self._rest[consumed:]
+            if events:
+                yield events
+        self._finish(ended)
+
+    def _chunks(self, first: bytes) -> Iterator[bytes]:
+        """The text of the events array in pieces of about the chunk size."""
+        pieces, size = [first], len(first)
+        for block in self._blocks:
+            pieces.append(block)
+            size += len(block)
+            # An event longer than a chunk is tried again only when its text has doubled.
+            if size >= max(self._chunk_size, len(self._rest)):
+                yield b"".join(pieces)
+                pieces, size = [], 0
+        if size:
+            yield b"".join(pieces)
+
+    def _read_header(self) -> bytes:
+        """Fills `header` from what stands before the events, and returns the text read beyond it."""
+        text = b""
+        for block in self._blocks:
+            text += block
+            start = text.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACE)
+            if start.startswith(b"["):
+                self._bare_array = True
+                return start[1:]
+            if start[:1] not in (b"{", b""):
+                break
+            for match in _EVENTS_KEY.finditer(start):
+                header = _parse_object(start[: match.start()] + b'"traceEvents":0}')
+                if header is not None:
+                    self.header = header
+                    return start[match.end() :]
+            if len(text) > _MAX_HEADER:
+                break
+        raise NotATraceError("no traceEvents in it")
+
+    def _decode(self, text: bytes, cut: int) -> tuple[list[Event], int, bool]:
+        """The events of `text[:cut]`, how much of `text` they took, and whether the array ended there."""
+        try:
+            return decode_events(b"[" + text[:cut] + b"]"), _skip_comma(text, cut), False
+        except _JSON_ERRORS:
+            return self._decode_carefully(text, cut)
+
+    def _decode_tail(self, text: bytes) -> tuple[list[Event], int, bool]:
+        """The file's last events: the text runs to the end of the file."""
+        end = text.rfind(b"]") + 1
+        if end:
+            try:
+                return decode_events(b"[" + text[:end]), end, True
+            except _JSON_ERRORS:
+                pass
+        return self._decode_carefully(text, len(text))
+
+    def _decode_carefully(self, text: bytes, limit: int) -> tuple[list[Event], int, bool]:
+        events: list[Event] = []
+        position, window = _skip_comma(text, 0), _WINDOW_SIZE
+        while position < limit:
+            if text[position : position + 1] == b"]":
+                return events, position + 1, True
+            stop = last_boundary(text, min(position + window, limit), position) or min(position + window, limit)
+            try:
+                events += decode_events(b"[" + text[position:stop] + b"]")
+                position, window = _skip_comma(text, stop), window * 2
+                continue
+            except _JSON_ERRORS as error:
+                window = _WINDOW_SIZE
+                bad = _error_position(error, position, stop)
+            good, position = _decode_before(text, position, bad)
+            events += good
+            if text[position : position + 1] == b"]":
+                continue
+            end = _object_end(text, position)
+            if end is None and bad < stop and (resume := _BOUNDARY.search(text, bad)):
+                end = resume.start() + 1
+            if end is None:
+                return events, position, False
+            self._salvage(text[position:end], events)
+            position = _skip_comma(text, end)
+        return events, position, False
+
+    def _salvage(self, text: bytes, events: list[Event]) -> None:
+        event = decode_one(text)
+        if event is None:
+            self.bad_events += 1
+        else:
+            events.append(event)
+
+    def _finish(self, ended: bool) -> None:
+        left = self._rest.strip(_SPACE + b",")
+        # Chrome's format lets a bare array go without its closing bracket.
+        self.complete = ended or (self._bare_array and not left)
+        if ended and not self._bare_array:
+            trailer = _parse_object(b"{" + left)
+            if trailer is None:
+                self.complete = False
+            else:
+                self.header = trailer | self.header
+
+
+def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
+    """The place after the last `}` before `limit` that a comma and `{` follow, or None."""
+    brace = limit
+    while (brace := text.rfind(b"{", start, brace)) > start:
+        comma = _last_not_space(text, brace)
+        if text[comma : comma + 1] != b",":
+            continue
+        closing = _last_not_space(text, comma)
+        if closing > start and text[closing : closing + 1] == b"}":
+            return closing + 1
+    return None
+
+
+def _last_not_space(text: bytes, before: int) -> int:
+    at = before - 1
+    while at >= 0 and text[at] in _SPACE:
+        at -= 1
+    return max(at, 0)
+
+
+def _skip_comma(text: bytes, position: int) -> int:
+    match = _BETWEEN.match(text, position)
+    assert match is not None
+    return match.end()
+
+
+def _decode_before(text: bytes, position: int, bad: int) -> tuple[list[Event], int]:
+    """The good events before the byte `bad`, and where the object that holds it begins."""
+    limit = bad
+    for _ in range(8):
+        cut = last_boundary(text, limit, position)
+        if cut is None:
+            break
+        try:
+            return decode_events(b"[" + text[position:cut] + b"]"), _skip_comma(text, cut)
+        except _JSON_ERRORS:
+            limit = cut
+    return [], position
+
+
+def _error_position(error: BaseException, position: int, stop: int) -> int:
+    """Where decoding of `[` + text[position:stop] + `]` failed; `stop` where the error does not say."""
+    match = _ERROR_OFFSET.search(str(error))
+    return position + max(int(match.group(1)) - 1, 0) if match else stop
+
+
+def _object_end(text: bytes, position: int) -> int | None:
+    """The place after the object that begins at `position`, or None where it does not end in this text."""
+    depth = 0
+    for match in _TOKEN.finditer(text, position):
+        token = match.group() if match.end() - match.start() == 1 else b""
+        if token == b"{":
+            depth += 1
+        elif token == b"}":
+            depth -= 1
+            if depth <= 0:
+                return match.end()
+        elif token == b'"':
+            return None
+    return None
+
+
+def _parse_object(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,226 @@
+"""PyTorch profiler (Kineto) traces: one JSON file to one fragment of the operations table.
+
+Two passes keep memory flat in the file's size. The first decodes the text into records, finds the step
+windows and spills the rest; the second hands every record to its step and writes the steps one by one.
+"""
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.errors import InputError
+from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
+from kair_engine.readers.kineto.event_stream import EventStream
+from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
+from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill
+from kair_engine.readers.kineto.step_table import StepAssembler
+from kair_engine.readers.kineto.steps import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
+from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.trace.format import FragmentWriter
+from kair_engine.trace.model import FragmentInfo, Notice, StepTimes
+from kair_engine.trace.notices import notice
+
+# Microseconds since 1970 passed this in 1973; clocks that start at boot do not reach it.
+_EPOCH_NS: Final = 10**17
+_BATCH: Final = 1 << 16
+_MAX_BASE_NS: Final = 2 * 10**18
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """What the first pass leaves behind."""
+
+    header: dict[str, Any]
+    tables: EventTables
+    windows: StepWindows
+    warnings: tuple[Notice, ...]
+
+
+def read_kineto(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
+    """Writes `source` as the fragment `out`, and says what it holds.
+
+    The rank is the one the trace states, else `rank_hint`, else the one its name states, else 0 with
+    `rank_known` false. Raises NotATraceError where the file is something else, InputError where it cannot be
+    read or holds no operations, OSError when the disk is full.
+    """
+    with _collector_paused(), closing(RowSpill(out.parent)) as spill:
+        recording = _first_pass(source, spill)
+        return _second_pass(source, out, spill, recording, rank_hint)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Decoding makes millions of objects and no cycles; the cyclic collector would triple its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _first_pass(source: Path, spill: RowSpill) -> _Recording:
+    blocks = BlockReader(source)
+    stream = EventStream(iter(blocks))
+    tables, steps = EventTables(), StepFinder()
+    for batch in _merged(tables.records(events) for events in stream):
+        steps.add(batch, tables)
+        spill.append(batch)
+    windows = steps.windows()
+    if windows is None:
+        raise InputError(f"{source.name} holds no operations", "record with torch.profiler, activities CPU and CUDA")
+    return _Recording(stream.header, tables, windows, _warnings(source, blocks, stream, tables, windows))
+
+
+def _merged(batches: Iterable[Records]) -> Iterator[Records]:
+    """The same records in fewer, larger batches."""
+    held: list[Records] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += len(batch)
+        if size >= _BATCH:
+            yield np.concatenate(held)
+            held, size = [], 0
+    if held:
+        yield np.concatenate(held)
+
+
+def _warnings(
+    source: Path, blocks: BlockReader, stream: EventStream, tables: EventTables, windows: StepWindows
+) -> tuple[Notice, ...]:
+    found = []
+    if blocks.damaged or not stream.complete:
+        text = f"{source.name} is cut off at byte {blocks.bytes_read} of its text; the events before it are used"
+        found.append(notice("truncated_file", text))
+    bad = stream.bad_events + tables.bad_events + tables.unpaired
+    if bad:
+        text = f"{bad} events of {source.name} have no valid time or duration and are left out"
+        found.append(notice("bad_events", text))
+    if not windows.marked:
+        text = f"{source.name} marks no steps (ProfilerStep#N); the whole recording counts as one step"
+        found.append(notice("no_step_marks", text))
+    return tuple(found)
+
+
+def _second_pass(
+    source: Path, out: Path, spill: RowSpill, recording: _Recording, rank_hint: int | None
+) -> FragmentInfo:
+    header, windows = recording.header, recording.windows
+    distributed = header.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    stated, world_size = _count(distributed.get("rank")), _count(distributed.get("world_size"))
+    named = rank_from_name(source)
+    if named is not None and named >= (world_size or MAX_RANKS):
+        named = None
+    found = next((rank for rank in (stated, rank_hint, named) if rank is not None), None)
+    rank = found or 0
+    base_ns = _base_ns(header)
+    # The device's operations come last in a file: one that was cut off may have lost them all.
+    lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
+    groups = process_groups(distributed, rank)
+    assembler = StepAssembler(
+        recording.tables,
+        windows,
+        rank=rank,
+        base_ns=base_ns,
+        default_group=only_group(distributed),
+        groups_listed=bool(groups),
+        lost_device=lost_device,
+    )
+    with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
+        parts, outside = _partition(spill, by_step, recording)
+        operations = np.zeros(len(windows.number), np.int64)
+        for step in np.argsort(windows.number, kind="stable").tolist():
+            records = np.concatenate([by_step.read(part) for part in parts[step]])
+            table = assembler.table(records, step)
+            operations[step] = len(table) - 1
+            writer.write(table)
+        info = FragmentInfo(
+            source=str(source),
+            format="kineto",
+            ranks=(rank,),
+            rank_known=found is not None,
+            world_size=world_size,
+            hosts={rank: host} if (host := _host(source, header)) else {},
+            device=_device(header),
+            has_device=assembler.has_device,
+            absolute_time=int(windows.begin.min()) + base_ns > _EPOCH_NS,
+            whole_recording=not windows.marked,
+            operations=int(operations.sum()),
+            outside_steps=outside,
+            layout=layout_of(distributed, rank),
+            step_times=_step_times(windows, operations, rank, base_ns),
+            warnings=recording.warnings,
+            process_groups=groups if assembler.groups_missing else (),
+        )
+        writer.commit(msgspec.to_builtins(info, str_keys=True))
+    return info
+
+
+def _partition(spill: RowSpill, by_step: RowSpill, recording: _Recording) -> tuple[list[list[int]], int]:
+    """Moves every record to its step: the batches of `by_step` that make up each, and the records outside."""
+    tables, windows = recording.tables, recording.windows
+    by_correlation = find_launches(spill, tables, windows, "correlation")
+    by_external_id = find_launches(spill, tables, windows, "external_id")
+    empty = by_step.append(np.empty(0, RECORD))
+    parts: list[list[int]] = [[empty] for _ in windows.number]
+    outside = 0
+    for batch in spill:
+        steps = step_indices(batch, tables, windows, by_correlation, by_external_id)
+        order = np.argsort(steps, kind="stable")
+        batch, steps = batch[order], steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
+        bounds = np.flatnonzero(np.diff(steps, prepend=OUTSIDE - 1, append=OUTSIDE - 1))
+        for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            if steps[begin] == OUTSIDE:
+                outside += end - begin
+            else:
+                parts[int(steps[begin])].append(by_step.append(batch[begin:end]))
+    return parts, outside
+
+
+def _step_times(windows: StepWindows, operations: npt.NDArray[np.int64], rank: int, base_ns: int) -> StepTimes:
+    order = np.argsort(windows.number, kind="stable")
+    return StepTimes(
+        rank=(rank,) * len(order),
+        step=tuple(windows.number[order].tolist()),
+        begin_ns=tuple((windows.begin[order] + base_ns).tolist()),
+        duration_ns=tuple((windows.end - windows.begin)[order].tolist()),
+        operations=tuple(operations[order].tolist()),
+    )
+
+
+def _base_ns(header: dict[str, Any]) -> int:
+    """`baseTimeNanoseconds`, which newer Kineto subtracts from every time."""
+    value = header.get("baseTimeNanoseconds")
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < _MAX_BASE_NS else 0
+
+
+def _host(source: Path, header: dict[str, Any]) -> str | None:
+    stated = header.get("host_name")
+    return host_from_name(source) or (stated if isinstance(stated, str) and stated else None)
+
+
+def _device(header: dict[str, Any]) -> str | None:
+    devices = header.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices else None
+    name = first.get("name") if isinstance(first, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _count(value: object) -> int | None:
+    """A rank or a world size, where `value` can be one."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_RANKS else None

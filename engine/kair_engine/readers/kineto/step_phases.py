@@ -1,0 +1,56 @@
+"""Forward, backward, optimizer, input: the stage of every operation of a step, from the scopes around it."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.readers.kineto.classify import NameClass
+from kair_engine.trace.format import STAGES
+
+UNKNOWN: Final = -1
+Int64s = npt.NDArray[np.int64]
+Int8s = npt.NDArray[np.int8]
+
+# Later ones win where scopes of two stages cover an operation: what is innermost in practice stands last.
+_MARKERS: Final = (
+    (NameClass.BACKWARD, STAGES.index("backward")),
+    (NameClass.OPTIMIZER, STAGES.index("optimizer")),
+    (NameClass.DATA_LOADER, STAGES.index("input")),
+)
+
+
+def host_stages(
+    *,
+    start: Int64s,
+    end: Int64s,
+    thread: Int64s,
+    name_class: Int8s,
+    is_scope: npt.NDArray[np.bool_],
+    main_thread: int,
+) -> Int8s:
+    """Indices into STAGES for host operations; `is_scope` tells those that can mark a stage."""
+    stage = np.full(len(start), STAGES.index("forward"), np.int8)
+    for thread_number in np.unique(thread):
+        rows = np.flatnonzero(thread == thread_number)
+        for marker, code in _MARKERS:
+            markers = rows[is_scope[rows] & (name_class[rows] == marker)]
+            if not len(markers):
+                continue
+            # Autograd's own threads do nothing but backward, also between its functions.
+            if marker is NameClass.BACKWARD and thread_number != main_thread:
+                stage[rows] = code
+            else:
+                stage[rows[_covered(start[rows], start[markers], end[markers])]] = code
+    return stage
+
+
+def _covered(times: Int64s, begins: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
+    """Whether each time lies in the union of the intervals."""
+    order = np.argsort(begins, kind="stable")
+    begins, reach = begins[order], np.maximum.accumulate(ends[order])
+    at = np.searchsorted(begins, times, "right") - 1
+    covered: npt.NDArray[np.bool_] = (at >= 0) & (
+        (times < reach[np.maximum(at, 0)]) | (times == begins[np.maximum(at, 0)])
+    )
+    return covered

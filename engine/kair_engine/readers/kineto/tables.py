@@ -1,0 +1,211 @@
+"""What the records of one file refer to: names, tracks (who ran it, and where), and collectives' details."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import compress
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.readers.kineto import times
+from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, category_of, name_class_of
+from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
+from kair_engine.readers.kineto.events import NO_ARGS, Event
+from kair_engine.readers.kineto.rows import RECORD, Records
+from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
+
+# 31 years; begin and end of any operation then fit int64.
+_MAX_DURATION_NS: Final = 10**18
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_TRAILING_NUMBER: Final = re.compile(r"(-?\d+)\s*$")
+_DETAILED: Final = np.isin(
+    np.arange(len(NameClass)),
+    [
+        NameClass.DEVICE_COLLECTIVE,
+        NameClass.HOST_COLLECTIVE,
+        NameClass.HOST_SEND,
+        NameClass.HOST_RECV,
+        NameClass.COLLECTIVE_CALL,
+        NameClass.COLLECTIVE_RECORD,
+    ],
+)
+_phase, _name, _category = attrgetter("ph"), attrgetter("name"), attrgetter("cat")
+_pid, _tid, _start, _duration = attrgetter("pid"), attrgetter("tid"), attrgetter("ts"), attrgetter("dur")
+_args, _correlation = attrgetter("args"), attrgetter("correlation")
+_external_id = attrgetter("external_id")
+
+
+@dataclass(frozen=True)
+class Track:
+    """A category on a thread or a stream."""
+
+    category: Category
+    device: int | str
+    lane: int | str
+
+
+class _Tracks(dict[tuple[str, int | str, int | str], int]):
+    """(cat, pid, tid) → number of the track."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items_: list[Track] = []
+
+    def __missing__(self, key: tuple[str, int | str, int | str]) -> int:
+        category = category_of(key[0])
+        self.items_.append(Track(category, _number(key[1]), _number(key[2])))
+        self[key] = len(self.items_) - 1
+        return self[key]
+
+
+class _Names(dict[str, int]):
+    """Name → its number; overlong names are kept short, yet apart, from the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items_: list[str] = []
+        self.classes: list[NameClass] = []
+
+    def __missing__(self, name: str) -> int:
+        key = name if len(name) <= MAX_NAME_LENGTH else stored_name(name)
+        number = self.get(key)
+        if number is None:
+            number = self[key] = len(self.items_)
+            self.items_.append(stored_name(key))
+            self.classes.append(name_class_of(key))
+        return number
+
+
+@dataclass
+class EventTables:
+    """Turns events into records, and keeps what the records refer to."""
+
+    tracks: _Tracks = field(default_factory=_Tracks)
+    names: _Names = field(default_factory=_Names)
+    details: list[CollectiveDetails] = field(default_factory=list)
+    bad_events: int = 0
+    """Events dropped because their time or duration is missing, negative, or no number."""
+    _open: dict[tuple[int | str, int | str], list[Event]] = field(default_factory=dict)
+    """Begin events that wait for their end, by (pid, tid)."""
+    _name_classes: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+    _categories: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+
+    def records(self, events: list[Event]) -> Records:
+        """The events that are operations, as records; start in ns from the trace's base time."""
+        phases = list(map(_phase, events))
+        if "B" in phases or "E" in phases:
+            events = list(self._paired(events))
+            phases = list(map(_phase, events))
+        rows = list(compress(events, [phase == "X" for phase in phases]))
+        result = np.empty(len(rows), RECORD)
+        keys = zip(map(_category, rows), map(_pid, rows), map(_tid, rows), strict=True)
+        result["track"] = np.fromiter(map(self.tracks.__getitem__, keys), np.int32, len(rows))
+        result["name"] = np.fromiter(map(self.names.__getitem__, map(_name, rows)), np.int32, len(rows))
+        self._fill_args(result, rows)
+        result["start"] = times.nanoseconds(list(map(_start, rows)))
+        result["duration"] = times.nanoseconds(list(map(_duration, rows)))
+        return self._valid(result)
+
+    def _fill_args(self, result: Records, rows: list[Event]) -> None:
+        args = [value or NO_ARGS for value in map(_args, rows)]
+        result["correlation"] = _integers(list(map(_correlation, args)))
+        result["external_id"] = _integers(list(map(_external_id, args)))
+        # An external id that only repeats the correlation links to no operator.
+        result["external_id"][result["external_id"] == result["correlation"]] = -1
+        result["size"] = result["detail"] = -1
+        for at in np.flatnonzero(self.categories()[result["track"]] == Category.COPY).tolist():
+            result["size"][at] = args[at].size if args[at].size in _INT64 else -1
+        detailed = _DETAILED[self.name_classes()[result["name"]]]
+        for at in np.flatnonzero(detailed).tolist():
+            result["detail"][at] = len(self.details)
+            self.details.append(collective_details(args[at]))
+
+    def _valid(self, records: Records) -> Records:
+        row = self.categories()[records["track"]] != Category.NONE
+        duration = records["duration"]
+        timed = (records["start"] != times.INVALID) & (duration >= 0) & (duration < _MAX_DURATION_NS)
+        self.bad_events += int((row & ~timed).sum())
+        keep = row & timed
+        return records if keep.all() else records[keep]
+
+    def _paired(self, events: list[Event]) -> Iterator[Event]:
+        """Begin/end pairs of each thread as complete events; the rest as it is."""
+        for event in events:
+            if event.ph not in ("B", "E"):
+                yield event
+                continue
+            pending = self._open.setdefault((event.pid, event.tid), [])
+            if event.ph == "B":
+                pending.append(event)
+            elif pending:
+                yield _joined(pending.pop(), event)
+            else:
+                self.bad_events += 1
+
+    @property
+    def unpaired(self) -> int:
+        """Begin events whose end never came."""
+        return sum(map(len, self._open.values()))
+
+    def name_classes(self) -> npt.NDArray[np.int8]:
+        """The class of every name, by its number."""
+        if len(self._name_classes) != len(self.names.classes):
+            self._name_classes = np.array(self.names.classes, np.int8)
+        return self._name_classes
+
+    def categories(self) -> npt.NDArray[np.int8]:
+        """The category of every track, by its number."""
+        if len(self._categories) != len(self.tracks.items_):
+            self._categories = np.array([track.category for track in self.tracks.items_], np.int8)
+        return self._categories
+
+    def lane_names(self) -> list[str]:
+        """The lane of every track."""
+        device_tracks = [track for track in self.tracks.items_ if track.category in DEVICE_CATEGORIES]
+        several = len({track.device for track in device_tracks}) > 1
+        return [_lane_name(track, several) for track in self.tracks.items_]
+
+
+def stored_name(name: str) -> str:
+    """`name` as it is stored: valid Unicode; an overlong one is cut, and a digest keeps it unlike others."""
+    encoded = name.encode("utf-8", "replace")
+    if len(name) <= MAX_NAME_LENGTH:
+        return encoded.decode()
+    digest = hashlib.blake2b(encoded, digest_size=6).hexdigest()
+    return f"{encoded.decode()[: MAX_NAME_LENGTH - len(digest) - 1]}…{digest}"
+
+
+def _lane_name(track: Track, several_devices: bool) -> str:
+    if track.category in DEVICE_CATEGORIES:
+        device = f"{track.device}/" if several_devices else ""
+        return stored_name(f"{STREAM_PREFIX}{device}{track.lane}")
+    return stored_name(f"{THREAD_PREFIX}{track.lane}")
+
+
+def _number(value: int | str) -> int | str:
+    """The number at the end of an identity such as `stream 7`, else the identity itself."""
+    if isinstance(value, str) and (match := _TRAILING_NUMBER.search(value)) and len(match.group(1)) < 19:
+        return int(match.group(1))
+    return value
+
+
+def _integers(values: list[int]) -> npt.NDArray[np.int64]:
+    try:
+        return np.fromiter(values, np.int64, len(values))
+    except OverflowError:
+        return np.array([value if value in _INT64 else -1 for value in values], np.int64)
+
+
+def _joined(begin: Event, end: Event) -> Event:
+    start, stop = times.exact_nanoseconds(bytes(begin.ts)), times.exact_nanoseconds(bytes(end.ts))
+    known = times.INVALID not in (start, stop)
+    begin.ts = msgspec.Raw(bytes(begin.ts))
+    begin.dur = msgspec.Raw(f"{(stop - start) // 1000}.{(stop - start) % 1000:03}".encode() if known else b"-1")
+    begin.ph = "X"
+    begin.args = begin.args or end.args
+    return begin

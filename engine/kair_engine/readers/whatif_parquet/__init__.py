@@ -1,0 +1,1 @@
+"""What-if traces: the Parquet format of the ByteDance StragglerAnalysis artifact."""

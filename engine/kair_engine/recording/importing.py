@@ -1,0 +1,135 @@
+"""Trace files parsed into the cache: few or small ones in this process, the rest on all cores."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from kair_engine.errors import InputError, KairError
+from kair_engine.trace.model import FragmentInfo
+
+# Below this much text, starting worker processes (0.3 s each) costs more than it saves.
+_PARALLEL_FROM: Final = 128 << 20
+# Traces compress 12 to 17 to 1.
+_COMPRESSION: Final = 12
+_COMPRESSED_MAGIC: Final = (b"\x1f\x8b", b"\x28\xb5")
+
+
+@dataclass(frozen=True)
+class ImportTask:
+    """One file to parse, and where its fragment goes."""
+
+    source: Path
+    out: Path
+    rank_hint: int | None = None
+
+
+@dataclass(frozen=True)
+class ImportOutcome:
+    """What became of a task: its info, or why there is none."""
+
+    info: FragmentInfo | None
+    error: str | None = None
+    hint: str | None = None
+    is_trace: bool = True
+    """False for a file that was readable and turned out to be something else."""
+    is_fatal: bool = False
+    """True where the fragment could not be written; the next one could not be either."""
+
+
+class Progress(Protocol):
+    """Whom parsing reports to. What it raises ends the parsing; files that were parsed by then stay in the cache."""
+
+    def __call__(self, done: int, total: int, what: str, outcome: ImportOutcome) -> None:
+        """`done` of `total` files are finished, the last of them `what`, with this outcome."""
+
+
+def import_files(
+    tasks: Sequence[ImportTask], *, progress: Progress | None = None, workers: int | None = None
+) -> Iterator[ImportOutcome]:
+    """The outcome of every task, in order, each as soon as it is there. Raises KairError when the disk is full.
+
+    Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
+    """
+    processes = min(len(tasks), workers or len(os.sched_getaffinity(0)))
+    if processes > 1 and (workers is not None or sum(map(_text_size, tasks)) >= _PARALLEL_FROM):
+        outcomes: Iterator[ImportOutcome] = _in_processes(tasks, processes)
+    else:
+        outcomes = map(import_file, tasks)
+    for done, (task, outcome) in enumerate(zip(tasks, outcomes, strict=True), 1):
+        if outcome.is_fatal:
+            raise KairError(outcome.error or "", outcome.hint)
+        yield outcome
+        if progress is not None:
+            progress(done, len(tasks), task.source.name, outcome)
+
+
+def import_file(task: ImportTask) -> ImportOutcome:
+    """Parses one file; what is wrong with the input comes back as a value, so that it can cross processes."""
+    from kair_engine.readers.detect import NotATraceError  # only where something is to be parsed
+
+    try:
+        return ImportOutcome(_read(task))
+    except NotATraceError as error:
+        return ImportOutcome(None, str(error), error.hint, is_trace=False)
+    except InputError as error:
+        return ImportOutcome(None, str(error), error.hint)
+    except OSError as error:
+        # Readers turn their own failures into InputErrors: what is left is the fragment's.
+        problem = write_error(task.out.parent, error)
+        return ImportOutcome(None, str(problem), problem.hint, is_fatal=True)
+
+
+def write_error(folder: Path, error: OSError) -> KairError:
+    """The error to tell when the cache cannot be written."""
+    text = f"cannot write {folder}: {error.strerror or error}"
+    return KairError(text, "free some space there, or choose another place for the cache")
+
+
+def _read(task: ImportTask) -> FragmentInfo:
+    from kair_engine.readers.detect import NotATraceError, detect_format
+
+    try:
+        form = detect_format(task.source)
+    except OSError as error:
+        raise InputError(f"cannot read {task.source}: {error.strerror or error}") from error
+    if form == "kineto":
+        from kair_engine.readers.kineto.reader import read_kineto
+
+        return read_kineto(task.source, task.out, rank_hint=task.rank_hint)
+    if form == "parquet":
+        from kair_engine.readers.whatif_parquet.reader import read_whatif
+
+        return read_whatif(task.source, task.out)
+    raise NotATraceError("its content is neither Kineto JSON nor a what-if Parquet file")
+
+
+def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[ImportOutcome]:
+    """Each worker opens its own files; only what a fragment holds comes back. Large files go first."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        order = sorted(range(len(tasks)), key=lambda at: -_text_size(tasks[at]))
+        futures = {at: pool.submit(import_file, tasks[at]) for at in order}
+        for at in range(len(tasks)):
+            try:
+                outcome = futures[at].result()
+            except BrokenProcessPool:
+                # A worker was killed, or workers cannot start here (a script without a __main__ guard).
+                outcome = import_file(tasks[at])
+            yield outcome
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _text_size(task: ImportTask) -> int:
+    try:
+        with task.source.open("rb") as file:
+            compressed = file.read(2) in _COMPRESSED_MAGIC
+        return task.source.stat().st_size * (_COMPRESSION if compressed else 1)
+    except OSError:
+        return 0

@@ -1,0 +1,180 @@
+"""One job from its fragments: which belong together, which ranks and steps there are, and what is missing."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kair_engine.errors import InputError
+from kair_engine.recording.usable_steps import usable_steps
+from kair_engine.trace.model import DerivedGroups, FragmentInfo, Job, Layout, Notice, StepTimes, Trace
+from kair_engine.trace.notices import listed, notice
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A fragment and what it holds."""
+
+    path: Path
+    info: FragmentInfo
+
+
+@dataclass(frozen=True)
+class AssembledJob:
+    """A trace, with what a store needs to make it again."""
+
+    trace: Trace
+    fragments: tuple[Fragment, ...]
+    input_warnings: tuple[Notice, ...]
+    """About files that did not become part of it: nothing in the fragments shows them."""
+
+
+def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Sequence[Notice]) -> AssembledJob:
+    """The job that `fragments` make up; `warnings` are about what did not become one.
+
+    Fragments of another world, and doubled ones, are set aside. Raises InputError where nothing is left.
+    """
+    if not fragments:
+        raise InputError(f"no trace in {source}")
+    kept, of_world = keep_one_world(fragments)
+    kept, doubled = keep_one_of_each(kept)
+    infos = [fragment.info for fragment in kept]
+    ranks = tuple(sorted({rank for info in infos for rank in info.ranks}))
+    stated = max((info.world_size or 0 for info in infos), default=0)
+    times = _joined_step_times(infos)
+    usable = usable_steps(times, ranks)
+    job = Job(
+        name=name,
+        source=source,
+        format=infos[0].format,
+        world_size=max(stated, max(ranks) + 1),
+        ranks=ranks,
+        hosts={rank: host for info in infos for rank, host in sorted(info.hosts.items())},
+        layout=_joined_layout([info.layout for info in infos if info.layout is not None]),
+        device=next((info.device for info in infos if info.device is not None), None),
+        has_device=any(info.has_device for info in infos),
+        absolute_time=all(info.absolute_time for info in infos),
+        steps=usable.steps,
+        step_times=times,
+        operations=sum(info.operations for info in infos),
+        warnings=(),
+        cut_off=usable.cut_off,
+    )
+    of_input = (*warnings, *of_world, *doubled)
+    trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
+    derived, unknown = _derived_groups(trace, infos)
+    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings, *unknown)
+    trace = replace(trace, job=replace(job, warnings=found, derived=derived))
+    return AssembledJob(trace, tuple(kept), of_input)
+
+
+def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[Notice]]:
+    groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
+    if not groups_of:
+        return None, []
+    from kair_engine.recording.process_groups.derived import derive  # loads numpy and polars, for few jobs
+
+    return derive(trace, groups_of)
+
+
+def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[Notice]]:
+    """The fragments of the world (format and stated size) that most ranks are of; unstated sizes fit any."""
+    formats = Counter(fragment.info.format for fragment in fragments)
+    form = min(formats, key=lambda one: (-formats[one], one))
+    votes: Counter[int] = Counter()
+    for fragment in fragments:
+        if fragment.info.format == form and fragment.info.world_size is not None:
+            votes[fragment.info.world_size] += len(fragment.info.ranks)
+    world = min(votes, key=lambda size: (-votes[size], -size), default=None)
+    kept: list[Fragment] = []
+    aside: list[Fragment] = []
+    for fragment in fragments:
+        info = fragment.info
+        fits = info.format == form and info.world_size in (None, world)
+        (kept if fits else aside).append(fragment)
+    if not aside:
+        return kept, []
+    others = sorted({fragment.info.world_size for fragment in aside if fragment.info.world_size not in (None, world)})
+    sizes = f"worlds of {world} and of {', '.join(map(str, others))} ranks" if others else "different formats"
+    text = f"traces of {sizes} are mixed; set aside: {_names(aside)}"
+    return kept, [notice("mixed_world_sizes", text)]
+
+
+def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[Notice]]:
+    """Fragments without those that hold a (rank, step) twice: the fuller one stays, then the first by name."""
+    if len(fragments) < 2:
+        return list(fragments), []
+    order = sorted(fragments, key=lambda fragment: (-fragment.info.operations, fragment.info.source))
+    taken: set[tuple[int, int]] = set()
+    kept, aside = [], []
+    for fragment in order:
+        times = fragment.info.step_times
+        cells = set(zip(times.rank, times.step, strict=True))
+        if taken.isdisjoint(cells):
+            taken |= cells
+            kept.append(fragment)
+        else:
+            aside.append(fragment)
+    kept.sort(key=lambda fragment: (fragment.info.ranks, fragment.info.step_times.step, fragment.info.source))
+    if not aside:
+        return kept, []
+    ranks = sorted({rank for fragment in aside for rank in fragment.info.ranks})
+    text = f"rank {listed(ranks)} has several traces of the same steps; set aside: {_names(aside)}"
+    return kept, [notice("duplicate_rank", text)]
+
+
+def _names(fragments: Sequence[Fragment]) -> str:
+    names = sorted(Path(fragment.info.source).name for fragment in fragments)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _joined_layout(layouts: Sequence[Layout]) -> Layout | None:
+    """The places that the fragments state, together; a size is the first that any of them states."""
+    if not layouts:
+        return None
+    return Layout(
+        dp=next((layout.dp for layout in layouts if layout.dp is not None), None),
+        pp=next((layout.pp for layout in layouts if layout.pp is not None), None),
+        tp=next((layout.tp for layout in layouts if layout.tp is not None), None),
+        pipeline_stage={rank: place for layout in layouts for rank, place in layout.pipeline_stage.items()},
+        dp_rank={rank: place for layout in layouts for rank, place in layout.dp_rank.items()},
+    )
+
+
+def _joined_step_times(infos: Sequence[FragmentInfo]) -> StepTimes:
+    rows = sorted(
+        row
+        for info in infos
+        for row in zip(
+            info.step_times.rank,
+            info.step_times.step,
+            info.step_times.begin_ns,
+            info.step_times.duration_ns,
+            info.step_times.operations,
+            strict=True,
+        )
+    )
+    rank, step, begin, duration, operations = zip(*rows, strict=True) if rows else ((),) * 5
+    return StepTimes(rank, step, begin, duration, operations)
+
+
+def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[Notice]:
+    """The fragments' own warnings; one that many files share is said once."""
+    by_code: dict[str, list[str]] = {}
+    for info in infos:
+        for warning in info.warnings:
+            by_code.setdefault(warning.code, []).append(warning.message)
+    found = []
+    for code, messages in by_code.items():
+        more = f" (and {len(messages) - 1} more files)" if len(messages) > 1 else ""
+        found.append(notice(code, messages[0] + more))
+    return found
+
+
+def _missing(job: Job) -> list[Notice]:
+    missing = job.missing_ranks
+    if not missing:
+        return []
+    word = "rank" if len(missing) == 1 else "ranks"
+    text = f"{len(missing)} of {job.world_size} ranks left no trace: {word} {listed(missing)}"
+    return [notice("missing_ranks", text)]

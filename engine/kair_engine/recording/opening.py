@@ -1,0 +1,169 @@
+"""Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kair_engine.errors import InputError
+from kair_engine.recording.cache import FragmentCache, content_key
+from kair_engine.recording.discovery import find_files
+from kair_engine.recording.importing import ImportTask, Progress, import_files, write_error
+from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
+from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.notices import listed, notice
+
+_MAX_FILE_WARNINGS: Final = 20
+
+
+@dataclass
+class _File:
+    """One file on its way to a fragment."""
+
+    source: Path
+    key: str
+    fragment: Fragment | None = None
+    refusal: str | None = None
+    """Why it is no trace, where it is something else."""
+
+
+def open_trace(source: Path, *, cache: Path, progress: Progress | None = None, workers: int | None = None) -> Trace:
+    """The trace at `source`; raw files are parsed into fragments below `cache` once, and found there later.
+
+    Raises InputError where `source` is missing, unreadable or no trace, KairError when the disk is full.
+    """
+    from kair_engine.recording.job_file import is_job_folder, open_job_folder  # used by few opens
+
+    if is_job_folder(source):
+        return open_job_folder(source)
+    name = job_name(source)
+    return open_sources([source], name=name, cache=cache, progress=progress, workers=workers).trace
+
+
+def open_sources(
+    sources: Sequence[Path],
+    *,
+    name: str,
+    cache: Path,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> AssembledJob:
+    """One job from all the files below `sources`."""
+    found = [find_files(source) for source in sources]
+    paths = list(dict.fromkeys(path for part in found for path in part.files))
+    warnings = [warning for part in found for warning in part.warnings]
+    text = ", ".join(map(str, sources))
+    store = FragmentCache(cache)
+    files, unreadable = _look_up(paths, store)
+    problems = unreadable + _parse(files, store, progress, workers)
+    if not any(file.fragment for file in files):
+        raise _no_trace(text, files, problems)
+    fragments, numbered = _number_ranks(files, store, progress, workers)
+    warnings += [*store.warnings, *_file_warnings(problems), *numbered]
+    return assemble(name, text, fragments, warnings)
+
+
+def job_name(source: Path) -> str:
+    """The name a path gives to its job: the folder's, or the file's without its endings."""
+    name = source.name or source.resolve().name or "trace"
+    if source.is_dir():
+        return name
+    stem = name.split(".", 1)[0] if name.lower().endswith((".json", ".gz", ".zst", ".parquet")) else name
+    return stem or name
+
+
+def _look_up(paths: Sequence[Path], store: FragmentCache) -> tuple[list[_File], list[InputError]]:
+    """Every readable file with its cache entry, where it has one."""
+    files, problems = [], []
+    for path in paths:
+        try:
+            file = _File(path, content_key(path))
+        except OSError as error:
+            problems.append(InputError(f"cannot read {path}: {error.strerror or error}"))
+            continue
+        info = store.find(file.key, path)
+        if info is not None:
+            file.fragment = Fragment(store.fragment(file.key), info)
+        files.append(file)
+    return files, problems
+
+
+def _parse(
+    files: Sequence[_File],
+    store: FragmentCache,
+    progress: Progress | None,
+    workers: int | None,
+    hints: dict[Path, int] | None = None,
+) -> list[InputError]:
+    """Parses the files that the cache lacks. What is no trace stays without a fragment, and is no problem."""
+    missing = [file for file in files if file.fragment is None]
+    if not missing:
+        return []
+    store.make_writable()
+    hints = hints or {}
+    tasks = [ImportTask(file.source, store.fragment(file.key), hints.get(file.source)) for file in missing]
+    problems = []
+    for file, outcome in zip(missing, import_files(tasks, progress=progress, workers=workers), strict=True):
+        if outcome.info is not None:
+            try:
+                store.add(file.key, outcome.info)
+            except OSError as error:
+                raise write_error(store.folder, error) from error
+            file.fragment = Fragment(store.fragment(file.key), outcome.info)
+        elif not outcome.is_trace:
+            file.refusal = outcome.error
+        else:
+            problems.append(InputError(outcome.error or "", outcome.hint))
+    return problems
+
+
+def _number_ranks(
+    files: Sequence[_File], store: FragmentCache, progress: Progress | None, workers: int | None
+) -> tuple[list[Fragment], list[Notice]]:
+    """Gives the files that do not say their rank the free numbers, in the order of their names."""
+    fragments = [file.fragment for file in files if file.fragment is not None]
+    unknown = [file for file in files if file.fragment is not None and not file.fragment.info.rank_known]
+    if not unknown:
+        return fragments, []
+    taken = {rank for one in fragments if one.info.rank_known for rank in one.info.ranks}
+    free = (rank for rank in range(len(taken) + len(files)) if rank not in taken)
+    hints = dict(zip(sorted(file.source for file in unknown), free, strict=False))
+    if hints == {file.source: 0 for file in unknown}:
+        text = f"{unknown[0].source.name} does not say its rank; it counts as rank 0"
+        return fragments, [notice("rank_from_order", text)]
+    again = _look_up_numbered(hints, store)
+    _parse(again, store, progress, workers, hints)
+    fragments = [one for one in fragments if one.info.rank_known]
+    fragments += [file.fragment for file in again if file.fragment is not None]
+    text = f"{len(unknown)} files do not say their rank; by the order of their names they count as rank "
+    return fragments, [notice("rank_from_order", text + listed(list(hints.values())))]
+
+
+def _look_up_numbered(hints: dict[Path, int], store: FragmentCache) -> list[_File]:
+    files = []
+    for path, rank in hints.items():
+        file = _File(path, content_key(path, rank))
+        info = store.find(file.key, path)
+        if info is not None:
+            file.fragment = Fragment(store.fragment(file.key), info)
+        files.append(file)
+    return files
+
+
+def _file_warnings(problems: Sequence[InputError]) -> list[Notice]:
+    shown = [notice("unreadable_file", f"{problem}; it is left out") for problem in problems[:_MAX_FILE_WARNINGS]]
+    if len(problems) > len(shown):
+        shown.append(notice("unreadable_file", f"{len(problems) - len(shown)} more files are left out"))
+    return shown
+
+
+def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError]) -> InputError:
+    hint = "a trace is a PyTorch profiler (Kineto) JSON, plain, .gz or .zst, or a what-if Parquet file"
+    if problems:
+        more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
+        return InputError(f"{problems[0]}{more}", problems[0].hint)
+    if not files:
+        return InputError(f"{source} is empty: no trace in it", hint)
+    if len(files) == 1:
+        return InputError(f"{files[0].source} is not a trace: {files[0].refusal}", hint)
+    return InputError(f"no trace in {source} ({len(files)} files looked at)", hint)

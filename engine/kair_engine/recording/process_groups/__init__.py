@@ -1,0 +1,1 @@
+"""Process groups of communication that names none, derived from all ranks' recordings together."""

@@ -1,0 +1,88 @@
+"""Process groups for communication that names none, from the recordings of all ranks together.
+
+gloo's recordings list a rank's groups, but not which of them an operation ran in. For collectives their threads and
+times tell (unnamed_collectives.py). Sends and receives name a place in their group: in the right one every send has its
+receive.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from kair_engine.arrays import NONE
+from kair_engine.recording.process_groups.families import Family, families
+from kair_engine.recording.process_groups.unnamed import groups_of_lanes
+from kair_engine.trace.model import DerivedGroups, Notice, ProcessGroup, Trace
+from kair_engine.trace.notices import notice
+
+_AGREEING: Final = 0.9
+"""Share of (step, sender, receiver) in which the sends and the receives must be the same."""
+
+
+def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tuple[DerivedGroups, list[Notice]]:
+    """The groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays unknown."""
+    rows = _rows(trace, tuple(groups_of))
+    known = families(groups_of)
+    of_lane, undecided = groups_of_lanes(rows, known, trace.job)
+    transfers, unsettled = _groups_of_transfers(rows, known, trace.job.ranks)
+    found = []
+    if undecided:
+        text = (
+            f"{undecided} collectives do not say in which of the job's process groups they ran, and their times do not"
+        )
+        found.append(notice("unknown_process_group", f"{text} either; they are matched by their order alone"))
+    if unsettled:
+        text = f"{unsettled} sends and receives do not say in which of the job's process groups they count their peer"
+        found.append(notice("unknown_peers", f"{text}, and not just one fits; they count as without a peer"))
+    of_transfers = {rank: transfers.of_rank.get(rank) if transfers else None for rank in groups_of}
+    return DerivedGroups(of_lane, of_transfers), found
+
+
+def _rows(trace: Trace, ranks: tuple[int, ...]) -> pl.DataFrame:
+    """Communication on threads that names no group, in order of (rank, step, start)."""
+    text = {name: pl.col(name).cast(pl.String) for name in ("kind", "lane", "name")}
+    return (
+        trace.scan()
+        .filter(
+            pl.col("rank").is_in(list(ranks)),
+            text["kind"].is_in(["collective", "send", "recv"]),
+            pl.col("group").is_null(),
+            text["lane"].str.starts_with("thread "),
+        )
+        .select("rank", "step", "start_ns", "duration_ns", *text.values(), pl.col("bytes", "peer").fill_null(NONE))
+        .sort("rank", "step", "start_ns")
+        .collect()
+    )
+
+
+def _groups_of_transfers(
+    rows: pl.DataFrame, known: Sequence[Family], recorded: Collection[int]
+) -> tuple[Family | None, int]:
+    """The family in whose groups the sends and receives count their peers, and how many of them have none."""
+    rows = rows.filter(pl.col("kind") != "collective")
+    if not len(rows):
+        return None, 0
+    fitting = [family for family in known if _agree(rows, family, recorded)]
+    return (fitting[0], 0) if len(fitting) == 1 else (None, len(rows))
+
+
+def _agree(rows: pl.DataFrame, family: Family, recorded: Collection[int]) -> bool:
+    """Whether every send has its receive, counted in the family's groups: the same sizes in the same order."""
+    sent: dict[tuple[int, int, int], list[int]] = {}
+    received: dict[tuple[int, int, int], list[int]] = {}
+    for rank, step, kind, size, peer in rows.select("rank", "step", "kind", "bytes", "peer").iter_rows():
+        group = family.of_rank.get(rank)
+        other = _member(group, peer) if group is not None else None
+        if other is None or other == rank:
+            return False
+        if other in recorded:
+            ends = (rank, other) if kind == "send" else (other, rank)
+            (sent if kind == "send" else received).setdefault((step, *ends), []).append(size)
+    links = sent.keys() | received.keys()
+    return bool(links) and sum(sent.get(link) == received.get(link) for link in links) >= _AGREEING * len(links)
+
+
+def _member(group: ProcessGroup, place: int) -> int | None:
+    """The rank at `place` in the group; None where there is no such place."""
+    return group.ranks[place] if 0 <= place < len(group.ranks) else None

@@ -1,0 +1,88 @@
+"""Stage 3's answer: blame paths and ranked root causes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.causes import Cause
+from kair_engine.results.common import Method
+from kair_engine.trace.model import Notice
+
+STEP_BEGIN = "step begin"
+"""Stands for the operator where a rank was late already when the step began."""
+
+
+RoleInPath = Literal["victim", "culprit", "edge"]
+
+
+@dataclass(frozen=True)
+class PathNode:
+    """One stop of a blame path."""
+
+    rank: int
+    operator: str
+    kind: str
+    start_us: float
+    """From the step's begin."""
+    duration_us: float
+    lateness_us: float
+    """How much later than its peers' median it began (for a collective: arrived), on the job's clock."""
+    role_in_path: RoleInPath
+
+
+@dataclass(frozen=True)
+class BlamePath:
+    """From a symptom (an operation that waited) back to its root cause."""
+
+    symptom: PathNode
+    chain: tuple[PathNode, ...]
+    cause: Cause
+    waited_us: float
+    """Waiting of all ranks that this path explains."""
+    step: int
+    """The step in which they waited."""
+
+
+@dataclass(frozen=True)
+class RootCause:
+    """One rank's operator (or an edge between two) with the waiting it explains."""
+
+    rank: int
+    operator: str | None
+    cause: Cause
+    is_edge: bool
+    blamed_us: float
+    """Other ranks' waiting, summed over them, that this cause explains."""
+    share: float
+    """Of all waiting in the steps."""
+    steps: tuple[int, ...]
+    synchronisations: int
+    """How many collectives (or receives) waited for it."""
+
+
+@dataclass(frozen=True)
+class RankBlame:
+    """All waiting laid at one rank's door: it arrived last."""
+
+    rank: int
+    blamed_us: float
+    share: float
+    arrived_last: int
+    """Collectives that waited for this rank more than the clocks' residual."""
+
+
+@dataclass(frozen=True)
+class BlameResult:
+    """Stage 3: blame paths, and root causes ranked by the waiting they explain. The shares add up."""
+
+    step: int | None
+    """The step asked for; None where several were."""
+    steps: tuple[int, ...]
+    method: Method
+    paths: tuple[BlamePath, ...]
+    root_causes: tuple[RootCause, ...]
+    by_rank: tuple[RankBlame, ...]
+    waiting_us: float
+    attributed_us: float
+    unattributed_us: float
+    collectives: int
+    warnings: tuple[Notice, ...]

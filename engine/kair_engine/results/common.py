@@ -1,0 +1,5 @@
+"""What several results have in common."""
+
+from typing import Literal
+
+Method = Literal["robust", "paper"]

@@ -1,0 +1,49 @@
+"""The inventory of a recording: ranks, layout, steps, operators, clocks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.trace.model import Layout, Notice
+
+
+@dataclass(frozen=True)
+class ClockInfo:
+    """How far the ranks' clocks agree."""
+
+    source: Literal["collectives", "none", "recorded"]
+    residual_us: float | None
+    """Median disagreement of collective ends after correction."""
+    max_offset_us: float
+
+
+@dataclass(frozen=True)
+class OperatorUse:
+    """How often an operator ran, on all ranks together."""
+
+    operator: str
+    count: int
+    stages: tuple[str, ...]
+    """Those it ran in; none where the recording does not tell."""
+
+
+@dataclass(frozen=True)
+class InfoResult:
+    """What the recording holds."""
+
+    format: str
+    world_size: int
+    ranks: tuple[int, ...]
+    missing_ranks: tuple[int, ...]
+    hosts: dict[str, tuple[int, ...]]
+    layout: Layout | None
+    roles: dict[str, tuple[int, ...]]
+    device: str | None
+    steps: tuple[int, ...]
+    operations: int
+    operations_by_kind: dict[str, int]
+    collectives: int
+    matched_collectives: int
+    clock: ClockInfo
+    warnings: tuple[Notice, ...]
+    operators: tuple[OperatorUse, ...] = ()
+    """Only when asked for, the most frequent first."""

@@ -1,0 +1,100 @@
+"""Stage 1's answer: a score for every rank, slow links, and what no rank is to blame for."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.causes import Cause
+from kair_engine.results.common import Method
+from kair_engine.trace.model import Notice
+
+GroupBy = Literal["rank", "host", "role"]
+
+
+@dataclass(frozen=True)
+class RankScore:
+    """How far one rank stands out from the peers of its role; larger is more suspicious."""
+
+    rank: int
+    host: str | None
+    role: str
+    score: float
+    p_value: float | None
+    """Corrected for ranks × classes (family-wise); None where the method has no null distribution."""
+    flagged: bool
+    excess_us: dict[str, float]
+    """Class of operations → µs per step beyond the role's median (trimmed mean over steps)."""
+    large_delays: int | None = None
+    """Steps in which it took 10 % of the step longer than its role; of one or two steps the host's pauses between
+    collectives. None where the method does not count them."""
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """The scores of a host or a role together."""
+
+    group: str
+    ranks: tuple[int, ...]
+    mean_score: float
+    max_score: float
+    flagged: int
+
+
+@dataclass(frozen=True)
+class CommunicatorScore:
+    """A process group whose collectives are slower than its siblings'; it names no rank."""
+
+    group: str
+    ranks: tuple[int, ...]
+    operator: str
+    """The collective that lost most."""
+    own_us: float
+    """Per step, waiting for members excluded."""
+    expected_us: float
+    """The siblings' median."""
+    siblings: int
+    p_value: float
+
+
+@dataclass(frozen=True)
+class OperatorScore:
+    """A rank that is slow in one operator in every step."""
+
+    rank: int
+    operator: str
+    excess_us: float
+    """Per step beyond the medians of the role's calls (trimmed mean over steps)."""
+    p_value: float
+
+
+@dataclass(frozen=True)
+class JobPattern:
+    """What slows the job though no rank is at fault."""
+
+    cause: Cause
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    lost_us: float
+    """Per step."""
+    figures: dict[str, float]
+    """What speaks for it. Stage imbalance: each stage's compute in µs per step. Sequence imbalance: `correlation` (of
+    forward and backward within a rank) and `variation` (of the forward pass). Delays on changing ranks: `delays` and
+    their `rate` (of all ranks' steps)."""
+
+
+@dataclass(frozen=True)
+class LocalizeResult:
+    """Stage 1: a score for every rank, the highest first."""
+
+    method: Method
+    scores: tuple[RankScore, ...]
+    groups: tuple[GroupScore, ...]
+    """Filled when asked for by host or role."""
+    slow_communicators: tuple[CommunicatorScore, ...]
+    patterns: tuple[JobPattern, ...]
+    matrix: tuple[tuple[float, ...], ...] | None
+    """Pairwise K–S distances in rank order, only when asked for (paper method)."""
+    steps: tuple[int, ...]
+    warnings: tuple[Notice, ...]
+    slow_operators: tuple[OperatorScore, ...] = ()
+    step_time_us: float | None = None
+    """What shares of the step refer to; None with the paper's method."""

@@ -1,0 +1,72 @@
+"""What is known of one rank: where its step time goes, and how its operations complete beside its peers'."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.trace.model import Notice
+
+StepPart = Literal["compute", "communication", "waiting", "input", "host", "rest"]
+
+
+@dataclass(frozen=True)
+class PartOfStep:
+    """What one part of the step takes on the rank, beside its role."""
+
+    part: StepPart
+    own_us: float
+    """Per step, the mean over steps. The parts add up to the rank's step time."""
+    share: float
+    """Of the rank's step time."""
+    typical_us: float | None
+    """The median over the ranks of the role; None where the rank has no peer. Medians need not add up."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """What share of a step's operations had completed by a time since the step's begin, the mean over steps."""
+
+    time_us: float
+    completed: float
+    peers_low: float | None
+    """Of the peers' shares the 10 % quantile; None where there is no peer."""
+    peers_median: float | None
+    peers_high: float | None
+    """The 90 % quantile."""
+    farthest: float | None
+    """The share of the peer whose curve lies farthest from the rank's."""
+
+
+@dataclass(frozen=True)
+class CurveDistance:
+    """The Kolmogorov–Smirnov distance from one peer: where their curves lie farthest apart."""
+
+    peer: int
+    distance: float
+    """Of 1: the difference of the two shares."""
+    time_us: float
+    completed: float
+    peer_completed: float
+
+
+@dataclass(frozen=True)
+class RankProfileResult:
+    """One rank beside the peers of its role."""
+
+    rank: int
+    host: str | None
+    role: str
+    peers: int
+    """Other ranks of its role."""
+    step_time_us: float
+    """The rank's, the mean over steps: what its parts add up to."""
+    typical_step_time_us: float | None
+    """The role's median."""
+    parts: tuple[PartOfStep, ...]
+    curve: tuple[CurvePoint, ...]
+    farthest: CurveDistance | None
+    """From the peer at the largest distance."""
+    mean_distance: float | None
+    """From all peers: the paper's score, within the role."""
+    steps: tuple[int, ...]
+    """The chosen steps that the rank recorded."""
+    warnings: tuple[Notice, ...]

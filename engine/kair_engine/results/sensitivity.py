@@ -1,0 +1,70 @@
+"""The smallest faults that a recording can show."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.causes import Cause
+from kair_engine.trace.model import Notice
+
+InjectedFault = Literal["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
+
+
+DetectionLimit = Literal["steps", "ranks", "peers", "smallest_share"]
+"""What keeps a smaller fault from being found: too few steps, how much healthy ranks (or links) differ, a role of two
+ranks, or that nothing is reported below a share of the step (a link: of its own time)."""
+
+
+@dataclass(frozen=True)
+class LongerRecording:
+    """What the same job would show in more steps; null where it would still not show the fault."""
+
+    steps: int
+    smallest_us_per_step: float | None
+    smallest_share_of_step: float | None
+    stalled_steps: int | None
+
+
+@dataclass(frozen=True)
+class DetectableFault:
+    """The smallest fault of one kind, on any one rank (or link), that the recording shows with the set probability."""
+
+    fault: InjectedFault
+    cause: Cause | None
+    """What triage would call it; null for a stall, whose cause can be any."""
+    operator: str | None
+    """The one that was slowed down."""
+    smallest_us_per_step: float | None
+    """What it adds to the rank's own time, in the mean over steps. Null: no size is found."""
+    smallest_share_of_step: float | None
+    """The same over the step time."""
+    own_us_per_step: float | None
+    """What a rank (or link) spends on this anyway, the median; null where that says nothing."""
+    smallest_own_slowdown: float | None
+    """That with the fault over that without."""
+    spread_us_per_step: float | None
+    """How much the ranks (or links) differ in it for good: the standard deviation within a role."""
+    stalled_steps: int | None
+    """Of a quarter of a step each: in how many of the steps the rank has to stall. Other faults: null."""
+    longer: tuple[LongerRecording, ...]
+    limited_by: DetectionLimit | None
+    reason: str
+    """What limits it, or why no size is found, and what would help."""
+
+
+@dataclass(frozen=True)
+class SensitivityResult:
+    """What a recording can show: the smallest faults that triage would find in it."""
+
+    faults: tuple[DetectableFault, ...]
+    probability: float
+    """With which the smallest fault is found."""
+    false_alarm_rate: float
+    """Of a triage of a healthy job, at which that is so."""
+    step_time_us: float
+    corrected_ranks: tuple[int, ...]
+    """Ranks that stand out already: what makes them do so was taken out first."""
+    corrected_links: tuple[str, ...]
+    draws: int
+    seed: int
+    steps: tuple[int, ...]
+    warnings: tuple[Notice, ...]

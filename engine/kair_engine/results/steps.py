@@ -1,0 +1,41 @@
+"""Step times: over the ranks, and on each."""
+
+from dataclasses import dataclass
+
+from kair_engine.trace.model import Notice
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step on one rank."""
+
+    step: int
+    rank: int
+    begin_us: float
+    """From the first step's earliest begin, on the job's clock."""
+    duration_us: float
+    operations: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """One step over all ranks."""
+
+    step: int
+    ranks: int
+    median_us: float
+    max_us: float
+    slowest_rank: int
+    complete: bool
+    slow: bool
+    """Complete, and on its slowest rank a tenth longer than the median of the complete steps."""
+
+
+@dataclass(frozen=True)
+class StepsResult:
+    """The time of every step, over the ranks and on each."""
+
+    summary: tuple[StepSummary, ...]
+    steps: tuple[StepTime, ...]
+    warnings: tuple[Notice, ...]

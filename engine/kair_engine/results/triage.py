@@ -1,0 +1,81 @@
+"""The verdict: findings, and every rank's place in the ranking."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.causes import Cause
+from kair_engine.results.whatif import FixPrice
+from kair_engine.trace.model import Notice
+
+Verdict = Literal["straggler", "no_straggler", "inconclusive"]
+
+
+PricedBy = Literal["replay", "excess"]
+"""The job replayed without the culprit; or the culprit's excess, no more than its punctuality would have spared."""
+
+
+Pattern = Literal["persistent", "intermittent", "group", "job_wide"]
+
+
+@dataclass(frozen=True)
+class RankedRank:
+    """One rank in the triage's ranking, the most suspicious first."""
+
+    rank: int
+    host: str | None
+    role: str
+    score: float
+    flagged: bool
+    self_time_excess_us: float
+    """µs per step of its own time beyond its role's median, waiting excluded."""
+    wait_imposed_us: float
+    """µs per step that other ranks, summed, waited for it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One culprit."""
+
+    cause: Cause
+    pattern: Pattern
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    operator: str | None
+    edge: str | None
+    """`from → to` where the delay lies between two operations or two ranks."""
+    steps: tuple[int, ...]
+    p_value: float | None
+    """Family-wise: corrected for everything tried in this triage."""
+    time_lost_us_per_step: float
+    """What a step would be shorter by without this culprit."""
+    slowdown: float
+    """Step time over the step time without this culprit (1.0 = no effect)."""
+    evidence: tuple[str, ...]
+    suggestion: str
+    throughput_gain: float = 0.0
+    """Steps per time without this culprit, over those with it, less 1."""
+    gpu_hours_per_day: float = 0.0
+    """Of all devices of the job, what it costs."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; null where that was not given."""
+    priced_by: PricedBy = "excess"
+    fix: tuple[str, ...] = ()
+    """Options of `kair whatif` that undo it; empty where none do: `--fix rank=3+kind=compute`."""
+
+
+@dataclass(frozen=True)
+class TriageResult:
+    """The whole investigation."""
+
+    verdict: Verdict
+    summary: str
+    """The answer in one sentence."""
+    findings: tuple[Finding, ...]
+    ranking: tuple[RankedRank, ...]
+    step_time_us: float
+    waiting_us_per_step: float
+    unattributed_us_per_step: float
+    steps: tuple[int, ...]
+    warnings: tuple[Notice, ...]
+    together: FixPrice | None = None
+    """All findings that were replayed, fixed at once; null for fewer than two."""

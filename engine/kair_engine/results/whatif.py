@@ -1,0 +1,157 @@
+"""What a what-if analysis answers."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kair_engine.trace.model import Notice
+
+SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
+CauseName = Literal[
+    "slow_workers", "sequence_imbalance", "stage_imbalance", "garbage_collection", "communication_flapping"
+]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What the figures speak for as a cause of the slowdown."""
+
+    cause: CauseName
+    text: str
+    ranks: tuple[int, ...] = ()
+    """Where it is: of a slow stage none."""
+    share: float | None = None
+    """Of the slowdown, what goes away without it; None where no scenario removes it alone."""
+
+
+@dataclass(frozen=True)
+class StepPrice:
+    """One step under the main scenarios; attributions are S of that step alone."""
+
+    step: int
+    measured_us: float
+    replayed_us: float
+    """Without launch delays."""
+    ideal_us: float
+    slowdown: float
+    by_operator_type: dict[str, float] = field(default_factory=dict)
+    by_dp_rank: dict[int, float] = field(default_factory=dict)
+    by_stage: dict[int, float] = field(default_factory=dict)
+    by_rank: dict[int, float] = field(default_factory=dict)
+    launch_by_operator_type: dict[str, float] | None = None
+    """As of the whole job, whose launch delays decide whether they are taken apart."""
+    launch_by_dp_rank: dict[int, float] | None = None
+    launch_by_stage: dict[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class PartEffect:
+    """What a part of the workers does to the mean step, seen from both sides [W].
+
+    Shares are of T - T_ideal, what the job loses. The two differ where the rest hides the part, or needs it.
+    """
+
+    share_removed: float
+    """(T - T_removed) / (T - T_ideal): only the part is ideal. May exceed 1."""
+    share_alone: float
+    """(T_alone - T_ideal) / (T - T_ideal): only the part is as recorded."""
+    step_time_removed_us: float
+    """T_removed."""
+    step_time_alone_us: float
+    """T_alone."""
+
+
+@dataclass(frozen=True)
+class FixPrice:
+    """The job with something fixed, or scaled."""
+
+    fix: str
+    step_time_us: float
+    saved_us: float
+    """Per step; negative where it would be slower."""
+    saved_share: float
+    """Of the replayed step."""
+    throughput_gain: float
+    """Steps per time, over those of the job as it is, less 1."""
+    gpu_hours_per_day: float
+    """Of all devices of the job, what it saves."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; None where that was not given."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What would help, and the step time it leads to."""
+
+    remedy: Literal["even_stages", "sorted_microbatches"]
+    text: str
+    step_time_us: float
+    saved_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatifResult:
+    """The job without its stragglers, and what each part of it costs [W].
+
+    S of a part is the step time where only that part is as recorded and everything else ideal, over the ideal: 1.0
+    costs nothing. All are ratios of mean step times. What was not worked out is empty, or None.
+    """
+
+    slowdown: float
+    waste: float
+    """1 - 1/S."""
+    step_time_us: float
+    """Replayed, without launch delays: what S compares."""
+    measured_step_time_us: float
+    ideal_step_time_us: float
+    by_operator_type: dict[str, float] = field(default_factory=dict)
+    by_dp_rank: dict[int, float] = field(default_factory=dict)
+    by_stage: dict[int, float] = field(default_factory=dict)
+    by_rank: dict[int, float] = field(default_factory=dict)
+    """Exact, by a replay of each worker; empty or without the cheapest ones where that takes too long."""
+    by_rank_approximate: dict[int, float] = field(default_factory=dict)
+    """The published one: the lower of S of the rank's data-parallel rank and of its stage."""
+    heatmap: tuple[tuple[float, ...], ...] = ()
+    """(stages × dp ranks): every worker's S, exact where that was worked out, else more than that."""
+    m_w: float | None = None
+    """Share of the slowdown that goes away with the slowest 3 % of workers: their `share_removed`."""
+    slowest_ranks: tuple[int, ...] = ()
+    """Those workers."""
+    slowest_workers: PartEffect | None = None
+    """None, as M_W, where there is no slowdown."""
+    m_s: float | None = None
+    """Share that goes away with the last pipeline stage's: its `share_removed`."""
+    last_stage: PartEffect | None = None
+    """None, as M_S, where there is no slowdown or only one stage."""
+    forward_backward_correlation: float | None = None
+    """Pearson's, within a rank over microbatches; the median of ranks."""
+    forward_variation: float | None = None
+    """Coefficient of variation of the forward time, median of ranks."""
+    simulation_error: float
+    """Of the mean step: replayed with all delays, against measured. What delays absorb of the model's faults is in
+    `delay_share`."""
+    delay_share: float
+    """Of the measured mean step: what goes away when replayed without any delay, all else as recorded. A delay is the
+    time between the end of all that an operation is known to wait for and its begin; no recorded operation explains it.
+    """
+    launch_slowdown: float
+    """Measured over replayed: what launch delays cost."""
+    launch_by_operator_type: dict[str, float] | None = None
+    """Only where launch delays cost 3 % or more; the first operation of a stage counts as `first-op`."""
+    launch_by_dp_rank: dict[int, float] | None = None
+    launch_by_stage: dict[int, float] | None = None
+    pattern: SlowdownPattern
+    """Of the workers' S."""
+    causes: tuple[Cause, ...] = ()
+    """Those worth naming, the first one first; empty where no figure speaks for one."""
+    verdict: str
+    fixes: tuple[FixPrice, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    per_step: tuple[StepPrice, ...]
+    steps: tuple[int, ...]
+    warnings: tuple[Notice, ...]
+    by_host: dict[str, float] = field(default_factory=dict)
+    """Where several ranks share a host, and there are several hosts."""
+    gpu_hours_per_day: float = 0.0
+    """Of all devices of the job, what is wasted."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; None where that was not given."""

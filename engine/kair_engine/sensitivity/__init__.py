@@ -1,0 +1,1 @@
+"""Fault injection into what was recorded: the smallest slowdown that stage 1 would find."""

@@ -1,0 +1,102 @@
+"""What a recording can show: faults put into it, and the smallest that stage 1 would find."""
+
+import numpy as np
+
+from kair_engine.causes import Cause
+from kair_engine.errors import UsageError
+from kair_engine.localize.analysis import notices, require_steps
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE
+from kair_engine.localize.excess import JobExcess, job_excess
+from kair_engine.localize.excess_table import table_of
+from kair_engine.localize.localization import conclude
+from kair_engine.results.sensitivity import DetectableFault, InjectedFault, LongerRecording, SensitivityResult
+from kair_engine.sensitivity.bootstrap import source_of
+from kair_engine.sensitivity.detection import Detection, Study
+from kair_engine.sensitivity.limits import MISSING, limit_of, reason_of, too_few
+from kair_engine.sensitivity.without_faults import without_faults
+from kair_engine.trace.model import Trace
+
+FEWEST_DRAWS = 20
+CAUSES: dict[InjectedFault, Cause | None] = {
+    "slow_device": "compute",
+    "slow_operator": "compute",
+    "slow_input": "input",
+    "slow_host": "host",
+    "stall": None,
+    "slow_link": "communication",
+}
+
+
+def sensitivity(trace: Trace, *, draws: int = 100, probability: float = 0.95, seed: int = 0) -> SensitivityResult:
+    """The smallest fault of each kind that triage would find, and what more steps would change.
+
+    `draws` recordings like this one are drawn (redrawing.py), a fault is put on one rank of each, and the smallest
+    size that stage 1 finds in `probability` of them is the answer. Raises UsageError where the selection holds no
+    step, for fewer than FEWEST_DRAWS draws, and for a probability that is none.
+    """
+    require_steps(trace)
+    return sensitivity_of(job_excess(trace), draws=draws, probability=probability, seed=seed)
+
+
+def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int) -> SensitivityResult:
+    """The same of a job's excesses."""
+    if draws < FEWEST_DRAWS:
+        raise UsageError(f"{draws} draws are too few to tell a probability from: use {FEWEST_DRAWS} or more")
+    if not 0 < probability < 1:
+        raise UsageError(f"a probability lies between 0 and 1, unlike {probability:g}")
+    found, too_little = conclude(job), too_few(len(job.ranks), len(job.steps))
+    accused = sorted({place for anomaly in found.anomalies for place in anomaly.ranks})
+    if too_little is None:
+        random = np.random.default_rng(seed)
+        known = ~np.isin(np.arange(len(job.ranks)), accused)
+        source = source_of(without_faults(table_of(job), found.anomalies), known, random)
+        study = Study(job, source, known, draws, probability, random)
+        detections = study.detections(found.links)
+        faults = tuple(_answer(detection, study.lengths, job.step_time_ns) for detection in detections)
+    else:
+        faults = tuple(_nothing(fault, too_little) for fault in CAUSES)
+    return SensitivityResult(
+        faults=faults,
+        probability=probability,
+        false_alarm_rate=FALSE_ALARM_RATE,
+        step_time_us=job.step_time_ns / 1e3,
+        corrected_ranks=tuple(int(job.ranks[place]) for place in accused) if too_little is None else (),
+        corrected_links=tuple(slow.link.name for slow in found.links) if too_little is None else (),
+        draws=draws,
+        seed=seed,
+        steps=tuple(step.step for step in job.steps),
+        warnings=notices(found),
+    )
+
+
+def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> DetectableFault:
+    if not detection.cost_ns:
+        return _nothing(detection.fault, MISSING[detection.fault])
+    now, *longer = (
+        LongerRecording(
+            steps,
+            smallest_us_per_step=None if cost is None else cost / 1e3,
+            smallest_share_of_step=None if cost is None else cost / step_ns,
+            stalled_steps=stalls,
+        )
+        for steps, cost, stalls in zip(lengths, detection.cost_ns, detection.stalls, strict=True)
+    )
+    limit, own, cost = limit_of(detection, now, longer), detection.own_ns or None, detection.cost_ns[0]
+    return DetectableFault(
+        fault=detection.fault,
+        cause=CAUSES[detection.fault],
+        operator=detection.operator,
+        smallest_us_per_step=now.smallest_us_per_step,
+        smallest_share_of_step=now.smallest_share_of_step,
+        own_us_per_step=None if own is None else own / 1e3,
+        smallest_own_slowdown=None if own is None or cost is None else 1 + cost / own,
+        spread_us_per_step=None if detection.spread_ns is None else detection.spread_ns / 1e3,
+        stalled_steps=now.stalled_steps,
+        longer=tuple(longer),
+        limited_by=limit,
+        reason=reason_of(detection, limit, now, longer, step_ns=step_ns),
+    )
+
+
+def _nothing(fault: InjectedFault, reason: str) -> DetectableFault:
+    return DetectableFault(fault, CAUSES[fault], None, None, None, None, None, None, None, (), None, reason)

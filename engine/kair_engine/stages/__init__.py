@@ -1,1 +1,0 @@
-"""The three stages: which rank, which of its operations, and why."""

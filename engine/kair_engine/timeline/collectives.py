@@ -1,0 +1,237 @@
+"""Matching the members of each collective across ranks, and what they waited for one another.
+
+A collective's members leave together, so whoever arrived last has the shortest duration: waiting and
+lateness come from durations alone and need no common clock.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, order_by
+from kair_engine.trace.operations import COLLECTIVE, RECV, SEND, Operations
+
+_LARGEST_KEY = 1 << 62
+_SPARSE = 4
+"""Keys per value up to which a table of all keys is faster than a sort."""
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The collectives of one step; a send with its receive counts as one of two members.
+
+    Per member: `row` (in the operations), `instance`. Instances are numbered in order of their first
+    member's start; members are ordered by instance. `rejected` counts instances whose members do not fit.
+    """
+
+    ops: Operations
+    row: Ints
+    instance: Ints
+    rejected: int
+
+    def __len__(self) -> int:
+        return int(self.instance[-1]) + 1 if len(self.instance) else 0
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Index of each instance's first member."""
+        if not len(self.instance):
+            return self.instance
+        return np.asarray(np.flatnonzero(np.r_[True, np.diff(self.instance) > 0]))
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Members of each instance."""
+        return np.asarray(np.diff(np.r_[self.starts, len(self.instance)]))
+
+    @cached_property
+    def community(self) -> Ints:
+        """Per instance a number, equal for those among the same ranks."""
+        # Sets are told apart by the sum of a 64-bit hash of each member (the finaliser of splitmix64).
+        mixed = (self.ops.rank[self.row].astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        if not len(self.starts):
+            return self.starts
+        return np.unique(np.add.reduceat(mixed, self.starts), return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+    def members(self, instance: int) -> Ints:
+        """The members of one instance, as positions among the step's ranks."""
+        start = int(self.starts[instance])
+        return np.asarray(self.ops.rank[self.row[start : start + int(self.sizes[instance])]])
+
+    @cached_property
+    def duration_ns(self) -> Ints:
+        """Each member's duration, waiting included."""
+        return np.asarray(self.ops.duration_ns[self.row])
+
+    @cached_property
+    def own_ns(self) -> Ints:
+        """τ_g: each instance's own time, the shortest duration among its members."""
+        return _reduce(np.minimum, self.duration_ns, self.starts)
+
+    @cached_property
+    def wait_ns(self) -> Ints:
+        """Each member's waiting: its duration beyond the instance's own time."""
+        return np.asarray(self.duration_ns - self.own_ns[self.instance])
+
+    @cached_property
+    def total_wait_ns(self) -> Ints:
+        """Each instance's waiting, summed over its members."""
+        return _reduce(np.add, self.wait_ns, self.starts)
+
+    @cached_property
+    def last(self) -> Ints:
+        """Index of each instance's member that arrived last (the lowest rank among equals)."""
+        shortest = np.flatnonzero(self.wait_ns == 0)
+        if not len(shortest):
+            return shortest
+        _, first = np.unique(self.instance[shortest], return_index=True)
+        return np.asarray(shortest[first])
+
+    @cached_property
+    def lead_ns(self) -> Ints:
+        """How much later than the last but one the last member arrived: what its punctuality would save."""
+        rest = np.where(np.isin(np.arange(len(self.row)), self.last), np.iinfo(np.int64).max, self.wait_ns)
+        lead = _reduce(np.minimum, rest, self.starts)
+        return np.where(self.sizes > 1, lead, 0)
+
+
+def match(ops: Operations) -> Collectives:
+    """Finds which rows are one collective: process group + sequence number, else k-th of its name and group.
+
+    A send and its receive are found by their ends where the trace says them: the k-th from one rank to the other.
+    What does not fit is left out and counted: a member missing that all siblings have, a rank with more or
+    fewer of them than the others (in order, one too few would shift all that follow), a send without its receive.
+    """
+    rows = np.flatnonzero(np.isin(ops.kind, (COLLECTIVE, SEND, RECV)))
+    if not len(rows):
+        return Collectives(ops, rows, rows, 0)
+    rows = rows[np.lexsort((ops.start_ns[rows], ops.rank[rows]))]
+    p2p = ops.kind[rows] != COLLECTIVE
+    label = np.where(p2p, NONE, ops.name[rows])
+    sender, receiver = _ends(ops, rows)
+    # Among more than two, each end numbers its sends and receives by itself: ends and order tell them.
+    own_numbers = (sender != NONE) & (_group_size(ops, rows) > 2)
+    sequence = np.where(own_numbers, NONE, ops.group_seq[rows])
+    family = dense(np.stack((label, ops.group[rows], p2p & (sequence == NONE), sender, receiver)))
+    call = dense(np.stack((family, sequence)))
+    turn = ordinal(np.stack((ops.rank[rows], call)))
+    instance = dense(np.stack((call, turn)))
+    order = np.argsort(instance, kind="stable")
+    agreed = _even(ops.rank[rows], call)[order]
+    rows, instance, family = rows[order], instance[order], family[order]
+    fits, rejected = _complete(ops.kind[rows], instance, family, agreed)
+    rows, instance = rows[fits], instance[fits]
+    return Collectives(ops, *_by_start(ops, rows, instance), rejected)
+
+
+def _ends(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
+    """Sender and receiver of every send and receive that names its other end; NONE for all other rows."""
+    known = (ops.kind[rows] != COLLECTIVE) & (ops.peer[rows] != NONE)
+    sends = ops.kind[rows] == SEND
+    sender = np.where(sends, ops.rank[rows], ops.peer[rows])
+    receiver = np.where(sends, ops.peer[rows], ops.rank[rows])
+    return np.where(known, sender, NONE), np.where(known, receiver, NONE)
+
+
+def _group_size(ops: Operations, rows: Ints) -> Ints:
+    """Per row, how many ranks use its process group in this step."""
+    pairs = np.unique(np.stack((ops.group[rows], ops.rank[rows])), axis=1)
+    groups, sizes = np.unique(pairs[0], return_counts=True)
+    return np.asarray(sizes[np.searchsorted(groups, ops.group[rows])])
+
+
+def disagreement_ns(collectives: Collectives, offset_ns: Floats) -> Floats:
+    """How far each member's end lies from its instance's median end, on clocks corrected by `offset_ns`."""
+    ends = collectives.ops.end_ns[collectives.row] - offset_ns[collectives.ops.rank[collectives.row]]
+    return ends - instance_median(collectives, ends)
+
+
+def instance_median(collectives: Collectives, values: Floats) -> Floats:
+    """The median over each member's instance, as one value per member."""
+    result = np.empty(len(values))
+    for size in np.unique(collectives.sizes):
+        index = collectives.starts[collectives.sizes == size][:, None] + np.arange(size)
+        result[index] = np.median(values[index], axis=1, keepdims=True)
+    return result
+
+
+def _even(rank: Ints, call: Ints) -> Bools:
+    """Per row: has every rank of its call as many of them as the others?"""
+    cells, counts = np.unique(np.stack((call, rank)), axis=1, return_counts=True)
+    fewest = np.full(int(call.max()) + 1, np.iinfo(np.int64).max)
+    most = np.zeros_like(fewest)
+    np.minimum.at(fewest, cells[0], counts)
+    np.maximum.at(most, cells[0], counts)
+    return np.asarray((fewest == most)[call])
+
+
+def _complete(kind: SmallInts, instance: Ints, family: Ints, agreed: Bools) -> tuple[Bools, int]:
+    """True for members of instances that are as large as most of their family; of a send, with its receive."""
+    count = int(instance[-1]) + 1
+    sizes = np.bincount(instance, minlength=count)
+    first = np.r_[0, np.cumsum(sizes)[:-1]]
+    of_family = family[first]
+    usual = np.zeros(int(family.max()) + 1, dtype=np.int64)
+    for code in np.unique(of_family):
+        often = np.bincount(sizes[of_family == code])
+        usual[code] = np.flatnonzero(often == often.max())[-1]
+    good = (sizes == usual[of_family]) & (sizes > 1) & agreed[first]
+    sends = np.bincount(instance[kind == SEND], minlength=count)
+    good &= (kind[first] == COLLECTIVE) | ((sizes == 2) & (sends == 1))
+    return good[instance], int(np.count_nonzero(~good & (sizes > 1)))
+
+
+def _by_start(ops: Operations, rows: Ints, instance: Ints) -> tuple[Ints, Ints]:
+    if not len(rows):
+        return rows, instance
+    starts = np.flatnonzero(np.r_[True, np.diff(instance) != 0])
+    begin = _reduce(np.minimum, ops.start_ns[rows], starts)
+    sizes = np.diff(np.r_[starts, len(rows)])
+    place = np.empty(len(starts), dtype=np.int64)
+    place[np.argsort(begin, kind="stable")] = np.arange(len(starts))
+    number = np.repeat(place, sizes)
+    order = np.argsort(number, kind="stable")
+    return rows[order], number[order]
+
+
+def dense(columns: Ints) -> Ints:
+    """For each column of integers a number, equal for equal ones."""
+    low = columns.min(axis=1, initial=0)
+    spans = [int(span) for span in columns.max(axis=1, initial=0) - low + 1]
+    if prod(spans) >= _LARGEST_KEY:
+        return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    # One key for each column sorts ten times as fast as the columns themselves.
+    key = np.zeros(columns.shape[1], dtype=np.int64)
+    for row, lowest, span in zip(columns, low, spans, strict=True):
+        key *= span
+        key += row
+        key -= lowest
+    if prod(spans) <= _SPARSE * len(key):
+        occurs = np.zeros(prod(spans), dtype=bool)
+        occurs[key] = True
+        return np.asarray((np.cumsum(occurs) - 1)[key])
+    order = order_by(key)
+    fresh = np.diff(key[order], prepend=key[order[:1]]) != 0
+    result = np.empty(len(key), dtype=np.int64)
+    result[order] = np.cumsum(fresh)
+    return result
+
+
+def ordinal(columns: Ints) -> Ints:
+    """For each column its place among equal ones, in order."""
+    code = dense(columns)
+    order = np.argsort(code, kind="stable")
+    ordered = code[order]
+    starts = np.flatnonzero(np.r_[True, np.diff(ordered) > 0])
+    sizes = np.diff(np.r_[starts, len(ordered)])
+    result = np.empty(len(code), dtype=np.int64)
+    result[order] = np.arange(len(code)) - np.repeat(starts, sizes)
+    return result
+
+
+def _reduce(function: np.ufunc, values: Ints, starts: Ints) -> Ints:
+    return np.asarray(function.reduceat(values, starts)) if len(starts) else np.zeros(0, dtype=np.int64)

@@ -1,0 +1,103 @@
+"""Which ranks run the same program, and so may be compared with one another."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.trace.loading import codes
+from kair_engine.trace.model import Job, Trace
+
+SAME_PROGRAM = 0.95
+"""Share of operator calls two ranks have in common when they count as running the same program."""
+
+_PROGRAM_KINDS = ("compute", "collective", "send", "recv", "input")
+
+
+def roles(trace: Trace) -> dict[int, str]:
+    """rank → role: the pipeline stage where the metadata tells it, else ranks whose operators match."""
+    layout = trace.job.layout
+    if layout is not None and layout.pipeline_stage:
+        return {rank: f"stage {layout.pipeline_stage.get(rank, '?')}" for rank in trace.job.ranks}
+    return _by_program(trace)
+
+
+def role_codes(ranks: Ints, role_of: Mapping[int, str]) -> Ints:
+    """The roles of `ranks` as numbers, in order of the roles' names."""
+    number = {role: code for code, role in enumerate(sorted(set(role_of.values())))}
+    return np.array([number[role_of[int(rank)]] for rank in ranks], dtype=np.int64)
+
+
+def tensor_groups(job: Job) -> Ints | None:
+    """Per rank of the job a number, equal for the ranks of one pipeline stage and data-parallel position.
+
+    They compute one batch together. None where the layout does not tell, or no two ranks share a position.
+    """
+    layout = job.layout
+    if layout is None or not layout.dp_rank:
+        return None
+    place = [(layout.pipeline_stage.get(rank, 0), layout.dp_rank.get(rank, -1 - rank)) for rank in job.ranks]
+    number = {of: code for code, of in enumerate(dict.fromkeys(place))}
+    return np.array([number[of] for of in place], dtype=np.int64) if len(number) < len(place) else None
+
+
+def _by_program(trace: Trace) -> dict[int, str]:
+    calls = _calls(trace)
+    of_rank: dict[int, int] = {}
+    leaders: list[tuple[int, Floats]] = []
+    for rank in trace.job.ranks:
+        mine = calls.get(rank)
+        if mine is None:
+            of_rank[rank] = 0
+            continue
+        match = next((code for code, other in leaders if _overlap(mine, other) >= SAME_PROGRAM), None)
+        if match is None:
+            match = len(leaders)
+            leaders.append((match, mine))
+        of_rank[rank] = match
+    if len(leaders) <= 1:
+        return dict.fromkeys(trace.job.ranks, "all")
+    return {rank: f"program {code}" for rank, code in of_rank.items()}
+
+
+def _calls(trace: Trace) -> dict[int, Floats]:
+    """rank → how often it called each operator in its first chosen step (operators in one common order)."""
+    first = _first_steps(trace)
+    if not first:
+        return {}
+    counts = (
+        trace.scan()
+        .filter(
+            pl.col("step").is_in(sorted(set(first.values()))),
+            pl.col("kind").cast(pl.String).is_in(_PROGRAM_KINDS),
+        )
+        .group_by("rank", "step", codes("name").alias("name"), codes("stage").alias("stage"))
+        .len()
+        .collect()
+        .filter(pl.col("step") == pl.col("rank").replace_strict(first, default=None, return_dtype=pl.Int32))
+    )
+    operator = np.unique(counts.select("name", "stage").to_numpy(), axis=0, return_inverse=True)[1].reshape(-1)
+    rank, calls = counts["rank"].to_numpy(), counts["len"].to_numpy()
+    width = int(operator.max(initial=-1)) + 1
+    result = {}
+    order = np.argsort(rank, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
+        if len(part):
+            vector = np.zeros(width)
+            vector[operator[part]] = calls[part]
+            result[int(rank[part[0]])] = vector
+    return result
+
+
+def _first_steps(trace: Trace) -> dict[int, int]:
+    """rank → the first chosen step that it recorded."""
+    chosen, times = set(trace.steps), trace.job.step_times
+    return {
+        rank: step for rank, step in sorted(zip(times.rank, times.step, strict=True), reverse=True) if step in chosen
+    }
+
+
+def _overlap(a: Floats, b: Floats) -> float:
+    larger = float(np.maximum(a, b).sum())
+    return float(np.minimum(a, b).sum()) / larger if larger else 1.0

@@ -1,0 +1,132 @@
+"""What each operation spends that is its own doing, waiting excluded."""
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.timeline.peers import main_lane_rows
+from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.trace.finished import latest_ended
+from kair_engine.trace.nesting import lane_order
+from kair_engine.trace.operations import GC, INPUT, RECV, SCOPE, SEND, STAGE_NAMES, Operations
+
+RECORDED_LATE_NS = 5_000_000
+"""A thread can be seen going on this much before the collective it waited for is recorded as over: another
+thread notes that end (with gloo 25 µs later on idle cores, milliseconds on busy ones)."""
+INPUT_STAGE = STAGE_NAMES.index("input")
+
+
+def exclusive_ns(ops: Operations) -> Ints:
+    """Each host operation's duration without the operations nested in it; a stream's operations whole.
+
+    Scopes and communication take no part: a scope's row gets 0, and nothing is subtracted for it.
+    """
+    result = np.where(ops.kind == SCOPE, 0, ops.duration_ns)
+    child = np.flatnonzero(ops.nesting.parent != NONE)
+    parent = ops.nesting.parent[child]
+    inside = np.minimum(ops.end_ns[child], ops.end_ns[parent]) - ops.start_ns[child]
+    # Operations that cross instead of nesting can be given a parent that was over before they began.
+    np.subtract.at(result, parent, np.maximum(inside, 0))
+    return np.maximum(result, 0)
+
+
+def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
+    """Self time of every row: exclusive duration; for a matched collective the shortest among its members.
+
+    Rows inside an input fetch count as part of the fetch and get 0, as do scopes, and sends and receives whose
+    other end is not recorded: how much of them was waiting is not known.
+    """
+    result = exclusive_ns(ops)
+    fetch = ops.kind == INPUT
+    result[fetch] = ops.duration_ns[fetch]
+    result[(ops.stage == INPUT_STAGE) & ~fetch & (ops.kind != GC)] = 0
+    result[np.isin(ops.kind, (SEND, RECV))] = 0
+    result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
+    return result
+
+
+def host_gap_ns(ops: Operations) -> Ints:
+    """How long each operation was held up by its host alone: idle time before it that nothing else explains.
+
+    On a stream: launch − max(end of the stream's previous operation, end of anything on the device by then),
+    the launch itself left out, and what the host spent fetching input or collecting garbage meanwhile; 0 where the
+    launch is unknown or came in time. Without a device: the main
+    thread's own gap before a top-level operation, after whatever communication ended inside the gap.
+    """
+    return _stream_gaps(ops) if ops.has_device else _thread_gaps(ops)
+
+
+def tail_gap_ns(ops: Operations) -> Ints:
+    """Per rank, without a device: the main thread's own idle time between its last operation and the step's end."""
+    if ops.has_device:
+        return np.zeros(len(ops.ranks), dtype=np.int64)
+    busy = main_lane_rows(ops) & (ops.kind != SCOPE) | ops.communication
+    step_end = ops.begin_ns + ops.length_ns
+    last = ops.begin_ns.copy()
+    inside = busy & (ops.end_ns <= step_end[ops.rank]) if len(ops) else busy
+    np.maximum.at(last, ops.rank[inside], ops.end_ns[inside])
+    return np.asarray(step_end - last)
+
+
+def _stream_gaps(ops: Operations) -> Ints:
+    gap = np.zeros(len(ops), dtype=np.int64)
+    launch = ops.launch
+    rows = lane_order(ops.lane_key, ops.start_ns, ops.duration_ns, np.flatnonzero(ops.on_stream))
+    available = np.maximum(_previous_end(ops, rows), _latest_end_by(ops, rows, rows))
+    known = launch[rows] != NONE
+    begun = np.where(known, ops.start_ns[launch[rows]], available)
+    begun = np.minimum(begun, ops.start_ns[rows])
+    idle = np.flatnonzero(begun > available)
+    busy = _fetching(ops, rows[idle], begun[idle]) - _fetching(ops, rows[idle], available[idle])
+    gap[rows[idle]] = np.maximum(begun[idle] - available[idle] - busy, 0)
+    return gap
+
+
+def _fetching(ops: Operations, rows: Ints, until: Ints) -> Ints:
+    """Per row, how long hosts had fetched input or collected garbage by a time: of one rank the difference counts."""
+    other = np.flatnonzero(((ops.kind == INPUT) & main_lane_rows(ops)) | (ops.kind == GC))
+    if not len(other) or not len(rows):
+        return np.zeros(len(rows), dtype=np.int64)
+    low = min(int(ops.start_ns[other].min()), int(until.min()))
+    span = max(int(ops.start_ns[other].max()), int(until.max())) - low + 1
+    key = ops.rank[other] * span + (ops.start_ns[other] - low)
+    order = np.argsort(key, kind="stable")
+    begun, length = ops.start_ns[other[order]], ops.duration_ns[other[order]]
+    before = np.cumsum(length) - length
+    at = np.searchsorted(key[order], ops.rank[rows] * span + (until - low), side="right") - 1
+    found = np.maximum(at, 0)
+    under_way = ops.rank[other[order]][found] == ops.rank[rows]
+    reached = np.where(under_way, np.minimum(until - begun[found], length[found]), length[found])
+    return np.where(at < 0, 0, before[found] + reached)
+
+
+def _thread_gaps(ops: Operations) -> Ints:
+    gap = np.zeros(len(ops), dtype=np.int64)
+    order = ops.nesting.order
+    top = order[(ops.nesting.parent[order] == NONE) & main_lane_rows(ops)[order]]
+    if len(top):
+        free = _previous_end(ops, top)
+        available = np.maximum(free, _latest_end_by(ops, top, np.flatnonzero(ops.communication)))
+        own = np.maximum(ops.start_ns[top] - available, 0)
+        gap[top] = np.where(_awaited(ops, top, free), 0, own)
+    return gap
+
+
+def _awaited(ops: Operations, rows: Ints, free: Ints) -> Bools:
+    """Whether a collective that was under way when the gap before a row began is recorded as over just after it."""
+    found = latest_ended(ops, rows, np.flatnonzero(ops.communication), by=ops.start_ns[rows] + RECORDED_LATE_NS)
+    under_way = (ops.end_ns[found] > ops.start_ns[rows]) & (ops.start_ns[found] <= free)
+    return np.asarray((found != NONE) & under_way)
+
+
+def _previous_end(ops: Operations, rows: Ints) -> Ints:
+    """The end of the row before on the same lane; the step's begin for the first. `rows` by (rank, lane, start)."""
+    begin = ops.begin_ns[ops.rank[rows]]
+    same = np.r_[False, np.diff(ops.lane_key[rows]) == 0] if len(rows) else rows
+    return np.where(same, np.maximum(np.r_[0, ops.end_ns[rows][:-1]], begin), begin)
+
+
+def _latest_end_by(ops: Operations, rows: Ints, others: Ints) -> Ints:
+    """For each row the latest end, not after its start, among `others` of its rank; the step's begin if none."""
+    begin = ops.begin_ns[ops.rank[rows]]
+    found = latest_ended(ops, rows, others)
+    return np.where(found == NONE, begin, np.maximum(ops.end_ns[found], begin))

@@ -1,0 +1,107 @@
+"""One step's operations as plain arrays: what the inner loops of every analysis work on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Ints, SmallInts
+from kair_engine.trace.nesting import Nesting, launches, nest
+
+# The same words and order as format.KINDS and format.STAGES, which need pyarrow (30 ms of start-up); a test
+# holds them together.
+KIND_NAMES = ("compute", "collective", "send", "recv", "memory", "input", "host", "sync", "gc", "scope")
+STAGE_NAMES = ("forward", "backward", "optimizer", "input")
+COMPUTE, COLLECTIVE, SEND, RECV, MEMORY, INPUT, HOST, SYNC, GC, SCOPE = range(len(KIND_NAMES))
+STEP_SCOPE = "step"
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The operations of one step on all ranks: arrays of one length, ordered by (rank, lane, start).
+
+    `lane`, `name` and `group` are codes; `name_text`, `lane_text` and `group_text` say what they stand for.
+    `kind` and `stage` index KIND_NAMES and STAGE_NAMES. NONE (−1) stands for null here, and nowhere else.
+    `begin_ns` and `length_ns` are the step's own scope rows, one entry per rank of `ranks`. Times count
+    from `origin_ns`, the step's earliest begin, so that they pass through float64 without loss.
+    """
+
+    step: int
+    origin_ns: int
+    ranks: Ints
+    begin_ns: Ints
+    length_ns: Ints
+    main_lane: Ints
+    """The lane that carries each rank's step scope: its main thread."""
+    rank: Ints
+    """Position in `ranks`, not the rank's number."""
+    lane: Ints
+    name: Ints
+    kind: SmallInts
+    stage: SmallInts
+    occurrence: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    group: Ints
+    group_seq: Ints
+    peer: Ints
+    """Position in `ranks` of the other end of a send or receive, where the trace says it."""
+    correlation: Ints
+    name_text: Mapping[int, str]
+    lane_text: Mapping[int, str]
+    group_text: Mapping[int, str]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @cached_property
+    def end_ns(self) -> Ints:
+        """When each operation ended, on its rank's clock."""
+        return self.start_ns + self.duration_ns
+
+    @cached_property
+    def on_stream(self) -> Bools:
+        """True where the operation ran on a device's stream, False on a host's thread."""
+        streams = [code for code, text in self.lane_text.items() if text.startswith("stream ")]
+        return np.isin(self.lane, streams)
+
+    @cached_property
+    def lane_key(self) -> Ints:
+        """One number per rank and lane."""
+        return np.asarray(self.rank * (int(self.lane.max(initial=0)) + 1) + self.lane)
+
+    @cached_property
+    def communication(self) -> Bools:
+        """True for collectives, sends and receives."""
+        return np.isin(self.kind, (COLLECTIVE, SEND, RECV))
+
+    @cached_property
+    def nesting(self) -> Nesting:
+        """Which operation lies in which on the threads; scopes and communication take no part."""
+        rows = np.flatnonzero(~self.on_stream & (self.kind != SCOPE) & ~self.communication)
+        return nest(self.lane_key, self.start_ns, self.end_ns, rows)
+
+    @cached_property
+    def launch(self) -> Ints:
+        """For every row on a stream the host row that launched it, else NONE."""
+        return launches(self.rank, self.correlation, self.on_stream)
+
+    @cached_property
+    def garbage_collections(self) -> Ints:
+        """The rows of kind GC."""
+        return np.flatnonzero(self.kind == GC)
+
+    @cached_property
+    def step_time_ns(self) -> float:
+        """The step's duration: the median over ranks."""
+        return float(np.median(self.length_ns)) if len(self.length_ns) else 0.0
+
+    @cached_property
+    def has_device(self) -> bool:
+        """True where anything ran on a stream."""
+        return bool(self.on_stream.any())
+
+    def operator(self, row: int) -> str:
+        """The operator's name of one row."""
+        return self.name_text[int(self.name[row])]

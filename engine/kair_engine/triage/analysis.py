@@ -1,0 +1,87 @@
+"""The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kair_engine.arrays import Ints
+from kair_engine.blame.analysis import Tally, blame_of, tally_step
+from kair_engine.localize.analysis import notices, rank_scores, require_steps
+from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
+from kair_engine.localize.job_patterns import job_patterns
+from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.results.blame import BlameResult
+from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import Operations
+from kair_engine.triage.advice import summary
+from kair_engine.triage.findings import rank_finding
+from kair_engine.triage.job_wide import job_wide_findings, link_findings
+from kair_engine.triage.pricing import priced
+from kair_engine.triage.suspects import suspects
+from kair_engine.whatif.prices import require_cost
+
+
+def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
+    """Runs the three stages and puts what they found together into one verdict.
+
+    A finding needs a test of stage 1 (stages/localize.py): blame alone accuses nobody, since in every
+    healthy job somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a
+    GPU hour costs. Raises UsageError where no step can be analysed, or that is no cost.
+    """
+    require_steps(trace)
+    require_cost(gpu_cost)
+    tally = Tally.of(trace, keep_paths=False)
+
+    def look(ops: Operations, sync: Synchronisation, ranks: Ints, role: Ints) -> StepExcess:
+        tally_step(tally, ops, sync, role[np.searchsorted(ranks, ops.ranks)])
+        return step_excess(ops, sync, ranks, role)
+
+    found = conclude(reduce_steps(trace, look))
+    blamed = blame_of(trace, tally)
+    step_time = step_time_ns(trace, found.job)
+    of_ranks = (rank_finding(trace, found, blamed, suspect) for suspect in suspects(trace.job, found))
+    patterns = tuple(job_patterns(found))
+    links, wide = link_findings(trace, found, step_time), job_wide_findings(trace, patterns, step_time)
+    costs = priced(trace, (*of_ranks, *links, *wide), patterns, step_time_ns=step_time, gpu_cost=gpu_cost)
+    findings = costs.findings
+    warnings = tuple(dict.fromkeys((*notices(found), *blamed.warnings)))
+    verdict = _verdict(found, findings)
+    steps = len(trace.steps)
+    return TriageResult(
+        verdict=verdict,
+        summary=summary(verdict, findings, costs.together, found.job, warnings),
+        findings=findings,
+        ranking=_ranking(trace, found, blamed),
+        step_time_us=step_time / 1e3,
+        waiting_us_per_step=blamed.waiting_us / steps,
+        unattributed_us_per_step=blamed.unattributed_us / steps,
+        steps=trace.steps,
+        warnings=warnings,
+        together=costs.together,
+    )
+
+
+def _verdict(found: Localization, findings: Sequence[Finding]) -> Verdict:
+    if findings:
+        return "straggler"
+    untested = bool(np.isnan(found.persistence.p_value).all())
+    return "inconclusive" if untested or found.undecided else "no_straggler"
+
+
+def _ranking(trace: Trace, found: Localization, blamed: BlameResult) -> tuple[RankedRank, ...]:
+    steps = len(trace.steps)
+    imposed = {rank.rank: rank.blamed_us / steps for rank in blamed.by_rank}
+    return tuple(
+        RankedRank(
+            rank=score.rank,
+            host=score.host,
+            role=score.role,
+            score=score.score,
+            flagged=score.flagged,
+            self_time_excess_us=sum(score.excess_us.values()),
+            wait_imposed_us=imposed.get(score.rank, 0.0),
+        )
+        for score in rank_scores(trace.job, found)
+    )

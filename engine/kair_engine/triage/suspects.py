@@ -1,0 +1,75 @@
+"""Which anomalies are about the same ranks: what one thing makes slow is one finding."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.localization import Localization
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.model import Job
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Ranks that go together, the tests that speak against them, the strongest first."""
+
+    ranks: tuple[int, ...]
+    """Positions in the job's ranks."""
+    anomalies: tuple[Anomaly, ...]
+
+    @property
+    def chief(self) -> Anomaly:
+        """The anomaly that costs most."""
+        return self.anomalies[0]
+
+
+def suspects(job: Job, found: Localization) -> list[Suspect]:
+    """Puts anomalies of the same ranks together; a rank that belongs to a group is no suspect of its own.
+
+    Nor is one whose transfers are slow because its link is: the link is the finding.
+    """
+    on_links = {rank for slow in found.links for rank in slow.link.ranks}
+    anomalies = [a for a in found.anomalies if not _of_links(found.job, a, on_links)]
+    anomalies = list(_hosts_as_groups(job, found.job, anomalies))
+    groups = sorted((frozenset(a.ranks) for a in anomalies if a.kind == "group"), key=len, reverse=True)
+    of: dict[frozenset[int], list[Anomaly]] = defaultdict(list)
+    for anomaly in anomalies:
+        ranks = frozenset(anomaly.ranks)
+        of[next((group for group in groups if ranks <= group), ranks)].append(anomaly)
+    return [
+        Suspect(tuple(sorted(ranks)), tuple(sorted(members, key=lambda a: -a.excess_ns)))
+        for ranks, members in of.items()
+    ]
+
+
+def _hosts_as_groups(job: Job, excess: JobExcess, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
+    """The anomalies; where all ranks of a host are slow in one class, a group in their place.
+
+    Tests take ranks out by themselves where each stands out enough, and cannot know that a host has them in common.
+    """
+    parts = [a for a in anomalies if a.kind != "intermittent" and a.operator is None]
+    merged: set[Anomaly] = set()
+    for members in _hosts(job, excess):
+        for row in range(len(CLASSES)):
+            here = [a for a in parts if a.class_index == row and members >= set(a.ranks)]
+            if len(here) > 1 and {rank for a in here for rank in a.ranks} == members:
+                merged |= set(here)
+                mean = sum(a.excess_ns * len(a.ranks) for a in here) / len(members)
+                yield Anomaly("group", tuple(sorted(members)), row, max(a.p_value for a in here), mean)
+    yield from (a for a in anomalies if a not in merged)
+
+
+def _hosts(job: Job, excess: JobExcess) -> list[set[int]]:
+    """The positions of each host's ranks, of hosts that are not the whole job."""
+    of: dict[str, set[int]] = defaultdict(set)
+    for place, rank in enumerate(excess.ranks.tolist()):
+        if (host := host_of(job, rank)) is not None:
+            of[host].add(place)
+    return [members for members in of.values() if len(members) < len(excess.ranks)]
+
+
+def _of_links(job: JobExcess, anomaly: Anomaly, on_links: set[int]) -> bool:
+    ranks = {int(job.ranks[place]) for place in anomaly.ranks}
+    return CLASSES[anomaly.class_index] == "communication" and ranks <= on_links

@@ -1,0 +1,158 @@
+"""The time-frequency view [K, figure 4]: how often an operator ran, per window of time and rank."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.errors import UsageError
+from kair_engine.localize.analysis import require_steps
+from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
+from kair_engine.timeline.clocks import align
+from kair_engine.timeline.collectives import match
+from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.trace.loading import load_step
+from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.operations import KIND_NAMES, SCOPE, STAGE_NAMES
+
+MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
+"""Of the peers' median: a window with less than this share of the normal frequency is listed."""
+_SMALLEST_EXPECTED = 2.0
+"""Windows where peers run it less often than this say nothing."""
+
+
+def frequency(
+    trace: Trace, *, operator: str | None = None, stage: str | None = None, windows: int = 100
+) -> FrequencyResult:
+    """Counts begun operations per rank in `windows` equal windows over the chosen steps.
+
+    `operator` narrows to names that contain it (case matters), `stage` to one stage. A window is degraded
+    where a rank ran less than half as many as its role's median, and fewer than any of its peers, in that
+    window and the two beside it; missing below a tenth of the median. The largest shortfall comes first.
+    Raises UsageError for an unknown stage, an operator that never ran, or no windows.
+    """
+    require_steps(trace)
+    if windows < 1:
+        raise UsageError("at least one window is needed")
+    if stage is not None and stage not in STAGE_NAMES:
+        raise UsageError(f"unknown stage '{stage}'", hint=f"stages: {', '.join(STAGE_NAMES)}")
+    ranks = np.array(trace.job.ranks, dtype=np.int64)
+    grid = _grid(trace, ranks, windows)
+    counts = _counts(_chosen(trace, operator, stage), ranks, grid)
+    if not counts.any():
+        which = f" matches '{operator or stage}'" if operator or stage else ""
+        raise UsageError(f"no operation{which} in the chosen steps")
+    role = role_codes(ranks, roles(trace))
+    degraded = sorted(_degraded(counts, ranks, role, grid), key=lambda w: (w.count - w.expected, w.rank, w.window))
+    return FrequencyResult(
+        operator=operator or stage or "*",
+        window_us=grid.width_ns / 1e3,
+        windows=windows,
+        counts=tuple(RankCounts(int(rank), tuple(row)) for rank, row in zip(ranks, counts.tolist(), strict=True)),
+        degraded=tuple(degraded),
+        warnings=_notices(trace, role),
+    )
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Equal windows of time on the job's clock; `origin_ns` says where the first begins on each rank's own."""
+
+    origin_ns: Ints
+    width_ns: float
+    windows: int
+
+
+def _grid(trace: Trace, ranks: Ints, windows: int) -> _Grid:
+    """From the earliest begin of the chosen steps to their latest end, on clocks aligned by the first step."""
+    ops = load_step(trace, trace.steps[0])
+    offset = np.zeros(len(ranks), dtype=np.int64)
+    aligned = align(match(ops), len(ops.ranks)).offset_ns
+    offset[np.searchsorted(ranks, ops.ranks)] = aligned.round().astype(np.int64)
+    times = trace.job.step_times
+    rank, step = np.array(times.rank, dtype=np.int64), np.array(times.step, dtype=np.int64)
+    chosen = np.isin(step, trace.steps) & np.isin(rank, ranks)
+    begin = np.array(times.begin_ns, dtype=np.int64)[chosen] - offset[np.searchsorted(ranks, rank[chosen])]
+    end = begin + np.array(times.duration_ns, dtype=np.int64)[chosen]
+    width = max(float(end.max() - begin.min()) / windows, 1.0)
+    return _Grid(begin.min() + offset, width, windows)
+
+
+def _chosen(trace: Trace, operator: str | None, stage: str | None) -> pl.LazyFrame:
+    rows = trace.scan().filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
+    if operator is not None:
+        rows = rows.filter(pl.col("name").cast(pl.String).str.contains(operator, literal=True))
+    if stage is not None:
+        rows = rows.filter(pl.col("stage").cast(pl.String) == stage)
+    return rows
+
+
+def _counts(rows: pl.LazyFrame, ranks: Ints, grid: _Grid) -> Ints:
+    """(ranks × windows), counted inside the Parquet scan so that no operation is kept."""
+    origins = pl.LazyFrame({"rank": ranks.astype(np.int32), "origin": grid.origin_ns})
+    window = ((pl.col("start_ns") - pl.col("origin")) / grid.width_ns).floor().clip(0, grid.windows - 1)
+    counted = (
+        rows.select("rank", "start_ns")
+        .join(origins, on="rank")
+        .group_by("rank", window.cast(pl.Int64).alias("window"))
+        .len()
+        .collect(engine="streaming")
+    )
+    result = np.zeros((len(ranks), grid.windows), dtype=np.int64)
+    result[np.searchsorted(ranks, counted["rank"].to_numpy()), counted["window"].to_numpy()] = counted["len"]
+    return result
+
+
+def _degraded(counts: Ints, ranks: Ints, role: Ints, grid: _Grid) -> Iterator[DegradedWindow]:
+    # Over three windows: an operator that falls just beyond a window's edge is not missing.
+    smooth = _over_three(counts)
+    for code in np.unique(role):
+        members = np.flatnonzero(role == code)
+        if len(members) < 2:
+            continue
+        expected, least = _of_the_others(smooth[members])
+        shown, _ = _of_the_others(counts[members].astype(float))
+        low = (smooth[members] < DEGRADED_BELOW * expected) & (expected >= _SMALLEST_EXPECTED)
+        low &= smooth[members] < least
+        for member, window in zip(*np.nonzero(low), strict=True):
+            place = members[member]
+            share = smooth[place, window] / expected[member, window]
+            yield DegradedWindow(
+                rank=int(ranks[place]),
+                window=int(window),
+                start_us=float(window * grid.width_ns / 1e3),
+                count=int(counts[place, window]),
+                expected=float(shown[member, window]),
+                state="missing" if share < MISSING_BELOW else "degraded",
+            )
+
+
+def _of_the_others(values: Floats) -> tuple[Floats, Floats]:
+    """(median, least) of every row's others, per column: both (rows × columns), of two rows or more.
+
+    The columns are sorted once for all rows: a median per row takes minutes for ten thousand ranks.
+    """
+    rows, columns = values.shape
+    order = values.argsort(axis=0, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=0)
+    place = np.empty_like(order)
+    np.put_along_axis(place, order, np.arange(rows)[:, None], axis=0)
+    column = np.arange(columns)
+    lower, upper = (rows - 2) // 2, (rows - 1) // 2
+    # What comes after the row itself moves up by one place when it is left out.
+    median = (ordered[lower + (lower >= place), column] + ordered[upper + (upper >= place), column]) / 2
+    return median, np.where(place == 0, ordered[1], ordered[0])
+
+
+def _over_three(counts: Ints) -> Floats:
+    padded = np.pad(counts, ((0, 0), (1, 1)), mode="edge").astype(float)
+    return np.asarray((padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3)
+
+
+def _notices(trace: Trace, role: Ints) -> tuple[Notice, ...]:
+    alone = [int(rank) for rank, code in zip(trace.job.ranks, role, strict=True) if (role == code).sum() == 1]
+    if not alone:
+        return ()
+    return (Notice("few_peers", f"{len(alone)} rank(s) have no peer whose frequency could be the normal one"),)

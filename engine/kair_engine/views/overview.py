@@ -1,0 +1,117 @@
+"""What a recording holds: its ranks, steps, layout and clocks."""
+
+from collections import defaultdict
+
+import numpy as np
+import polars as pl
+
+from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
+from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_engine.timeline.roles import roles
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.operations import KIND_NAMES, SCOPE
+
+SLOW_STEP = 1.1
+"""Times the median step above which a step is called slow."""
+
+_CLOCK_STEPS = 3
+"""Steps looked at for the clocks: offsets hardly move within a recording."""
+
+
+def info(trace: Trace, *, operators: bool = False) -> InfoResult:
+    """World size, ranks, layout, steps, counts by kind, matched collectives and clock quality.
+
+    With `operators` also how often each ran, the profiler's own scopes left out.
+    """
+    job = trace.job
+    kinds = trace.scan().group_by(pl.col("kind").cast(pl.String)).len().sort("len", "kind", descending=True).collect()
+    looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
+    sync = [synchronise(ops) for ops in each_step(looked_at)]
+    by_role: dict[str, list[int]] = defaultdict(list)
+    for rank, role in roles(trace).items():
+        by_role[role].append(rank)
+    return InfoResult(
+        format=job.format,
+        world_size=job.world_size,
+        ranks=job.ranks,
+        missing_ranks=job.missing_ranks,
+        hosts=_by_host(job),
+        layout=job.layout,
+        roles={role: tuple(ranks) for role, ranks in by_role.items()},
+        device=job.device,
+        steps=trace.steps,
+        operations=int(kinds["len"].sum()),
+        operations_by_kind=dict(zip(kinds["kind"].to_list(), kinds["len"].to_list(), strict=True)),
+        collectives=sum(len(s.collectives) + s.collectives.rejected for s in sync),
+        matched_collectives=sum(len(s.collectives) for s in sync),
+        clock=_clock(sync),
+        warnings=(),
+        operators=_operators(trace) if operators else (),
+    )
+
+
+def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
+    used = (
+        trace.scan()
+        .filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
+        .group_by("name", "stage")
+        .len()
+        .group_by(pl.col("name").cast(pl.String))
+        .agg(pl.col("len").sum(), pl.col("stage").cast(pl.String).drop_nulls().sort())
+        .sort("len", "name", descending=[True, False])
+        .collect(engine="streaming")
+    )
+    return tuple(OperatorUse(name, count, tuple(stages)) for name, count, stages in used.iter_rows())
+
+
+def steps(trace: Trace) -> StepsResult:
+    """The time of every recorded step on every rank, and over the ranks."""
+    times = trace.job.step_times
+    chosen, usable = set(trace.steps), set(trace.job.steps)
+    origin = min(times.begin_ns, default=0)
+    rows = [
+        StepTime(step, rank, (begin - origin) / 1e3, length / 1e3, operations, step in usable)
+        for rank, step, begin, length, operations in zip(
+            times.rank, times.step, times.begin_ns, times.duration_ns, times.operations, strict=True
+        )
+        # An incomplete step belongs to the answer only where every step was asked for.
+        if step in chosen or (step not in usable and chosen == usable)
+    ]
+    rows.sort(key=lambda row: (row.step, row.rank))
+    by_step: dict[int, list[StepTime]] = defaultdict(list)
+    for row in rows:
+        by_step[row.step].append(row)
+    slowest = [max(of_step, key=lambda row: row.duration_us) for of_step in by_step.values()]
+    usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
+    summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
+    return StepsResult(tuple(summaries), tuple(rows), ())
+
+
+def _summary(rows: list[StepTime], slowest: StepTime, usual_us: float) -> StepSummary:
+    return StepSummary(
+        step=slowest.step,
+        ranks=len(rows),
+        median_us=float(np.median([row.duration_us for row in rows])),
+        max_us=slowest.duration_us,
+        slowest_rank=slowest.rank,
+        complete=slowest.complete,
+        slow=slowest.complete and slowest.duration_us > SLOW_STEP * usual_us,
+    )
+
+
+def _by_host(job: Job) -> dict[str, tuple[int, ...]]:
+    hosts: dict[str, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        if rank in job.hosts:
+            hosts[job.hosts[rank]].append(rank)
+    return {host: tuple(ranks) for host, ranks in hosts.items()}
+
+
+def _clock(sync: list[Synchronisation]) -> ClockInfo:
+    residuals = [s.clocks.residual_ns for s in sync if s.clocks.residual_ns is not None]
+    if not residuals:
+        return ClockInfo("none", None, 0.0)
+    offset = max(float(np.abs(s.clocks.offset_ns).max()) for s in sync)
+    return ClockInfo("collectives", float(np.median(residuals)) / 1e3, offset / 1e3)

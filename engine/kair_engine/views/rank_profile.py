@@ -1,0 +1,192 @@
+"""One rank beside its peers: where its step time goes, and how its operations complete."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.errors import UsageError
+from kair_engine.localize.analysis import require_steps
+from kair_engine.pinpoint.analysis import require_rank
+from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
+from kair_engine.timeline.roles import roles
+from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.operations import Operations
+from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
+from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
+
+_REST = PARTS.index("rest")
+_MENTIONED_SHARE = 0.01
+"""Of the step: communication with unknown members that a warning tells of."""
+_LONG_AGO_NS = -(1 << 61)
+
+
+def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
+    """Where the rank's step time goes, and its completion curve: means over the chosen steps that it recorded.
+
+    Parts as step_parts.py divides a step. On a device a step begins when that is done with the step before, and ends
+    when it is done with this one. The curve is [K] stage 1's F as a share of the rank's operations, at POINTS times
+    from the rank's own begin of the step up to the longest step; distances are those of the mean curves.
+    Raises UsageError for a rank that left no trace in the chosen steps.
+    """
+    require_steps(trace)
+    require_rank(trace, rank)
+    trace = _recorded_by(trace, rank)
+    role_of = roles(trace)
+    members = np.array([one for one in trace.job.ranks if role_of[one] == role_of[rank]], dtype=np.int64)
+    width_ns = max(_longest_ns(trace, members) / POINTS, 1.0)
+    sums = _Sums(trace.steps, members, width_ns)
+    # map, not a loop: that would hold one step while the next is read.
+    deque(map(sums.add, each_step(_with_steps_before(trace))), maxlen=0)
+    of_role = sums.means(rank)
+    time_us = float(of_role.parts_us[:, 0].sum())
+    return RankProfileResult(
+        rank=rank,
+        host=host_of(trace.job, rank),
+        role=role_of[rank],
+        peers=len(of_role.peers),
+        step_time_us=time_us,
+        typical_step_time_us=_typical(of_role.parts_us.sum(axis=0)),
+        parts=tuple(_parts(of_role)),
+        curve=tuple(_curve(of_role, width_ns / 1e3)),
+        farthest=_farthest(of_role, width_ns / 1e3),
+        mean_distance=float(of_role.distance.mean()) if len(of_role.peers) else None,
+        steps=trace.steps,
+        warnings=tuple(_notices(rank, of_role, time_us)),
+    )
+
+
+@dataclass(frozen=True)
+class _Role:
+    """Means over the steps: of the rank in the first column (row) of each array, then of its peers."""
+
+    peers: Ints
+    parts_us: Floats
+    """(PARTS × ranks)."""
+    unknown_us: float
+    """Of the rank's rest, communication of which the other members are not recorded."""
+    curves: Floats
+    """(ranks × POINTS)."""
+    distance: Floats
+    """Per peer, from the rank's curve."""
+    at: Ints
+    """Per peer, the point where that lies."""
+
+
+class _Sums:
+    """Adds up steps as they pass."""
+
+    def __init__(self, steps: tuple[int, ...], members: Ints, width_ns: float) -> None:
+        self._steps = frozenset(steps)
+        self._members = members
+        self._width_ns = width_ns
+        self._parts_ns = np.zeros((UNKNOWN + 1, len(members)))
+        self._completed = np.zeros((len(members), POINTS))
+        self._seen = np.zeros(len(members))
+        self._free_ns = np.full(len(members), _LONG_AGO_NS, dtype=np.int64)
+        """Per member, when its device was done with the step before."""
+
+    def add(self, ops: Operations) -> None:
+        """Takes in one step; one that was not chosen only tells when its devices were done."""
+        chosen = np.isin(ops.ranks, self._members)
+        place = np.searchsorted(self._members, ops.ranks[chosen])
+        done = device_ends(ops)
+        if ops.step in self._steps:
+            end = np.maximum(ops.begin_ns + ops.length_ns, done)
+            begin = ops.begin_ns.copy()
+            begin[chosen] = np.minimum(np.maximum(begin[chosen], self._free_ns[place] - ops.origin_ns), end[chosen])
+            self._parts_ns[:, place] += step_parts(ops, synchronise(ops), chosen, begin, end)[:, chosen]
+            self._completed[place] += completed(ops, chosen, self._width_ns)[chosen]
+            self._seen[place] += 1
+        self._free_ns[place] = done[chosen] + ops.origin_ns
+
+    def means(self, rank: int) -> _Role:
+        """Of the rank and its peers."""
+        mine = int(np.searchsorted(self._members, rank))
+        peers = np.flatnonzero((self._seen > 0) & (self._members != rank))
+        order = np.r_[mine, peers]
+        parts = self._parts_ns[:, order] / np.maximum(self._seen[order], 1) / 1e3
+        curves = self._completed[order] / np.maximum(self._seen[order], 1)[:, None]
+        parts[_REST] += parts[UNKNOWN]
+        distance, at = distances(curves[0], curves[1:])
+        return _Role(self._members[peers], parts[:UNKNOWN], float(parts[UNKNOWN, 0]), curves, distance, at)
+
+
+def _recorded_by(trace: Trace, rank: int) -> Trace:
+    """The trace narrowed to the steps that the rank recorded whole."""
+    times = trace.job.step_times
+    recorded = {step for one, step in zip(times.rank, times.step, strict=True) if one == rank}
+    steps = tuple(step for step in trace.steps if step in recorded and rank not in trace.job.cut_off.get(step, ()))
+    if not steps:
+        raise UsageError(f"rank {rank} recorded none of the chosen steps")
+    return replace(trace, steps=steps)
+
+
+def _with_steps_before(trace: Trace) -> Trace:
+    """Where there are devices, the trace with the step before each chosen one too: they may still be at it."""
+    if not trace.job.has_device:
+        return trace
+    known = trace.job.steps
+    before = {known[at - 1] for at, step in enumerate(known) if at and step in set(trace.steps)}
+    return replace(trace, steps=tuple(sorted(before.union(trace.steps))))
+
+
+def _longest_ns(trace: Trace, members: Ints) -> int:
+    wanted, ranks, times = set(trace.steps), set(members.tolist()), trace.job.step_times
+    columns = zip(times.rank, times.step, times.duration_ns, strict=True)
+    return max((length for rank, step, length in columns if step in wanted and rank in ranks), default=0)
+
+
+def _typical(values: Floats) -> float | None:
+    """The role's median, the rank included; None without peers."""
+    return float(np.median(values)) if len(values) > 1 else None
+
+
+def _parts(role: _Role) -> Iterator[PartOfStep]:
+    whole = max(float(role.parts_us[:, 0].sum()), 1e-3)
+    for name, values in zip(PARTS, role.parts_us, strict=True):
+        own = float(values[0])
+        yield PartOfStep(part=name, own_us=own, share=own / whole, typical_us=_typical(values))
+
+
+def _curve(role: _Role, width_us: float) -> Iterator[CurvePoint]:
+    own, peers = role.curves[0], role.curves[1:]
+    times = np.arange(1, POINTS + 1) * width_us
+    if not len(peers):
+        for time, share in zip(times.tolist(), own.tolist(), strict=True):
+            yield CurvePoint(time, share, None, None, None, None)
+        return
+    low, high = np.quantile(peers, BAND, axis=0)
+    columns = (times, own, low, np.median(peers, axis=0), high, peers[role.distance.argmax()])
+    for point in np.stack(columns, axis=1).tolist():
+        yield CurvePoint(*point)
+
+
+def _farthest(role: _Role, width_us: float) -> CurveDistance | None:
+    if not len(role.peers):
+        return None
+    first = int(role.distance.argmax())
+    point = int(role.at[first])
+    return CurveDistance(
+        peer=int(role.peers[first]),
+        distance=float(role.distance[first]),
+        time_us=(point + 1) * width_us,
+        completed=float(role.curves[0, point]),
+        peer_completed=float(role.curves[1 + first, point]),
+    )
+
+
+def _notices(rank: int, role: _Role, step_time_us: float) -> Iterator[Notice]:
+    if not len(role.peers):
+        yield Notice("few_peers", f"rank {rank} has no peer in its role to be held against")
+    if role.unknown_us > _MENTIONED_SHARE * step_time_us:
+        yield Notice(
+            "unmatched_collectives",
+            f"of rank {rank}'s step, {role.unknown_us / step_time_us:.1%} went by in communication whose other members "
+            "are not known; how much of it was waiting cannot be told, and it counts as the rest",
+        )

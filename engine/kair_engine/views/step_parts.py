@@ -1,0 +1,162 @@
+"""Where the time of a step goes on every rank: each moment counted once, for what the rank did or waited for then."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.results.rank import StepPart
+from kair_engine.timeline.peers import main_lane_rows
+from kair_engine.timeline.self_time import INPUT_STAGE
+from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.trace.finished import latest_ended
+from kair_engine.trace.nesting import nest
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, SCOPE, Operations
+
+PARTS: Final[tuple[StepPart, ...]] = ("compute", "communication", "waiting", "input", "host", "rest")
+_COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST, UNKNOWN = range(len(PARTS) + 1)
+"""UNKNOWN, the last row of what `step_parts` returns: communication whose other members are not recorded."""
+_ON_DEVICE = (_COMPUTE, _TRANSFER, _WAITING, UNKNOWN, _REST, _INPUT)
+_ON_THREADS = (_COMPUTE, _INPUT, _HOST, _TRANSFER, _WAITING, UNKNOWN)
+"""Which part a moment belongs to where several could be: the first of these, and the host's where none could. A device
+that is busy or waits does not care what its host does meanwhile; a thread that computes or fetches is not waiting."""
+
+
+class _Spans(NamedTuple):
+    """Arrays of one length; `sign` is 1 for what counts towards a part, −1 for what is taken out of it again."""
+
+    rank: Ints
+    begin: Ints
+    end: Ints
+    part: SmallInts
+    sign: SmallInts
+
+    def only(self, kept: Bools) -> "_Spans":
+        return _Spans(self.rank[kept], self.begin[kept], self.end[kept], self.part[kept], self.sign[kept])
+
+
+def step_parts(ops: Operations, sync: Synchronisation, chosen: Bools, begin_ns: Ints, end_ns: Ints) -> Floats:
+    """(PARTS and UNKNOWN × ranks of the step) in ns: how the `chosen` ranks' time from `begin_ns` to `end_ns` divides.
+
+    - compute: a kernel or copy runs; without a device, a thread's innermost operation is one that computes;
+    - communication: else, a collective, send or receive transfers: its own time, the last part of it;
+    - waiting: else, one is under way that still waits for its other members;
+    - rest: else, an operation that was launched has not begun, or its launch is not recorded;
+    - input: else, the main thread fetches input;
+    - host: else. A device is idle as nothing is launched, a thread without anything of the above to do.
+
+    Without a device, what a thread does itself (compute, input, garbage collection) comes before communication.
+    `chosen`, `begin_ns` and `end_ns` have an entry per rank of the step; the other ranks' columns are 0.
+    """
+    spans = [_own(ops), _nested(ops), _communication(ops, sync)]
+    if ops.has_device:
+        spans.append(_launched(ops))
+    found = _joined(spans)
+    found = found.only(chosen[found.rank])
+    begin, end = np.maximum(found.begin, begin_ns[found.rank]), np.minimum(found.end, end_ns[found.rank])
+    inside = found._replace(begin=begin, end=end).only(begin < end)
+    spent = _first_open(inside, _ON_DEVICE if ops.has_device else _ON_THREADS, len(ops.ranks))
+    spent[_HOST] += np.where(chosen, end_ns - begin_ns, 0) - spent.sum(axis=0)
+    return spent
+
+
+def device_ends(ops: Operations) -> Ints:
+    """Per rank, when the last of the step's operations on its device ended; the step's begin where there is none."""
+    last = ops.begin_ns.copy()
+    rows = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
+    np.maximum.at(last, ops.rank[rows], ops.end_ns[rows])
+    return last
+
+
+def _own(ops: Operations) -> _Spans:
+    part = _part(ops)
+    rows = np.flatnonzero(part != NONE)
+    return _spans(ops.rank[rows], ops.start_ns[rows], ops.end_ns[rows], part[rows])
+
+
+def _nested(ops: Operations) -> _Spans:
+    """Takes every operation out of the part of the one around it: the innermost counts."""
+    part, parent = _part(ops), _parents(ops)
+    inner = np.flatnonzero(parent != NONE)
+    inner = inner[part[parent[inner]] != NONE]
+    outer = parent[inner]
+    # Operations that cross instead of nesting end after their parent.
+    end = np.minimum(ops.end_ns[inner], ops.end_ns[outer])
+    return _spans(ops.rank[inner], ops.start_ns[inner], end, part[outer], sign=-1)
+
+
+def _parents(ops: Operations) -> Ints:
+    """As `ops.nesting` has them, but of communication on threads too: inside it nobody computes."""
+    if not (ops.communication & ~ops.on_stream).any():
+        return ops.nesting.parent
+    rows = np.flatnonzero(~ops.on_stream & (ops.kind != SCOPE))
+    return nest(ops.lane_key, ops.start_ns, ops.end_ns, rows).parent
+
+
+def _part(ops: Operations) -> SmallInts:
+    """The part that a row's own time belongs to, NONE where it belongs to none, or is communication."""
+    fetching = (ops.kind == INPUT) | (ops.stage == INPUT_STAGE)
+    part = np.full(len(ops), NONE, dtype=np.int8)
+    part[np.isin(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
+    part[fetching & (main_lane_rows(ops) | ops.on_stream)] = _INPUT
+    part[ops.kind == GC] = _HOST
+    part[ops.communication | (ops.kind == SCOPE)] = NONE
+    return part
+
+
+def _communication(ops: Operations, sync: Synchronisation) -> _Spans:
+    """Members leave together: what a member does last is its own time, what comes before is waiting."""
+    own = np.full(len(ops), NONE, dtype=np.int64)
+    own[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
+    rows = np.flatnonzero(ops.communication)
+    known, unknown = rows[own[rows] != NONE], rows[own[rows] == NONE]
+    arrived = ops.end_ns[known] - np.minimum(own[known], ops.duration_ns[known])
+    which = np.concatenate((known, known, unknown))
+    begin = np.concatenate((arrived, ops.start_ns[known], ops.start_ns[unknown]))
+    end = np.concatenate((ops.end_ns[known], arrived, ops.end_ns[unknown]))
+    part = np.repeat((_TRANSFER, _WAITING, UNKNOWN), (len(known), len(known), len(unknown)))
+    return _spans(ops.rank[which], begin, end, part)
+
+
+def _launched(ops: Operations) -> _Spans:
+    """From an operation's launch to its begin; where the launch is unknown, from what the device had last finished."""
+    rows = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
+    launch, before = ops.launch[rows], latest_ended(ops, rows, rows)
+    since = np.where(before == NONE, ops.begin_ns[ops.rank[rows]], ops.end_ns[before])
+    since = np.where(launch == NONE, since, ops.start_ns[launch])
+    return _spans(ops.rank[rows], since, ops.start_ns[rows], np.full(len(rows), _REST))
+
+
+def _spans(rank: Ints, begin: Ints, end: Ints, part: Ints | SmallInts, sign: int = 1) -> _Spans:
+    return _Spans(rank, begin, end, part.astype(np.int8), np.full(len(rank), sign, dtype=np.int8))
+
+
+def _joined(parts: list[_Spans]) -> _Spans:
+    return _Spans(
+        np.concatenate([one.rank for one in parts]),
+        np.concatenate([one.begin for one in parts]),
+        np.concatenate([one.end for one in parts]),
+        np.concatenate([one.part for one in parts]),
+        np.concatenate([one.sign for one in parts]),
+    )
+
+
+def _first_open(spans: _Spans, order: tuple[int, ...], ranks: int) -> Floats:
+    """(PARTS and UNKNOWN × ranks): how long each part was the first of `order` that any span was open of."""
+    spent = np.zeros((len(PARTS) + 1, ranks))
+    if not len(spans.rank):
+        return spent
+    low = int(spans.begin.min())
+    width = int(spans.end.max()) - low + 1
+    key = np.concatenate([spans.rank * width + (time - low) for time in (spans.begin, spans.end)])
+    by_time = np.argsort(key, kind="stable")
+    key, opened = key[by_time], np.concatenate((spans.sign, -spans.sign))[by_time]
+    part, rank = np.tile(spans.part, 2)[by_time], np.tile(spans.rank, 2)[by_time]
+    # From each event to the next; between the last of a rank and the first of the next none is open.
+    length = np.diff(key, append=key[-1])
+    taken = np.zeros(len(key), dtype=bool)
+    for one in order:
+        is_open = (np.cumsum(np.where(part == one, opened, 0), dtype=np.int32) > 0) & ~taken
+        spent[one] = np.bincount(rank[is_open], weights=length[is_open], minlength=ranks)
+        taken |= is_open
+    return spent

@@ -1,0 +1,1 @@
+"""The operator-level what-if model, for everything a profiler recorded."""

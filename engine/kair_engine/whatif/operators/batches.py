@@ -1,0 +1,172 @@
+"""Steps that are replayed side by side, as recorded and with fixes made [W §3]."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import Operations
+from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.operators.dependencies import execution_model
+from kair_engine.whatif.operators.scenarios import Places, Scenarios
+from kair_engine.whatif.replay.plan import plan
+from kair_engine.whatif.replay.replay import replay
+
+_AT_ONCE = 8_000_000
+"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's waves."""
+_ROWS_AT_ONCE = 300_000
+"""Operations whose steps are replayed together, once their ranks are enough."""
+_ENOUGH_PEERS = 64
+"""Ranks' steps that are looked at together at least, to tell from their overlaps what waits for what."""
+_MOST_ROWS = 2_000_000
+"""Operations that are held together at most, where ranks are few."""
+
+
+Scenario = Sequence[Fix] | None
+"""Fixes that are made together: () leaves everything as recorded. None: all delays left out."""
+
+
+def batches(trace: Trace, scenarios: int) -> Iterator["Batch"]:
+    """All chosen steps in order; fewer at a time where more scenarios are to be replayed."""
+    role_of = roles(trace)
+    places = Places(trace.job.hosts, role_of)
+    job_ranks = np.array(trace.job.ranks, dtype=np.int64)
+    job_role = role_codes(job_ranks, role_of)
+    for steps in _together(trace, scenarios):
+        role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
+        yield Batch(steps, [synchronise(ops) for ops in steps], role, places)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """(places of the batch's plan × scenarios), ns on the step's clock: when each node ends."""
+
+    end: Floats
+    """NaN where operations wait for one another in a circle."""
+    shift: "Shift"
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How much earlier or later than recorded a step ended, per rank and scenario."""
+
+    step: int
+    ranks: Ints
+    end_ns: Floats
+
+
+class Batch:
+    """Some steps, and the graph they are replayed in."""
+
+    def __init__(
+        self,
+        steps: Sequence[Operations],
+        syncs: Sequence[Synchronisation],
+        role: Sequence[Ints],
+        places: Places,
+    ) -> None:
+        self.steps, self.syncs, self.role = steps, syncs, role
+        self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
+        self.model = model = execution_model(steps, syncs, role)
+        self.plan = plan(model.graph)
+        place = self.plan.place
+        self._begin, self._end = ([place[nodes] for nodes in of] for of in (model.begin, model.end))
+        parts = model.parts
+        self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=model.graph.nodes)
+        self._scenarios = Scenarios(model, role, steps[0].name_text, places)
+
+    def excess_ns(self) -> Iterator[tuple[int, float]]:
+        """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
+        ranks, excess = self._scenarios.excess_ns()
+        return zip(ranks.tolist(), excess.tolist(), strict=True)
+
+    def values_ns(self, at: int, fix: Fix) -> Floats:
+        """The parts of the `at`-th step, in their order, with the fix made."""
+        return np.asarray(self._scenarios.values_ns([fix])[self.model.parts.step == at])
+
+    def times(self, scenarios: Sequence[Scenario], carried: Shift | None) -> tuple[Shift, tuple[Floats, Floats]]:
+        """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
+        at_once = max(1, _AT_ONCE // max(self.model.graph.nodes, 1))
+        parts = []
+        for begin in range(0, len(scenarios), at_once):
+            chosen = slice(begin, begin + at_once)
+            before = carried and Shift(carried.step, carried.ranks, carried.end_ns[:, chosen])
+            done = self.replayed(scenarios[chosen], before)
+            parts.append((done.shift.end_ns, self._lengths(done)))
+        shift = Shift(self.steps[-1].step, self.steps[-1].ranks, np.concatenate([end for end, _ in parts], axis=1))
+        measured = np.array(
+            [self._length(at, of.length_ns[:, None].astype(float))[0] for at, of in enumerate(self.steps)]
+        )
+        return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
+
+    def replayed(self, scenarios: Sequence[Scenario], before: Shift | None) -> "Replayed":
+        """Every node's end in each scenario.
+
+        A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
+        recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
+        meet in between. A step by itself is replayed once.
+        """
+        durations: Floats = np.empty((len(self._recorded), len(scenarios)))
+        durations[:] = self._recorded[:, None]
+        for at, fixes in enumerate(scenarios):
+            of = self._scenarios
+            node, change = of.without_delays() if fixes is None else of.changed(fixes)
+            # Few change in each: a column of its own for every scenario would be mostly zeros.
+            np.add.at(durations.reshape(-1), self.plan.place[node] * len(scenarios) + at, change)
+        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self.model.begin_ns]
+        begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
+        again = len(begins) > 1
+        while True:
+            end = durations.copy() if again else durations
+            for places, begin in zip(self._begin, begins, strict=True):
+                end[places] = begin
+            replay(self.plan, end)
+            shifts = [end[places] - was[:, None] for places, was in zip(self._end, self.model.end_ns, strict=True)]
+            ended = [Shift(of.step, of.ranks, shift) for of, shift in zip(self.steps, shifts, strict=True)]
+            if not again:
+                return Replayed(end, ended[-1])
+            previous = [before, *ended[:-1]]
+            used, begins = (
+                begins,
+                [_begun(of, was, earlier) for of, was, earlier in zip(self.steps, recorded, previous, strict=True)],
+            )
+            if all((one == other).all() for one, other in zip(begins, used, strict=True)):
+                return Replayed(end, ended[-1])
+            again = False
+
+    def _lengths(self, done: "Replayed") -> Floats:
+        """(steps × scenarios)."""
+        places = zip(self._begin, self._end, strict=True)
+        return np.stack([self._length(at, done.end[end] - done.end[begin]) for at, (begin, end) in enumerate(places)])
+
+    def _length(self, at: int, of_ranks: Floats) -> Floats:
+        return np.asarray(np.median(of_ranks, axis=0) if self._synchronised[at] else of_ranks.max(axis=0))
+
+
+def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:
+    """When the ranks of a step begin if each begins as much earlier as it ended the step before."""
+    if before is None or before.step != ops.step - 1:
+        return recorded
+    place = np.minimum(np.searchsorted(before.ranks, ops.ranks), len(before.ranks) - 1)
+    known = before.ranks[place] == ops.ranks
+    return recorded + np.where(known[:, None], before.end_ns[place], np.median(before.end_ns, axis=0))
+
+
+def _together(trace: Trace, scenarios: int) -> Iterator[list[Operations]]:
+    """Steps whose operations share their codes, up to so many operations."""
+    held: list[Operations] = []
+    for ops in each_step(trace):
+        rows = sum(map(len, held)) + len(ops)
+        full = rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE
+        full &= sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
+        if held and (held[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
+            yield held
+            held = []
+        held.append(ops)
+    if held:
+        yield held

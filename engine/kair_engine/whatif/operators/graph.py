@@ -1,0 +1,196 @@
+"""What had to end before what could begin, in one step that a profiler recorded.
+
+Edges: order on a stream and on a thread; launch → kernel; what a host waited for (the device, a copy, communication,
+another thread) → what it went on with; an operation on another stream that peers show was waited for. A collective
+ends once all members have come; a receive once both ends have.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.trace.nesting import lane_order
+from kair_engine.trace.operations import COLLECTIVE, SCOPE, SEND, SYNC, Operations
+from kair_engine.whatif.operators.host_events import HostEvents, events_before, host_events, noted_by_thread
+
+ROUNDING_NS = 1_000
+"""Profilers record to the microsecond: what is over so much after the step's end may have ended it."""
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """Nodes 0 … n-1: begin and end of every rank's step, hosts' events, arrivals and ends of device operations."""
+
+    ops: Operations
+    events: HostEvents
+    offset_ns: Floats
+    """Per rank, what its clock is ahead of the step's."""
+    before: Ints
+    """Per edge the node that ended first, and the one that waited."""
+    after: Ints
+    group: Ints
+    """Per node the communication whose members end together, or NONE."""
+    time_ns: Floats
+    """Per node when it was over, on the step's clock."""
+    ready_ns: Floats
+    """Per node when the last that it waited for was over, of communication for any member."""
+    begin: Ints
+    """Per rank."""
+    end: Ints
+    host: Ints
+    """Per node of the events."""
+    arrival: Ints
+    """Per operation of streams, and communication, the node after which others are waited for; NONE for the rest."""
+    over: Ints
+    """Per operation of those the node of its end; the same as `arrival` where nobody else takes part."""
+
+
+def step_graph(ops: Operations, sync: Synchronisation, waited_for: Ints, waited: Ints) -> StepGraph:
+    """The graph of a step, with waits of streams for one another (operations that were waited for, that waited)."""
+    return _Builder(ops, sync).build(waited_for, waited)
+
+
+class _Builder:
+    def __init__(self, ops: Operations, sync: Synchronisation) -> None:
+        self._ops, self._sync = ops, sync
+        self._offset = sync.clocks.offset_ns
+        self._events = host_events(ops)
+        self._nodes = 0
+        self._time: list[Floats] = []
+        self._edges: list[tuple[Ints, Ints]] = []
+
+    def build(self, waited_for: Ints, waited: Ints) -> StepGraph:
+        """All nodes, then all edges."""
+        ops, events = self._ops, self._events
+        begin = self._add(ops.begin_ns - self._offset)
+        end = self._add(ops.begin_ns + ops.length_ns - self._offset)
+        kept = np.flatnonzero(events.kept)
+        host = self._add(self._on_job_clock(events.time_ns[kept], events.row[kept]))
+        arrival, over, group_of, members = self._device_nodes()
+        self._host_edges(host, begin, end, over)
+        self._device_edges(arrival, over, host, end)
+        self._edges.append((over[waited_for], arrival[waited]))
+        self._begin_edges(arrival, begin, end)
+        apart = self._transfers(arrival, over, members)
+        time = np.concatenate(self._time)
+        before, after = (np.concatenate(side) for side in zip(*self._edges, strict=True))
+        group = np.full(self._nodes, NONE)
+        together = members[~np.isin(members, apart)]
+        group[over[together]] = group_of[together]
+        ready = self._ready(time, before, after, group, begin)
+        return StepGraph(ops, events, self._offset, before, after, group, time, ready, begin, end, host, arrival, over)
+
+    def _add(self, time: Floats) -> Ints:
+        nodes = np.arange(self._nodes, self._nodes + len(time))
+        self._nodes += len(time)
+        self._time.append(time.astype(float))
+        return nodes
+
+    def _on_job_clock(self, time: Ints, rows: Ints) -> Floats:
+        return np.asarray(time - self._offset[self._ops.rank[rows]])
+
+    def _device_nodes(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Per operation the node of its arrival and of its end (one, unless others have to come too); see above."""
+        ops, collectives = self._ops, self._sync.collectives
+        rows = np.flatnonzero((ops.on_stream & (ops.kind != SCOPE)) | ops.communication)
+        arrival, over = np.full(len(ops), NONE), np.full(len(ops), NONE)
+        over[rows] = self._add(self._on_job_clock(self._ended()[rows], rows))
+        arrival[rows] = over[rows]
+        members = collectives.row
+        arrival[members] = self._add(self._on_job_clock(ops.start_ns[members], members))
+        group = np.full(len(ops), NONE)
+        group[members] = collectives.instance
+        return arrival, over, group, members
+
+    def _ended(self) -> Ints:
+        """When operations were over: at the latest when the thread that waited for them was seen going on."""
+        ops, events = self._ops, self._events
+        end = ops.end_ns.copy()
+        row = events.row[events.waits_event]
+        until = np.where(ops.kind[row] == SYNC, ops.end_ns[row], ops.start_ns[row])
+        np.minimum.at(end, events.waits_for, np.maximum(until, ops.start_ns[events.waits_for]))
+        return end
+
+    def _host_edges(self, host: Ints, begin: Ints, end: Ints, over: Ints) -> None:
+        ops, events = self._ops, self._events
+        if not len(host):
+            return
+        kept = np.flatnonzero(events.kept)
+        # Events that share a node begin where the one before the first of them was.
+        first = np.r_[0, kept[:-1] + 1]
+        earlier = events.before[first]
+        rank = ops.rank[events.row[kept]]
+        before = np.where(earlier == NONE, begin[rank], host[events.node[earlier]])
+        self._edges.append((before, host))
+        source = events.waits_for
+        on_host = events.last_of_row[source]
+        node = np.where(on_host == NONE, over[source], host[events.node[on_host]])
+        self._edges.append((node, host[events.node[events.waits_event]]))
+        last = events.last_of_lane
+        main = last[ops.lane[events.row[last]] == ops.main_lane[ops.rank[events.row[last]]]]
+        self._edges.append((host[events.node[main]], end[ops.rank[events.row[main]]]))
+
+    def _device_edges(self, arrival: Ints, over: Ints, host: Ints, end: Ints) -> None:
+        ops, events = self._ops, self._events
+        rows = np.flatnonzero(over != NONE)
+        ordered = lane_order(ops.lane_key, ops.start_ns, ops.duration_ns, rows)
+        same = ops.lane_key[ordered][1:] == ops.lane_key[ordered][:-1]
+        # Communication on threads can overlap on one lane: then there is no order.
+        same &= ops.on_stream[ordered[1:]] | (ops.end_ns[ordered[:-1]] <= ops.start_ns[ordered[1:]])
+        self._edges.append((over[ordered[:-1][same]], arrival[ordered[1:][same]]))
+        launched = rows[ops.launch[rows] != NONE]
+        event = events.last_of_row[ops.launch[launched]]
+        self._edges.append((host[events.node[event]], arrival[launched]))
+        issued, by = noted_by_thread(ops)
+        event = events_before(ops, events, issued, by)
+        over_too = np.arange(len(issued)) >= np.count_nonzero(ops.communication & ~ops.on_stream)
+        target = np.where(over_too, over[issued], arrival[issued])
+        self._edges.append((host[events.node[event[event != NONE]]], target[event != NONE]))
+        last = ordered[np.r_[~same, True]] if len(ordered) else ordered
+        step_end = (ops.begin_ns + ops.length_ns)[ops.rank[last]]
+        within = last[ops.end_ns[last] <= step_end + ROUNDING_NS]
+        self._edges.append((over[within], end[ops.rank[within]]))
+
+    def _begin_edges(self, arrival: Ints, begin: Ints, end: Ints) -> None:
+        """What waits for nothing else waits for the step's begin."""
+        rows = np.flatnonzero(arrival != NONE)
+        free = np.ones(self._nodes, dtype=bool)
+        for _, after in self._edges:
+            free[after] = False
+        rows = rows[free[arrival[rows]]]
+        self._edges.append((begin[self._ops.rank[rows]], arrival[rows]))
+        self._edges.append((begin, end))
+
+    def _transfers(self, arrival: Ints, over: Ints, members: Ints) -> Ints:
+        """Edges from every member's arrival; returns the sends and receives that do not end together.
+
+        A send may be over before its receive begins, its data buffered; and on a thread it is recorded as over when the
+        thread next waits for it.
+        """
+        ops, collectives = self._ops, self._sync.collectives
+        self._edges.append((arrival[members], over[members]))
+        if not len(collectives):
+            return members
+        starts = collectives.starts
+        pairs = starts[(ops.kind[members[starts]] != COLLECTIVE) & (collectives.sizes == 2)]
+        first, second = members[pairs], members[pairs + 1]
+        sends = ops.kind[first] == SEND
+        send, receive = np.where(sends, first, second), np.where(sends, second, first)
+        alone = self._on_job_clock(ops.end_ns[send], send) < self._on_job_clock(ops.start_ns[receive], receive)
+        apart = alone | ~ops.on_stream[send]
+        self._edges.append((arrival[send[apart]], over[receive[apart]]))
+        self._edges.append((arrival[receive[apart & ~alone]], over[send[apart & ~alone]]))
+        return np.concatenate((send[apart], receive[apart]))
+
+    def _ready(self, time: Floats, before: Ints, after: Ints, group: Ints, begin: Ints) -> Floats:
+        """Per node when the last that it waited for had ended, with the other members of its communication."""
+        ready = np.full(self._nodes, -np.inf)
+        np.maximum.at(ready, after, time[before])
+        ready[begin] = 0.0
+        member = np.flatnonzero(group != NONE)
+        together = np.full(int(group.max(initial=NONE)) + 1, -np.inf)
+        np.maximum.at(together, group[member], ready[member])
+        ready[member] = together[group[member]]
+        return ready

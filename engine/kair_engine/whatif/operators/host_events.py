@@ -1,0 +1,178 @@
+"""The threads of one step as chains of events: when each host operation let go of what follows it.
+
+A host operation lets go at its end, where the one nested in it begins, or where a kernel it launched begins. The time
+between two events is an operation's own, the rest of one around it, or nobody's (idle). Events that nothing else
+waits for are put together with the next one: a thread has 10⁴ operations, and a tenth of them launches.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.trace.operations import SEND, SYNC, Operations
+from kair_engine.whatif.operators.host_waits import host_waits
+
+
+@dataclass(frozen=True)
+class HostEvents:
+    """Arrays with one entry per event, by (rank, thread, time). Times in ns on the rank's own clock."""
+
+    row: Ints
+    """The operation."""
+    time_ns: Ints
+    own_ns: Ints
+    """Of the time since the event before: the operation's own."""
+    rest_ns: Ints
+    """Of it, what an operation around still spent, or one before it."""
+    rest_of: Ints
+    """The operation that spent the rest; NONE without a rest."""
+    before: Ints
+    """The event before on the thread; NONE for the first."""
+    node: Ints
+    """The number of its node; events that share one are consecutive, and its last one is the node's."""
+    nodes: int
+    first_of_row: Ints
+    """Per operation of the step its first and its last event; NONE for those of streams, and scopes."""
+    last_of_row: Ints
+    waits_event: Ints
+    """Events that waited for something, and the operation whose end that was."""
+    waits_for: Ints
+    last_of_lane: Ints
+    """The last event of each thread."""
+
+    @property
+    def kept(self) -> Bools:
+        """True for the events that are the last of their node."""
+        return np.r_[self.node[1:] != self.node[:-1], True] if len(self.node) else np.zeros(0, dtype=bool)
+
+
+def host_events(ops: Operations) -> HostEvents:
+    """The events of all threads of a step, and what they waited for."""
+    rows = ops.nesting.order
+    start = ops.start_ns[rows]
+    same = ops.lane_key[rows][1:] == ops.lane_key[rows][:-1]
+    let_go = _let_go(ops, rows, same)
+    place = np.full(len(ops), NONE)
+    place[rows] = np.arange(len(rows))
+    sync = ops.kind[rows] == SYNC
+    event_of = np.arange(len(rows)) + np.cumsum(sync) - sync
+    row = np.repeat(rows, 1 + sync)
+    opens = np.zeros(len(row), dtype=bool)
+    opens[event_of[sync]] = True
+    at = place[row]
+    closes = np.zeros(len(row), dtype=bool)
+    closes[event_of[sync] + 1] = True
+    time = np.where(opens, start[at], let_go[at])
+    before = np.where(np.r_[True, ~same], NONE, np.arange(-1, len(rows) - 1)) if len(rows) else rows
+    rest, rest_of = _rests(ops, rows, let_go, before)
+    before_event = np.where(closes, np.arange(len(row)) - 1, _event_before(before, event_of, sync)[at])
+    first, last = np.full(len(ops), NONE), np.full(len(ops), NONE)
+    first[rows], last[rows] = event_of, event_of + sync
+    waits_event, waits_for = host_waits(ops, rows, same, first, last)
+    last_of_lane = last[rows[np.r_[~same, True]]] if len(rows) else rows
+    kept = np.zeros(len(row), dtype=bool)
+    kept[last_of_lane] = True
+    kept[last[ops.launch[ops.launch != NONE]]] = True
+    kept[waits_event] = True
+    earlier = before_event[waits_event]
+    kept[earlier[earlier != NONE]] = True
+    awaited = last[waits_for]
+    kept[awaited[awaited != NONE]] = True
+    for_communication = _events_before(ops, row, time, *noted_by_thread(ops))
+    kept[for_communication[for_communication != NONE]] = True
+    node = np.cumsum(kept) - kept
+    return HostEvents(
+        row=row,
+        time_ns=time,
+        own_ns=np.where(opens | closes, 0, (let_go - start)[at]),
+        rest_ns=np.where(closes, 0, rest[at]),
+        rest_of=np.where(closes, NONE, rest_of[at]),
+        before=before_event,
+        node=node,
+        nodes=int(kept.sum()),
+        first_of_row=first,
+        last_of_row=last,
+        waits_event=waits_event,
+        waits_for=waits_for,
+        last_of_lane=last_of_lane,
+    )
+
+
+def events_before(ops: Operations, events: HostEvents, rows: Ints, by: Ints) -> Ints:
+    """Per row the main thread's last event not after a time, on its rank; NONE where there is none."""
+    return _events_before(ops, events.row, events.time_ns, rows, by)
+
+
+def noted_by_thread(ops: Operations) -> tuple[Ints, Ints]:
+    """Times by which the main thread's last event tells of communication on threads: (rows, times).
+
+    When each was issued; and when a send is recorded as over, which is where the thread waits for it.
+    """
+    rows = np.flatnonzero(ops.communication & ~ops.on_stream)
+    sends = rows[ops.kind[rows] == SEND]
+    return np.concatenate((rows, sends)), np.concatenate((ops.start_ns[rows], ops.end_ns[sends]))
+
+
+def _events_before(ops: Operations, row: Ints, time: Ints, rows: Ints, by: Ints) -> Ints:
+    main = np.flatnonzero(ops.lane[row] == ops.main_lane[ops.rank[row]])
+    if not len(rows) or not len(main):
+        return np.full(len(rows), NONE)
+    low = min(int(time[main].min()), int(by.min()))
+    span = max(int(time[main].max()), int(by.max())) - low + 1
+    key = ops.rank[row[main]] * span + (time[main] - low)
+    wanted = ops.rank[rows] * span + (by - low)
+    found = np.searchsorted(key, wanted, side="right") - 1
+    event = main[np.maximum(found, 0)]
+    return np.where((found >= 0) & (ops.rank[row[event]] == ops.rank[rows]), event, NONE)
+
+
+def _let_go(ops: Operations, rows: Ints, same: Bools) -> Ints:
+    start = ops.start_ns[rows]
+    kernel = np.full(len(ops), np.iinfo(np.int64).max)
+    launched = np.flatnonzero(ops.launch != NONE)
+    np.minimum.at(kernel, ops.launch[launched], ops.start_ns[launched])
+    result = np.minimum(ops.end_ns[rows], kernel[rows])
+    result[:-1] = np.where(same, np.minimum(result[:-1], start[1:]), result[:-1])
+    return np.asarray(np.maximum(result, start))
+
+
+def _rests(ops: Operations, rows: Ints, let_go: Ints, before: Ints) -> tuple[Ints, Ints]:
+    """Per row: how long an operation that had begun before it went on after the event before, and which one."""
+    if not len(rows):
+        return rows, rows
+    end, low = ops.end_ns[rows], int(ops.start_ns[rows].min())
+    span = int(ops.end_ns[rows].max()) - low + 1
+    key = np.cumsum(before == NONE) * span + (end - low)
+    reached = np.maximum.accumulate(key)
+    which = np.maximum.accumulate(np.where(key == reached, np.arange(len(rows)), 0))
+    over = end[which[before]]
+    around = ops.nesting.parent[rows]
+    until = np.where(around != NONE, ops.start_ns[rows], np.minimum(over, ops.start_ns[rows]))
+    rest = np.where(before == NONE, 0, np.maximum(until - let_go[before], 0))
+    owner = _longest_piece(ops, rows, let_go, before, np.where(around != NONE, around, rows[which[before]]))
+    return rest, np.where(rest > 0, owner, NONE)
+
+
+def _longest_piece(ops: Operations, rows: Ints, let_go: Ints, before: Ints, otherwise: Ints) -> Ints:
+    """Per row the operation that spent most of the time since the event before: what was around that and ended, one
+    after another from the inside out, or `otherwise` for what is left."""
+    start, reached = ops.start_ns[rows], let_go[before]
+    around = ops.nesting.parent[rows[before]]
+    longest, owner = np.zeros(len(rows), dtype=np.int64), otherwise.copy()
+    open_ = (before != NONE) & (around != NONE)
+    open_[open_] = ops.end_ns[around[open_]] <= start[open_]
+    while open_.any():
+        at = np.flatnonzero(open_)
+        piece = ops.end_ns[around[at]] - reached[at]
+        longer = at[piece > longest[at]]
+        longest[longer], owner[longer] = piece[piece > longest[at]], around[longer]
+        reached[at] = np.maximum(reached[at], ops.end_ns[around[at]])
+        around[at] = ops.nesting.parent[around[at]]
+        open_[at] = (around[at] != NONE) & (ops.end_ns[around[at]] <= start[at])
+    return np.where(start - reached > longest, otherwise, owner)
+
+
+def _event_before(before: Ints, event_of: Ints, sync: Bools) -> Ints:
+    """Per row the last event of the row before."""
+    return np.where(before == NONE, NONE, (event_of + sync)[before]) if len(before) else before

@@ -1,0 +1,167 @@
+"""What the nodes of a step's graph are made of: operations' own time, and the delays that no edge explains."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.timeline.self_time import INPUT_STAGE
+from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
+from kair_engine.whatif.fixes import KINDS
+from kair_engine.whatif.operators.graph import StepGraph
+
+_COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(KINDS))
+OWN, GAP, REST = range(3)
+"""An operation's own time, the delay before it, what an operation around it spent before it."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the nodes' durations are made of: arrays of one length."""
+
+    node: Codes
+    value_ns: Floats
+    rank: Codes
+    """Position in the ranks of its step."""
+    step: Codes
+    """Position among the steps."""
+    kind: SmallInts
+    """Index into KINDS, or NONE."""
+    name: Codes
+    """The operation's name's code."""
+    key: Ints
+    """Equal for the same part of a logical operator, on all peers and in all steps."""
+    own: Bools
+    """True for operations' own time, False for delays."""
+    role: Codes
+
+    @property
+    def delay(self) -> Bools:
+        """Time before an operation in which its thread or stream ran nothing, though all it waited for had ended."""
+        return np.asarray(self.key % (REST + 1) == GAP)
+
+
+def step_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> Parts:
+    """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
+    pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), [_tails(graph, role)])
+    columns = zip(*map(_columns, pieces), strict=True)
+    node, value, rank, kind, name, full_key, own = (np.concatenate(of) for of in columns)
+    step = np.full(len(node), at, dtype=np.int32)
+    return Parts(node, value, rank, step, kind, name, full_key, own, role.astype(np.int32)[rank])
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """What each event of the threads of a step takes, ns."""
+
+    own: Floats
+    """Of its operation itself, until the event."""
+    whole: Floats
+    """Since the event before, or since what was waited for."""
+
+
+def times_of_events(graph: StepGraph, value_ns: Floats) -> EventTimes:
+    """Of the values of a step's parts, in their order, those of its threads' events."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    some = np.flatnonzero(_rests(graph) > 0) if events else np.zeros(0, dtype=np.int64)
+    own = value_ns[:events]
+    whole = own + value_ns[events : 2 * events]
+    whole[some] += value_ns[2 * events : 2 * events + len(some)]
+    return EventTimes(own, whole)
+
+
+def own_times_of_devices(graph: StepGraph, value_ns: Floats) -> tuple[Ints, Floats]:
+    """(operations that end by themselves, what each takes) of the values of a step's parts, in their order."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    rows = np.flatnonzero(graph.over != NONE)
+    alone = rows[graph.arrival[rows] == graph.over[rows]]
+    first = 2 * events + (np.count_nonzero(_rests(graph) > 0) if events else 0) + len(rows)
+    return alone, value_ns[first : first + len(alone)]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Parts of one sort."""
+
+    part: int
+    node: Ints
+    value: Floats
+    rank: Ints
+    kind: Ints | int
+    name: Ints | int
+    key: Ints
+
+
+def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, ...]:
+    kind, name = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in (piece.kind, piece.name))
+    own = np.full(len(piece.node), piece.part == OWN)
+    node, rank, code = (of.astype(np.int32) for of in (piece.node, piece.rank, name))
+    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own
+
+
+def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
+    ops, events = graph.ops, graph.events
+    if not len(graph.host):
+        return
+    row, node = events.row, graph.host[events.node]
+    own, rest = events.own_ns.astype(float), _rests(graph)
+    earlier = np.where(events.before == NONE, ops.begin_ns[ops.rank[row]], events.time_ns[events.before])
+    gap = events.time_ns - earlier - own - rest
+    waited = events.waits_event
+    gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
+    closing = np.r_[False, row[1:] == row[:-1]]
+    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row])
+    yield _Piece(GAP, node, gap, ops.rank[row], np.where(closing, NONE, _HOST), ops.name[row], key[row])
+    some = rest > 0
+    owner, row = events.rest_of[some], row[some]
+    yield _Piece(REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row])
+
+
+def _rests(graph: StepGraph) -> Floats:
+    """Per event what an operation around it still spent; what was waited for explains all of the time before it."""
+    rest = graph.events.rest_ns.astype(float)
+    rest[graph.events.waits_event] = 0.0
+    return rest
+
+
+def _of_devices(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
+    """Kernels: their duration, and the delay before them; members: the delay, and their own transfer."""
+    ops, time = graph.ops, graph.time_ns
+    rows = np.flatnonzero(graph.over != NONE)
+    over, arrival, rank = graph.over[rows], graph.arrival[rows], ops.rank[rows]
+    member = arrival != over
+    offset = graph.offset_ns[rank]
+    duration = np.where(member, 0.0, time[over] - (ops.start_ns[rows] - offset))
+    # A delay after the launch is the host's where nothing else held the operation up.
+    launch = ops.launch[rows]
+    event = np.where(launch == NONE, NONE, graph.events.last_of_row[launch])
+    launched = np.full(len(rows), -np.inf)
+    known = event != NONE
+    launched[known] = graph.events.time_ns[event[known]] - offset[known]
+    of_host = np.where(launched >= graph.ready_ns[arrival], _HOST, NONE)
+    gap = time[arrival] - graph.ready_ns[arrival] - duration
+    yield _Piece(GAP, arrival, gap, rank, of_host, ops.name[rows], key[rows])
+    # Communication whose members are not known may be nothing but waiting: it stays as it is.
+    kind = np.where(ops.communication[rows], NONE, _kinds(ops, rows))[~member]
+    alone, members = rows[~member], rows[member]
+    yield _Piece(OWN, over[~member], duration[~member], rank[~member], kind, ops.name[alone], key[alone])
+    transfer = (time - graph.ready_ns)[over[member]]
+    yield _Piece(OWN, over[member], transfer, rank[member], _COMMUNICATION, ops.name[members], key[members])
+
+
+def _tails(graph: StepGraph, role: Ints) -> _Piece:
+    """What is left of the step after all that its end waited for."""
+    tail = (graph.time_ns - graph.ready_ns)[graph.end]
+    return _Piece(GAP, graph.end, tail, np.arange(len(role)), _HOST, NONE, -1 - role)
+
+
+def _kinds(ops: Operations, rows: Ints) -> Ints:
+    of_kind = np.full(int(SCOPE) + 1, _HOST)
+    of_kind[[COMPUTE, MEMORY]] = _COMPUTE
+    of_kind[INPUT] = _INPUT
+    of_kind[GC] = _GC
+    of_kind[[COLLECTIVE, SEND, RECV]] = _COMMUNICATION
+    result = of_kind[ops.kind[rows]]
+    return np.where((ops.stage[rows] == INPUT_STAGE) & (ops.kind[rows] != GC), _INPUT, result)

@@ -1,0 +1,98 @@
+"""The parts of a job that are priced by themselves, each by the scenario in which all but that part is ideal."""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from kair_engine.trace.model import Notice, Trace
+from kair_engine.whatif.fixes import KINDS, Fix
+
+LARGEST = 500_000_000
+"""Operations × scenarios that are replayed, about 10 seconds. Beyond, only the ranks that can cost most are priced."""
+FEWEST_RANKS = 16
+Part = TypeVar("Part")
+Other = TypeVar("Other")
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class OfParts(Generic[Part]):
+    """Something for each part."""
+
+    kinds: dict[str, Part]
+    stages: dict[int, Part]
+    dp_ranks: dict[int, Part]
+    hosts: dict[str, Part]
+    ranks: dict[int, Part]
+
+    def all(self) -> list[Part]:
+        """The values one after another."""
+        return [value for field in fields(self) for value in getattr(self, field.name).values()]
+
+    def mapped(self, values: Iterable[Other]) -> "OfParts[Other]":
+        """The same parts with other values, in the order of `all`."""
+        rest = iter(values)
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            of: dict[Any, Part] = getattr(self, field.name)
+            changed[field.name] = dict(zip(of, islice(rest, len(of)), strict=True))
+        return OfParts(**changed)
+
+
+def priced_parts(trace: Trace) -> OfParts[Fix]:
+    """The scenarios of all parts; without ranks, data-parallel ranks or hosts where they are too many."""
+    layout, ranks, most = trace.job.layout, trace.job.ranks, most_scenarios(trace)
+    stages, dp_ranks = (layout.pipeline_stage, layout.dp_rank) if layout is not None else ({}, {})
+    parts = OfParts(
+        kinds={kind: Fix(kinds=tuple(other for other in KINDS if other != kind)) for kind in KINDS},
+        stages=_all_but(stages, ranks),
+        dp_ranks=_all_but(dp_ranks, ranks),
+        hosts=_all_but(trace.job.hosts, ranks) if len(set(trace.job.hosts.values())) < len(ranks) else {},
+        ranks=ranks_alone(ranks, ranks),
+    )
+    for name in ("ranks", "dp_ranks", "hosts"):
+        if len(parts.all()) > most:
+            parts = replace(parts, **{name: {}})
+    return parts
+
+
+def ranks_alone(chosen: Sequence[int], ranks: Sequence[int]) -> dict[int, Fix]:
+    """For each of some ranks the scenario in which all other ranks are ideal; none where there is but one rank."""
+    if len(ranks) < 2:
+        return {}
+    return {rank: Fix(ranks=tuple(other for other in ranks if other != rank), ideal_of_all=True) for rank in chosen}
+
+
+def most_scenarios(trace: Trace) -> int:
+    """How many are affordable."""
+    chosen, times = set(trace.steps), trace.job.step_times
+    operations = sum(many for step, many in zip(times.step, times.operations, strict=True) if step in chosen)
+    return max(FEWEST_RANKS, LARGEST // max(operations, 1))
+
+
+def suspects(excess_ns: Mapping[int, float], most: int) -> list[int]:
+    """The ranks that can cost most: a step with one rank as recorded is at most so much longer than the ideal one."""
+    return sorted(excess_ns, key=lambda rank: (-excess_ns[rank], rank))[:most]
+
+
+def unpriced(ranks: Sequence[int], at_most: Mapping[int, float]) -> Notice:
+    """Says which ranks were left out, given what each of those costs at most (a share of the ideal step)."""
+    priced, share = len(ranks) - len(at_most), 100 * max(at_most.values())
+    # Rounded up: it is a bound.
+    bound = f"{math.ceil(share * 10) / 10:.1f}"
+    return Notice(
+        "too_many_workers",
+        f"of {len(ranks):,} ranks the {priced:,} that exceed their peers most are priced one by one; none of the "
+        f"others makes a step more than {bound} % longer",
+    )
+
+
+def _all_but(of: Mapping[int, Key], ranks: Sequence[int]) -> dict[Key, Fix]:
+    """For each part of the ranks the scenario in which all others are ideal; none where there is one part only."""
+    keys = list(dict.fromkeys(of[rank] for rank in sorted(of)))
+    if len(keys) < 2:
+        return {}
+    others = {key: tuple(rank for rank in ranks if of.get(rank) != key) for key in keys}
+    return {key: Fix(ranks=of_others, ideal_of_all=True) for key, of_others in others.items()}

@@ -1,0 +1,154 @@
+"""Scenarios: which operations of which ranks are replaced by their peers' ideal, or scaled."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.timeline.collectives import dense
+from kair_engine.whatif.fixes import KINDS, Fix
+from kair_engine.whatif.operators.dependencies import ExecutionModel
+from kair_engine.whatif.operators.ideals import ideal_ns
+
+_MANY, _MOST = 0.25, 0.5
+"""Of a role's ranks: where a fix is about fewer, the median of all is the others' too; of more, they are not peers."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """What is known of the ranks by number."""
+
+    host: Mapping[int, str]
+    role: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Some of a model's parts: what a fix asks of them."""
+
+    kind: SmallInts
+    name: Codes
+    cell: Ints
+    """The place of the part's rank among the ranks of all steps."""
+    transfer: Ints
+    """The communication that it is a transfer of, or NONE."""
+    own: Bools
+
+    def of(self, rows: Ints | Bools) -> "_Chosen":
+        return _Chosen(self.kind[rows], self.name[rows], self.cell[rows], self.transfer[rows], self.own[rows])
+
+
+class Scenarios:
+    """What fixes change in a model; per step and rank `role` has a code."""
+
+    def __init__(self, model: ExecutionModel, role: Sequence[Ints], names: Mapping[int, str], places: Places) -> None:
+        self._names, self._places = names, places
+        self._parts, self._node, self._value = model.parts, model.parts.node, model.parts.value_ns
+        self._ranks, self._rank_of_cell = np.unique(np.concatenate(model.ranks), return_inverse=True)
+        first = np.cumsum([0, *(len(ranks) for ranks in model.ranks)])
+        cells = np.concatenate([np.full(len(of), at) for at, of in enumerate(role)]), np.concatenate(role)
+        self._role_of_cell = dense(np.stack(cells))
+        parts, group = model.parts, model.graph.group[model.parts.node]
+        self._all = _Chosen(
+            parts.kind,
+            parts.name,
+            first[parts.step] + parts.rank.astype(np.int64),
+            np.where(parts.own, group, NONE),
+            parts.own,
+        )
+        self._groups = int(group.max(initial=NONE)) + 1
+        self._ideal = ideal = ideal_ns(parts, np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell])
+        self._transfers = self._all.of(self._all.transfer != NONE)
+        self._delays = np.flatnonzero(parts.delay)
+        # What is no slower than its peers no fix changes: half of all parts.
+        self._slow = np.flatnonzero((ideal < parts.value_ns) & (parts.kind != NONE))
+        self._of_slow = self._all.of(self._slow)
+        self._gain = ideal[self._slow] - parts.value_ns[self._slow]
+
+    def changed(self, fixes: Sequence[Fix]) -> tuple[Codes, Floats]:
+        """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly.
+
+        Of communication all members are changed, if one is.
+        """
+        if len(fixes) == 1 and fixes[0].scale is None and not self._of_many(fixes[0]).any():
+            matched = self._matched(self._of_slow, fixes[0])
+            return self._node[self._slow[matched]], self._gain[matched]
+        value = self.values_ns(fixes)
+        different = np.flatnonzero(value != self._value)
+        return self._node[different], value[different] - self._value[different]
+
+    def without_delays(self) -> tuple[Codes, Floats]:
+        """As `changed`, when no delay is left."""
+        return self._node[self._delays], -self._value[self._delays]
+
+    def values_ns(self, fixes: Sequence[Fix]) -> Floats:
+        """Per part of the model, with all of `fixes` made."""
+        value = self._value
+        for fix in fixes:
+            chosen = self._matched(self._all, fix)
+            if fix.scale is not None:
+                if "host" not in fix.kinds:
+                    chosen &= self._all.own
+                value = np.where(chosen, value * fix.scale, value)
+            else:
+                value = np.where(chosen, np.minimum(value, self._ideal_for(fix)), value)
+        return value
+
+    def _of_many(self, fix: Fix) -> Bools:
+        """The roles, of each step, several of whose ranks the fix is about: a quarter at least, half at most."""
+        if fix.ideal_of_all or not (fix.ranks or fix.hosts):
+            return np.zeros(1, dtype=bool)
+        size = np.bincount(self._role_of_cell)
+        named = np.bincount(self._role_of_cell, weights=self._named_ranks(fix)[self._rank_of_cell])
+        return np.asarray((named > 1) & (named >= size * _MANY) & (named <= size * _MOST))
+
+    def _ideal_for(self, fix: Fix) -> Floats:
+        """The median of a role's other ranks, where the fix is about many: they would drag the median of all along."""
+        many = self._of_many(fix)
+        if not many.any():
+            return self._ideal
+        other = ~(self._named_ranks(fix)[self._rank_of_cell] & many[self._role_of_cell])
+        size = np.bincount(self._role_of_cell, weights=other).astype(np.int64)
+        return ideal_ns(self._parts, size[self._role_of_cell][self._all.cell], other[self._all.cell])
+
+    def excess_ns(self) -> tuple[Ints, Floats]:
+        """(ranks, by how much each exceeds its peers in sum), transfers left out: they are nobody's alone."""
+        alone = self._of_slow.transfer == NONE
+        rank = self._rank_of_cell[self._of_slow.cell[alone]]
+        excess = np.bincount(rank, weights=-self._gain[alone], minlength=len(self._ranks))
+        return self._ranks, excess.astype(float)
+
+    def _matched(self, parts: _Chosen, fix: Fix) -> Bools:
+        if not (fix.ranks or fix.hosts or fix.stages):
+            return self._of_operators(parts, fix)
+        named = self._named_ranks(fix)[self._rank_of_cell]
+        touched = np.zeros(self._groups, dtype=bool)
+        touched[self._transfers.transfer[self._of_operators(self._transfers, fix) & named[self._transfers.cell]]] = True
+        chosen = self._of_operators(parts, fix) & named[parts.cell]
+        if touched.any():
+            chosen |= np.where(parts.transfer == NONE, False, touched[parts.transfer])
+        return chosen
+
+    def _of_operators(self, parts: _Chosen, fix: Fix) -> Bools:
+        chosen = parts.kind != NONE
+        if fix.kinds:
+            kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds)
+            # The last stands for NONE, −1.
+            chosen = np.array([*(kind in kinds for kind in KINDS), False])[parts.kind]
+        if fix.operators:
+            codes = [code for code, name in self._names.items() if fix.named(name)]
+            chosen &= np.isin(parts.name, codes)
+        return np.asarray(chosen)
+
+    def _named_ranks(self, fix: Fix) -> Bools:
+        """Per rank of any step whether the fix is about it."""
+        hosts, stages = set(fix.hosts), {f"stage {stage}" for stage in fix.stages}
+        named = np.ones(len(self._ranks), dtype=bool)
+        if fix.ranks:
+            named &= np.isin(self._ranks, fix.ranks)
+        if hosts:
+            named &= np.array([self._places.host.get(rank) in hosts for rank in self._ranks.tolist()])
+        if stages:
+            named &= np.array([self._places.role.get(rank, "") in stages for rank in self._ranks.tolist()])
+        return named

@@ -1,0 +1,1 @@
+"""The published what-if model, for recordings of pipeline stages and operation types."""

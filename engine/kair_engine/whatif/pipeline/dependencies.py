@@ -1,0 +1,273 @@
+"""What waits for what in a pipeline-parallel step [W §3.2]: edges and communications, by sorts and joins.
+
+Every worker-step keeps its own recorded order; nothing is taken from one rank or step for another.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Ints, order_by
+from kair_engine.timeline.collectives import dense, ordinal
+from kair_engine.whatif.pipeline.order import RecordedOrder, turns
+from kair_engine.whatif.pipeline.rows import (
+    BACKWARD,
+    CLIP,
+    EMBEDDING,
+    FORWARD,
+    GARBAGE,
+    GATHER,
+    LAYERNORM,
+    OPTIMIZER,
+    SCATTER,
+    SENDS,
+    SEPARATE,
+    TRANSFERS,
+    TYPES,
+    PipelineRows,
+    is_type,
+)
+from kair_engine.whatif.replay.levels import Graph
+
+_NEXT_STAGE = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
+
+
+class _Edges:
+    def __init__(self) -> None:
+        self.before: list[Ints] = []
+        self.after: list[Ints] = []
+
+    def add(self, before: Ints, after: Ints) -> None:
+        self.before.append(before)
+        self.after.append(after)
+
+    def chain(self, rows: Ints, *keys: Ints) -> None:
+        """Each of `rows` waits for the one before it, where their keys agree."""
+        same = np.ones(max(len(rows) - 1, 0), dtype=bool)
+        for key in keys:
+            same &= key[rows[1:]] == key[rows[:-1]]
+        self.add(rows[:-1][same], rows[1:][same])
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all steps tell together."""
+
+    synchronised: bool
+    """Data-parallel ranks gather parameters and reduce gradients."""
+    overlapped: bool
+    """Gradients are reduced while others are computed."""
+    chunks: int
+    """Of the whole model."""
+
+
+def job_of(rows: PipelineRows) -> Job:
+    """From the operations of all steps."""
+    occurs = np.bincount(rows.type, minlength=len(TYPES)) > 0
+    return Job(
+        synchronised=rows.dp_size > 1 or any(occurs[TYPES.index(name)] for name in (GATHER, SCATTER)),
+        overlapped=bool(occurs[TYPES.index(SEPARATE)]),
+        chunks=max(int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1, rows.pp_size),
+    )
+
+
+def pipeline_graph(rows: PipelineRows, order: RecordedOrder, job: Job) -> tuple[Graph, Ints]:
+    """The graph of these worker-steps, and the sends and receives whose other end is missing: they wait for nobody."""
+    edges, computes = _Edges(), _by_turn(rows, order, rows.of_type(FORWARD, BACKWARD))
+    edges.chain(computes, rows.worker_step)
+    transfers = rows.of_type(*TRANSFERS)
+    edges.chain(transfers, rows.worker_step, rows.type)
+    matched = _matched_compute(rows, order, transfers, job.chunks)
+    _transfer_edges(rows, edges, transfers, matched)
+    _first_backward_edges(rows, edges, computes, transfers)
+    if job.synchronised:
+        edges.chain(_by_turn(rows, order, rows.of_type(GATHER, SCATTER)), rows.worker_step)
+        _gather_edges(rows, edges)
+    if job.synchronised and job.overlapped:
+        _scatter_edges(rows, order, edges)
+    _closing_edges(rows, order, edges, overlapped=job.overlapped)
+    key, paired = _transfer_pairs(rows, transfers, matched, job.chunks)
+    group = _communications(rows, transfers, key)
+    return Graph(len(rows), np.concatenate(edges.before), np.concatenate(edges.after), group), transfers[~paired]
+
+
+def _by_turn(rows: PipelineRows, order: RecordedOrder, chosen: Ints) -> Ints:
+    """Within worker-steps in the order of their starts, across types."""
+    return chosen[order_by(rows.worker_step[chosen], order.turn[chosen])]
+
+
+def _matched_compute(rows: PipelineRows, order: RecordedOrder, transfers: Ints, chunks: int) -> Ints:
+    """Per transfer the computation that it feeds or carries on; NONE of those without.
+
+    The n-th transfer belongs to the n-th computation of its direction, once those are left out that begin after the
+    last one (receives) or end before the first one (sends): the profiler records more than was launched. Where there
+    are as many as computations with a neighbour in the model, those have one each; where one receive is missing else,
+    it is the first.
+    """
+    result = np.full(len(transfers), NONE)
+    for number, direction in ((0, FORWARD), (2, BACKWARD)):
+        computes = rows.of_type(direction)
+        places = _places(rows, computes)
+        count = np.bincount(rows.worker_step[computes], minlength=places.shape[0])
+        for name in TRANSFERS[number : number + 2]:
+            at = np.flatnonzero((rows.type[transfers] == TYPES.index(name)) & order.launched[transfers])
+            of = rows.worker_step[transfers[at]]
+            receives = name.endswith("recv")
+            neighbour = rows.chunk[computes] + _NEXT_STAGE[name]
+            real = computes[(neighbour >= 0) & (neighbour < chunks)]
+            real_count = np.bincount(rows.worker_step[real], minlength=len(count))
+            launched_count = np.bincount(of, minlength=len(count))
+            turn = turns(of)
+            only_real = ((launched_count == real_count) & (real_count < count))[of]
+            if only_real.any():
+                result[at[only_real]] = _places(rows, real)[of[only_real], turn[only_real]]
+            if receives:
+                turn = turn + (launched_count + 1 == count)[of]
+            known = (turn < count[of]) & ~only_real
+            result[at[known]] = places[of[known], turn[known]]
+    return result
+
+
+def _places(rows: PipelineRows, computes: Ints) -> Ints:
+    """(worker-steps × turns): of computations in their order the one of that turn, NONE where there is none."""
+    worker_steps = int(rows.worker_step.max(initial=-1)) + 1
+    of = rows.worker_step[computes]
+    turn = turns(of)
+    result = np.full((worker_steps, int(turn.max(initial=-1)) + 1), NONE)
+    result[of, turn] = computes
+    return result
+
+
+def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched: Ints) -> None:
+    """A receive feeds its computation, and begins after the one before that; a send carries on what was computed."""
+    known = matched != NONE
+    own, compute = transfers[known], matched[known]
+    sends = is_type(rows.type[own], *SENDS)
+    edges.add(compute[sends], own[sends])
+    edges.add(own[~sends], compute[~sends])
+    previous = _previous_of_type(rows)[compute]
+    receives = ~sends & (previous != NONE)
+    edges.add(previous[receives], own[receives])
+
+
+def _previous_of_type(rows: PipelineRows) -> Ints:
+    """Per row the one of the same type before it in the worker-step."""
+    result = np.full(len(rows), NONE)
+    same = (rows.worker_step[1:] == rows.worker_step[:-1]) & (rows.type[1:] == rows.type[:-1])
+    result[1:][same] = np.flatnonzero(same)
+    return result
+
+
+def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, transfers: Ints) -> None:
+    """The first backward transfers begin once the last forward computation but one before the backward has ended."""
+    at = np.flatnonzero(rows.type[computes] == TYPES.index(BACKWARD))
+    first = at[turns(rows.worker_step[computes[at]]) == 0]
+    first = first[first >= 2]
+    earlier = first - 2
+    inside = rows.worker_step[computes[earlier]] == rows.worker_step[computes[first]]
+    of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
+    of[rows.worker_step[computes[first[inside]]]] = computes[earlier[inside]]
+    backward = transfers[is_type(rows.type[transfers], "backward-send", "backward-recv") & (rows.turn[transfers] == 0)]
+    forward = of[rows.worker_step[backward]]
+    edges.add(forward[forward != NONE], backward[forward != NONE])
+
+
+def _gather_edges(rows: PipelineRows, edges: _Edges) -> None:
+    """The last gather of a chunk's parameters comes before the chunk's first forward computation."""
+    gathers = rows.of_type(GATHER)
+    last = _one_per(rows, gathers, rows.chunk_of_stage(gathers), last=True)
+    forwards = rows.of_type(FORWARD)
+    first = _one_per(rows, forwards, rows.chunk_of_stage(forwards), last=False)
+    edges.add(*_joined(rows, last, first))
+
+
+def _scatter_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges) -> None:
+    """The last backward computation of a chunk comes before the first scatter of its gradients."""
+    last = np.flatnonzero(order.last_of_chunk)
+    scatters = rows.of_type(SCATTER)
+    edges.add(*_joined(rows, last, _one_per(rows, scatters, rows.chunk_of_stage(scatters), last=False)))
+
+
+def _one_per(rows: PipelineRows, chosen: Ints, chunk: Ints, *, last: bool) -> Ints:
+    """Of `chosen`, ordered within worker-steps, the first or last of each chunk."""
+    key = dense(np.stack((rows.worker_step[chosen], chunk)))
+    if last:
+        chosen, key = chosen[::-1], key[::-1]
+    return chosen[np.unique(key, return_index=True)[1]]
+
+
+def _joined(rows: PipelineRows, before: Ints, after: Ints) -> tuple[Ints, Ints]:
+    """The rows of both that have worker-step and chunk in common; each occurs once on either side."""
+    both = np.concatenate((before, after))
+    key = dense(np.stack((rows.worker_step[both], rows.chunk_of_stage(both))))
+    _, left, right = np.intersect1d(key[: len(before)], key[len(before) :], assume_unique=True, return_indices=True)
+    return before[left], after[right]
+
+
+def _closing_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges, *, overlapped: bool) -> None:
+    """What follows the last computation, one after another; gradients are reduced meanwhile, or in between."""
+    between = (SEPARATE,) if overlapped else (SCATTER,)
+    names = (GARBAGE, LAYERNORM, EMBEDDING, *between, CLIP, OPTIMIZER)
+    place = {TYPES.index(name): at + 1 for at, name in enumerate(names)}
+    closing = np.concatenate((np.flatnonzero(order.last), rows.of_type(*names)))
+    position = np.array([place.get(kind, 0) for kind in range(len(TYPES))])[rows.type[closing]]
+    closing = closing[order_by(rows.worker_step[closing], position, rows.turn[closing] * (position > 0))]
+    edges.chain(closing, rows.worker_step)
+    if overlapped:
+        final = _last_of_worker_steps(rows, rows.of_type(SCATTER))
+        opening = closing[is_type(rows.type[closing], *names[1:])]
+        opening = opening[turns(rows.worker_step[opening]) == 0]
+        of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
+        of[rows.worker_step[opening]] = opening
+        target = of[rows.worker_step[final]]
+        edges.add(final[target != NONE], target[target != NONE])
+
+
+def _last_of_worker_steps(rows: PipelineRows, ordered: Ints) -> Ints:
+    ends: Bools = np.diff(rows.worker_step[ordered], append=NONE) != 0
+    return ordered[ends]
+
+
+def _communications(rows: PipelineRows, transfers: Ints, key: Ints) -> Ints:
+    """Per row the number of its communication; of transfers their key tells which."""
+    pipeline, everywhere = rows.step * rows.dp_size + rows.dp, np.zeros(len(rows), dtype=np.int64)
+    members = [(transfers, key)]
+    for names, where in (
+        ((GATHER, SCATTER, SEPARATE), (rows.step, rows.stage)),
+        ((CLIP,), (rows.step, everywhere)),
+        ((EMBEDDING,), (pipeline, everywhere)),
+    ):
+        chosen = rows.of_type(*names)
+        members.append((chosen, np.stack([of[chosen] for of in (*where, rows.type, rows.turn)])))
+    group, count = np.full(len(rows), NONE), 0
+    for chosen, of_chosen in members:
+        group[chosen] = count + dense(of_chosen)
+        count = int(group.max(initial=NONE)) + 1
+    return group
+
+
+def _transfer_pairs(rows: PipelineRows, transfers: Ints, matched: Ints, chunks: int) -> tuple[Ints, Bools]:
+    """(4 × transfers): a key that a send and its receive share; and which ones have their other end."""
+    towards = np.zeros(len(TYPES), dtype=np.int64)
+    for name, stages in _NEXT_STAGE.items():
+        towards[TYPES.index(name)] = stages
+    kind = rows.type[transfers]
+    ahead = towards[kind]
+    chunk = np.where(matched != NONE, rows.chunk[matched], NONE)
+    # Past the first or last chunk of the model there is nobody.
+    real = (matched != NONE) & (chunk + ahead >= 0) & (chunk + ahead < chunks)
+    stage = rows.stage[transfers]
+    other = (stage + ahead) % rows.pp_size
+    sends = is_type(kind, *SENDS)
+    forward = is_type(kind, "forward-send", "forward-recv")
+    pipeline = rows.step[transfers] * rows.dp_size + rows.dp[transfers]
+    turn = np.full(len(transfers), NONE)
+    turn[real] = ordinal(np.stack((rows.worker_step[transfers][real], kind[real])))
+    # One key for both ends: from the sending stage, forward or backward, the n-th.
+    edge = np.where(sends, stage, other) * 2 + forward
+    direction = np.where(forward, TYPES.index("forward-send"), TYPES.index("backward-send"))
+    keys = np.stack((pipeline, edge, direction, turn))
+    alone = ~real
+    keys[:, alone] = np.stack((-2 - np.arange(len(transfers)), edge, direction, turn))[:, alone]
+    both = np.bincount(code := dense(keys))[code] == 2
+    return keys, np.asarray(both | alone)

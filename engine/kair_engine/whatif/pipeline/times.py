@@ -1,0 +1,180 @@
+"""Step times of a pipeline job under many scenarios: some operations as recorded, all others ideal, or the reverse."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
+from kair_engine.whatif.pipeline.alike_steps import AlikeSteps, alike_steps
+from kair_engine.whatif.pipeline.choices import Choice
+from kair_engine.whatif.pipeline.order import turns
+from kair_engine.whatif.pipeline.rows import COMMUNICATION, TYPES, PipelineRows
+from kair_engine.whatif.replay.levels import Graph
+from kair_engine.whatif.replay.replay import replay
+
+NEGATIVE_NS = 10e6
+"""Less than nothing by more than this is a wrong edge or clock, and taken for nothing [W]."""
+AT_ONCE = 1 << 20
+"""Durations that are replayed together: what fits the caches is faster, and bounds memory."""
+
+
+@dataclass(frozen=True)
+class PipelineTimes:
+    """A model with its recorded and its ideal durations."""
+
+    rows: PipelineRows
+    alike: tuple[AlikeSteps, ...]
+    own_ns: Floats
+    """As recorded; of communications the transfer alone."""
+    ideal_ns: Floats
+
+    @cached_property
+    def graph(self) -> Graph:
+        """What waits for what in all steps."""
+        before, after, group = [], [], np.full(len(self.rows), NONE)
+        for of in self.alike:
+            for begin in of.begins.tolist():
+                before.append(of.graph.before + begin)
+                after.append(of.graph.after + begin)
+                group[begin : begin + len(of.rows)] = np.where(of.graph.group == NONE, NONE, of.graph.group + begin)
+        return Graph(len(self.rows), np.concatenate(before), np.concatenate(after), group)
+
+    @cached_property
+    def members(self) -> Ints:
+        """Per row how many members its communication has; 0 of those without."""
+        result = np.zeros(len(self.rows), dtype=np.int64)
+        for of in self.alike:
+            result[of.every] = of.graph.members
+        return result
+
+    @cached_property
+    def whole(self) -> Bools:
+        """The members of communications that have as many as any of their type, two at least."""
+        most = np.zeros(len(TYPES), dtype=np.int64)
+        np.maximum.at(most, self.rows.type, self.members)
+        return np.asarray((self.members > 1) & (self.members == most[self.rows.type]))
+
+    @property
+    def unpaired(self) -> int:
+        """Sends and receives whose other end is missing: they wait for nobody."""
+        return sum(of.unpaired * len(of.steps) for of in self.alike)
+
+    @property
+    def stuck(self) -> Ints:
+        """The rows that never start: they wait for one another in a circle."""
+        return np.concatenate([of.at[np.isin(of.order.order, of.order.stuck)].ravel() for of in self.alike])
+
+    def steps_if(self, recorded: Sequence[Choice]) -> Floats:
+        """(scenarios × steps): every step's time where the chosen operations are as recorded and all others ideal."""
+        result = np.empty((len(recorded), len(self.rows.steps)))
+        for of in self.alike:
+            result[:, of.steps] = self.alike_steps_if(of, recorded)
+        return result
+
+    def alike_steps_if(self, of: AlikeSteps, recorded: Sequence[Choice]) -> Floats:
+        """The same of some steps."""
+        result = np.empty((len(recorded), len(of.steps)))
+        masks = np.stack([choice(of.rows)[of.in_step] for choice in recorded], axis=2)[..., None]
+        # Alike steps have the same types, and those one ideal.
+        ideal = self.ideal_ns[of.at[:, :, :1]][:, :, None]
+        for steps in parts_of(len(of.steps), AT_ONCE // len(of.rows)):
+            own = self.own_ns[of.at[:, :, steps]][:, :, None]
+            parts = list(parts_of(len(recorded), AT_ONCE // own.size))
+            # One array for all parts: fresh memory has to be paged in, which takes a sixth of the time.
+            room = np.empty(own.size * max(part.stop - part.start for part in parts))
+            for part in parts:
+                mask = masks[:, :, part]
+                ends = room[: own.size * mask.shape[2]].reshape(*mask.shape[:3], -1)
+                ends[:] = ideal
+                np.copyto(ends, own, where=mask)
+                result[part, steps] = step_times(of, ends)
+        return result
+
+    def steps_with(self, durations: Floats, delays: Floats | None = None) -> Floats:
+        """Every step's time with these durations, and delays, of all rows."""
+        result = np.empty(len(self.rows.steps))
+        for of in self.alike:
+            result[of.steps] = step_times(of, durations[of.at], None if delays is None else delays[of.at])
+        return result
+
+    def ends(self, durations: Floats) -> Floats:
+        """When each row ends with these durations of all rows; NaN of those that never start."""
+        result = np.empty(len(self.rows))
+        for of in self.alike:
+            result[of.at] = _replayed(of, durations[of.at])
+        return result
+
+
+def pipeline_times(rows: PipelineRows) -> PipelineTimes:
+    """Prepares the replay; the ideal of an operation is its type's mean, of a communication the median [W]."""
+    alike = alike_steps(rows)
+    own = transfer_ns(rows, alike)
+    ideal = np.zeros(len(TYPES))
+    ends = np.cumsum(np.bincount(rows.type, minlength=len(TYPES)))
+    for code, of_type in enumerate(np.split(own[order_by(rows.type)], ends[:-1])):
+        if len(of_type):
+            ideal[code] = np.median(of_type) if TYPES[code] in COMMUNICATION else of_type.mean()
+    return PipelineTimes(rows, alike, own, ideal[rows.type])
+
+
+def step_times(of: AlikeSteps, durations: Floats, delays: Floats | None = None) -> Floats:
+    """When the last optimizer of each step has ended; of durations (places × lanes × any: scenarios, steps).
+
+    The lanes may also be two: of each of several ranks, and of an ideal copy that stands for all others.
+    """
+    return np.asarray(_replayed(of, durations, delays)[of.last].max(axis=(0, 1)))
+
+
+def _replayed(of: AlikeSteps, durations: Floats, delays: Floats | None = None) -> Floats:
+    """When each operation ends, in the durations' shape; they are overwritten."""
+    places, lanes = durations.shape[:2]
+    ends = np.ascontiguousarray(durations).reshape(places, -1)
+    replay(
+        of.order,
+        ends,
+        delays=None if delays is None else delays.reshape(places, -1),
+        lanes=lanes,
+        across=of.across[of.order.order],
+    )
+    return ends.reshape(durations.shape)
+
+
+def parts_of(count: int, at_once: int) -> Iterator[slice]:
+    """0 … count-1 in slices of so many, at least one."""
+    return (slice(begin, min(begin + max(at_once, 1), count)) for begin in range(0, count, max(at_once, 1)))
+
+
+def transfer_ns(rows: PipelineRows, alike: Sequence[AlikeSteps]) -> Floats:
+    """Per row its own time: the duration, or of a communication what is left once all members have begun."""
+    own = rows.end_ns - rows.start_ns
+    for of in alike:
+        group = of.graph.group
+        by_group = order_by(group)[np.count_nonzero(group == NONE) :]
+        size = of.graph.members[by_group]
+        for members in np.unique(size).tolist():
+            at = of.begins[:, None, None] + by_group[size == members].reshape(-1, members)
+            left = rows.end_ns[at] - rows.start_ns[at].max(axis=2, keepdims=True)
+            own[at] = np.where(left <= -NEGATIVE_NS, 0.0, left)
+    return own
+
+
+def recorded_steps(rows: PipelineRows) -> Floats:
+    """Each step's time as recorded: from its first operation's begin to its last one's end."""
+    begins = np.searchsorted(rows.step, np.arange(len(rows.steps)))
+    return np.asarray(np.maximum.reduceat(rows.end_ns, begins))
+
+
+def launch_delays(times: PipelineTimes) -> Floats:
+    """Per row how long it began after all that it depends on had ended."""
+    rows, ready = times.rows, np.full(len(times.rows), -np.inf)
+    for of in times.alike:
+        by_after = order_by(of.graph.after)
+        before, after = of.graph.before[by_after], of.graph.after[by_after]
+        turn = turns(after)
+        for number in range(int(turn.max(initial=NONE)) + 1):
+            at, of_turn = of.begins[:, None] + after[turn == number], of.begins[:, None] + before[turn == number]
+            ready[at] = np.maximum(ready[at], rows.end_ns[of_turn])
+    delay = rows.start_ns - np.where(np.isinf(ready), 0.0, ready)
+    return np.where(delay <= -NEGATIVE_NS, 0.0, delay)

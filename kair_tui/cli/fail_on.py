@@ -1,0 +1,43 @@
+"""`--fail-on`: what a script wants to hear of through the exit status."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.errors import UsageError
+from kair_engine.results.localize import LocalizeResult
+from kair_engine.results.triage import TriageResult
+
+_SLOWDOWN = re.compile(r"slowdown\s*(>=|>)\s*(\d+(?:\.\d*)?|\.\d+)")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`straggler`, or a slowdown beyond a limit."""
+
+    what: Literal["straggler", "slowdown"]
+    limit: float = 1.0
+    inclusive: bool = False
+
+    def is_met(self, result: TriageResult | LocalizeResult) -> bool:
+        """Whether `result` found it."""
+        if isinstance(result, LocalizeResult):
+            return any(row.flagged for row in result.scores)
+        if self.what == "straggler":
+            return result.verdict == "straggler"
+        worst = max((finding.slowdown for finding in result.findings), default=-math.inf)
+        return worst >= self.limit if self.inclusive else worst > self.limit
+
+
+def parse_condition(text: str, command: str) -> Condition:
+    """`straggler`, `slowdown>1.05` or `slowdown>=1.05`. Raises UsageError for anything else."""
+    wanted = text.strip().lower()
+    if wanted == "straggler":
+        return Condition("straggler")
+    match = _SLOWDOWN.fullmatch(wanted)
+    if match is None:
+        raise UsageError(f"--fail-on {text!r} is not a condition", "use straggler, or 'slowdown>1.05'")
+    if command != "triage":
+        raise UsageError(f"{command} knows no slowdown", "use --fail-on straggler, or kair triage")
+    return Condition("slowdown", float(match[2]), inclusive=match[1] == ">=")

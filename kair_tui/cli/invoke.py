@@ -1,0 +1,94 @@
+"""From a command's arguments to its answer on stdout and its exit status."""
+
+import time
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from kair_engine.trace.model import Trace
+from kair_tui.cli.exit_codes import ExitCode
+from kair_tui.cli.job_source import JobWanted, open_job
+from kair_tui.cli.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
+from kair_tui.cli.places import store_root
+from kair_tui.cli.present import Presenter
+from kair_tui.cli.registry import Entry
+from kair_tui.cli.step_choice import parse_steps
+from kair_tui.cli.streams import write_answer
+from kair_tui.render.answer import Answer, JobInfo, merge_warnings
+
+if TYPE_CHECKING:
+    from kair_engine.recording.importing import Progress
+    from kair_tui.cli.fail_on import Condition
+
+
+def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
+    """Runs the command with all its arguments, its own and the shared ones."""
+    if entry.needs == "trace":
+        return _analyse(entry, arguments)
+    if entry.needs == "store":
+        return _ask_store(entry, arguments)
+    if entry.needs == "screen":
+        wanted = JobWanted(**vars(take(JobChoice, arguments)), **vars(take(StorePlace, arguments)))
+        return int(entry.load()(wanted, **own_arguments(entry, arguments)))
+    write_answer(entry.load()(**own_arguments(entry, arguments)))
+    return ExitCode.ANSWERED
+
+
+def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Answer:
+    """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError."""
+    chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
+    if chosen is not None:
+        trace = trace.select(chosen)
+    return answer_about(entry, entry.load()(trace, **own_arguments(entry, arguments)), trace)
+
+
+def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
+    """A result with the job that it is about."""
+    job = trace.job
+    info = JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps)
+    return Answer(entry.name, result, info, merge_warnings(job.warnings, getattr(result, "warnings", ())))
+
+
+def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> Answer:
+    """The answer of a command about the store. Raises KairError."""
+    from kair_engine.store.jobs import Store
+    from kair_tui.cli.stored import StoreSession
+
+    session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
+    result = entry.load()(session, **own_arguments(entry, arguments))
+    return Answer(entry.name, result, None, merge_warnings(getattr(result, "warnings", ())))
+
+
+def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
+    """Everything that can be wrong with the question is found before the job is opened."""
+    began = time.monotonic()
+    presenter = _presenter(entry, arguments)
+    choice = take(JobChoice, arguments)
+    parse_steps(choice.step)
+    condition = _condition(entry, arguments)
+    with presenter.progress_bar() as progress:
+        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
+        answer = analysed(entry, arguments, trace)
+    presenter.present(answer)
+    presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
+    return ExitCode.FOUND if condition is not None and condition.is_met(answer.result) else ExitCode.ANSWERED
+
+
+def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
+    presenter = _presenter(entry, arguments)
+    with presenter.progress_bar() as progress:
+        presenter.present(ask_store(entry, arguments, progress))
+    presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
+    return ExitCode.ANSWERED
+
+
+def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:
+    result_type = get_type_hints(entry.load())["return"]
+    return Presenter(take(Presentation, arguments), entry.load_view, result_type)
+
+
+def _condition(entry: Entry, arguments: dict[str, Any]) -> "Condition | None":
+    wanted = take(FailOn, arguments).fail_on if entry.fails_on else None
+    if wanted is None:
+        return None
+    from kair_tui.cli.fail_on import parse_condition  # loads results that other commands do without
+
+    return parse_condition(wanted, entry.name)

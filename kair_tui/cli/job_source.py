@@ -1,0 +1,117 @@
+"""Which job a command is about: named, by path, or the one in use."""
+
+import os
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kair_engine.errors import InputError
+from kair_engine.trace.model import Trace
+from kair_tui.cli.places import cache_root, store_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kair_engine.recording.importing import Progress
+    from kair_engine.store.jobs import Store
+
+
+@dataclass(frozen=True)
+class JobWanted:
+    """The job and the steps that were asked for, and in which store; None where nothing was said."""
+
+    job: str | None = None
+    step: str = "all"
+    store: Path | None = None
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """Where a job is."""
+
+    name: str
+    """As a command names it: a name in the store, or a path."""
+    path: Path
+    stored: bool
+    """True for a job of the store, whose folder `path` is."""
+    why: str | None = None
+    """Why it was taken, where none was named."""
+
+
+def open_job(
+    job: str | None, chosen_store: Path | None, *, progress: "Progress", note: "Callable[[str], None]"
+) -> Trace:
+    """The trace of `job`, or of the job in use, in which case `note` is told which one that is.
+
+    Raises InputError where there is none.
+    """
+    source = locate(job, chosen_store)
+    if source.why is not None:
+        note(f"using job {source.name} ({source.why})")
+    return open_source(source, progress=progress)
+
+
+def locate(job: str | None, chosen_store: Path | None) -> JobSource:
+    """Where `job`, or the job in use, is. Raises InputError where there is none."""
+    root = store_root(chosen_store)
+    why = None
+    if job is None:
+        job, why = _default_job(root)
+    path = Path(job)
+    if is_stored(job, root):
+        return JobSource(job, root / job, True, why)
+    if path.exists():
+        return JobSource(job, path, False, why)
+    if _looks_like_path(job):
+        raise InputError(f"{path}: no such file or folder")
+    raise unknown_job(job, root)
+
+
+def open_source(source: JobSource, *, progress: "Progress") -> Trace:
+    """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    if source.stored:
+        return _store(source.path.parent).open(source.path.name)
+    from kair_engine.recording.opening import open_trace
+
+    return open_trace(source.path, cache=cache_root(), progress=progress)
+
+
+def _default_job(root: Path) -> tuple[str, str]:
+    if named := os.environ.get("KAIR_JOB"):
+        return named, "$KAIR_JOB"
+    store = _store(root)
+    if current := store.current():
+        return current, "kair use"
+    if latest := store.latest():
+        return latest, "most recent"
+    raise InputError(
+        f"no job was named, and the store {root} has none",
+        "kair triage FOLDER, or kair import FOLDER --job NAME",
+    )
+
+
+def _looks_like_path(job: str) -> bool:
+    separators = {os.sep, os.altsep or os.sep}
+    return job.startswith(".") or any(separator in job for separator in separators)
+
+
+def _store(root: Path) -> "Store":
+    from kair_engine.store.jobs import Store
+
+    return Store(root)
+
+
+def is_stored(job: str, root: Path) -> bool:
+    """Whether the store at `root` has a job of that name."""
+    from kair_engine.recording.job_file import is_job_folder
+
+    return not _looks_like_path(job) and is_job_folder(root / job)
+
+
+def unknown_job(job: str, root: Path) -> InputError:
+    """The error for a name that is no job's, with the nearest names that are."""
+    names = [stored.name for stored in _store(root).jobs()]
+    near = get_close_matches(job, names, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
+    return InputError(f"no job {job!r} in the store {root}, and no such file or folder", hint)

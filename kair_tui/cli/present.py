@@ -1,0 +1,64 @@
+"""Writes an answer in the format asked for: the answer to stdout, then its warnings to stderr."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kair_tui.cli.options import Presentation
+from kair_tui.cli.progress import ProgressBar
+from kair_tui.cli.streams import is_terminal, say, speaks_unicode, wants_color, write_answer
+from kair_tui.render.look import UNLIMITED, Look
+from kair_tui.render.written import written
+
+if TYPE_CHECKING:
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.view import View
+
+
+class Presenter:
+    """One command's way to the terminal."""
+
+    def __init__(self, wanted: Presentation, load_view: "Callable[[], View[Any, Any]]", result_type: type[Any]) -> None:
+        """Raises UsageError for a field that this result does not have."""
+        self._wanted = wanted
+        self.view = load_view()
+        self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
+        self._keep: tuple[str, ...] | None = None
+        if wanted.fields is not None:
+            from kair_tui.render.tabular import chosen_fields, field_names
+
+            self._keep = chosen_fields(wanted.fields, field_names(result_type, self.view.main))
+
+    def present(self, answer: "Answer") -> None:
+        """The answer, whole, then the warnings."""
+        write_answer(written(answer, self.view, self._wanted.format, self._look(), self._keep))
+        for notice in answer.warnings:
+            self.note(f"warning: {notice.message}")
+
+    def progress_bar(self) -> ProgressBar:
+        """What long work reports to."""
+        wanted = self._wanted
+        return ProgressBar(quiet=wanted.quiet, ascii_only=self.ascii_only, no_color=wanted.no_color)
+
+    def note(self, text: str) -> None:
+        """A line for the person, on stderr."""
+        if not self._wanted.quiet:
+            say(f"kair: {text}", ascii_only=self._wanted.ascii)
+
+    def detail(self, text: str) -> None:
+        """A line for the person who asked for more with `-v`."""
+        if self._wanted.verbose:
+            self.note(text)
+
+    def _look(self) -> Look:
+        """What stdout can show."""
+        width = UNLIMITED
+        if is_terminal(sys.stdout):
+            width = shutil.get_terminal_size().columns
+        return Look(
+            width=max(width, 40),
+            color=wants_color(sys.stdout, no_color=self._wanted.no_color),
+            ascii_only=self.ascii_only,
+            wide=self._wanted.format == "wide",
+        )

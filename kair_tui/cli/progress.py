@@ -1,0 +1,58 @@
+"""A progress bar on stderr, for work that lasts longer than a second and a person who watches."""
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kair_tui.cli.streams import is_terminal
+from kair_tui.render.text import clean
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from kair_engine.recording.importing import ImportOutcome
+
+_PATIENCE_S = 1.0
+
+
+class ProgressBar:
+    """What the engine reports to. Shows nothing until the work proves long."""
+
+    def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
+        self._shown = is_terminal(sys.stderr) and not quiet
+        self._ascii_only = ascii_only
+        self._no_color = no_color
+        self._began = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "ProgressBar":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome") -> None:  # noqa: ARG002
+        """Called by the engine as it goes."""
+        if not self._shown or time.monotonic() - self._began < _PATIENCE_S:
+            return
+        if self._bar is None:
+            self._start()
+        if self._bar is not None and self._task is not None:
+            label = clean(what, ascii_only=self._ascii_only)
+            self._bar.update(self._task, completed=done, total=total, description=label)
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        label = TextColumn("{task.description}", markup=False)
+        console = Console(stderr=True, no_color=True if self._no_color else None)
+        columns = (label, MofNCompleteColumn()) if self._ascii_only else (label, BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task("", total=None)
+        self._bar.start()

@@ -1,0 +1,74 @@
+"""What the commands about the store are given, and what they answer."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kair_engine.results.triage import Verdict
+from kair_engine.trace.model import Notice
+
+if TYPE_CHECKING:
+    from kair_engine.recording.importing import Progress
+    from kair_engine.store.jobs import Store
+
+
+@dataclass(frozen=True)
+class StoreSession:
+    """The store, and whom long work reports to."""
+
+    store: "Store"
+    progress: "Progress"
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """One job of the store."""
+
+    name: str
+    in_use: bool
+    imported_at: str
+    """UTC, ISO 8601."""
+    source: str
+    world_size: int
+    ranks: int
+    steps: int
+    operations: int
+    path: str
+    last_verdict: Verdict | None
+    """Of the last triage of all its steps; null before the first."""
+    last_summary: str | None
+    triaged_at: str | None
+    """UTC, ISO 8601."""
+
+
+@dataclass(frozen=True)
+class JobsResult:
+    """The store's jobs, by name."""
+
+    store: str
+    current: str | None
+    """The job that commands take when none is named, where one was chosen."""
+    jobs: tuple[ListedJob, ...]
+    warnings: tuple[Notice, ...]
+    """About jobs that are damaged and left out."""
+
+
+@dataclass(frozen=True)
+class UseResult:
+    """The job that is in use now."""
+
+    store: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The job as it lies in the store."""
+
+    store: str
+    name: str
+    source: str
+    world_size: int
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    operations: int
+    warnings: tuple[Notice, ...]

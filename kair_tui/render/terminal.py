@@ -1,0 +1,150 @@
+"""What the terminal can show, and the signs that are drawn on it, each with its twin in ASCII."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kair_engine.errors import UsageError
+from kair_tui.cli.streams import speaks_unicode
+
+Colours = Literal["none", "16", "256", "truecolor"]
+ThemeChoice = Literal["light", "dark"]
+
+SMALLEST_WIDTH: Final = 60
+SMALLEST_HEIGHT: Final = 20
+
+_NO_TERMINAL: Final = "the same answers come from kair triage, kair localize, kair blame …; kair --help lists them"
+_DEAF_TERMINALS: Final = ("", "dumb", "unknown")
+_COERCED: Final = "C.UTF-8"
+"""What Python itself puts into $LC_CTYPE when it finds the C locale (PEP 538)."""
+_LIGHT_BACKGROUNDS: Final = ("7", "15")
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """Every sign of the screens that is not text."""
+
+    levels: str = "·░▒▓█"
+    """A cell of the grid, from ordinary to far out."""
+    bars: str = "▁▂▃▄▅▆▇█"
+    full: str = "█"
+    empty: str = "░"
+    alarm: str = "▲"
+    weak_alarm: str = "△"
+    crumb: str = "›"
+    dot: str = "·"
+    bullet: str = "•"
+    recording: str = "●"
+    pointer: str = "▸"
+    ellipsis: str = "…"
+    dash: str = "–"
+    vertical: str = "│"
+    thumb: str = "┃"
+    horizontal: str = "─"
+    thumb_horizontal: str = "━"
+    cross: str = "┼"
+    branch: str = "├─ "
+    last_branch: str = "└─ "
+    trunk: str = "│  "
+    edge: str = "└┄ "
+    """A branch to a delay between two operations."""
+    folded: str = "▸"
+    unfolded: str = "▾"
+    ascending: str = "↑"
+    descending: str = "↓"
+
+
+UNICODE: Final = Glyphs()
+ASCII: Final = Glyphs(
+    levels=".:+*#",
+    bars="_.-=+*%#",
+    full="#",
+    empty=".",
+    alarm="!",
+    weak_alarm="v",
+    crumb=">",
+    dot="|",
+    bullet="*",
+    recording="o",
+    pointer=">",
+    ellipsis="~",
+    dash="-",
+    vertical="|",
+    thumb="#",
+    horizontal="-",
+    thumb_horizontal="#",
+    cross="+",
+    branch="|- ",
+    last_branch="`- ",
+    trunk="|  ",
+    edge="`~ ",
+    folded="+",
+    unfolded="-",
+    ascending="^",
+    descending="v",
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What may be sent to the terminal."""
+
+    ascii_only: bool = False
+    colours: Colours = "truecolor"
+    light: bool = False
+
+    @property
+    def glyphs(self) -> Glyphs:
+        """The signs to draw with."""
+        return ASCII if self.ascii_only else UNICODE
+
+
+def refuse_no_terminal(environment: Mapping[str, str]) -> None:
+    """Raises UsageError where a full screen cannot be drawn: no terminal at either end, or one that cannot."""
+    for stream, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        if not os.isatty(stream):
+            raise UsageError(f"kair-tui needs a terminal, and {name} is none", _NO_TERMINAL)
+    kind = environment.get("TERM", "")
+    if kind in _DEAF_TERMINALS:
+        raise UsageError(f"kair-tui needs a terminal that moves its cursor (TERM is {kind or 'not set'})", _NO_TERMINAL)
+
+
+def look_of(
+    environment: Mapping[str, str],
+    *,
+    ascii_only: bool = False,
+    no_color: bool = False,
+    theme: ThemeChoice | None = None,
+) -> Look:
+    """What the options and the environment allow together."""
+    return Look(
+        ascii_only=ascii_only or not (_locale_is_utf8(environment) and speaks_unicode(sys.stdout)),
+        colours="none" if no_color or environment.get("NO_COLOR") else _colours(environment),
+        light=theme == "light" if theme else _has_light_background(environment),
+    )
+
+
+def _colours(environment: Mapping[str, str]) -> Colours:
+    """What the terminal announces, as terminfo and $COLORTERM have it."""
+    kind = environment.get("TERM", "")
+    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit") or kind.endswith("-direct"):
+        return "truecolor"
+    if "256color" in kind or kind in ("xterm-kitty", "alacritty", "xterm-ghostty"):
+        return "256"
+    return "none" if kind.startswith("vt") or kind.endswith("-mono") else "16"
+
+
+def _locale_is_utf8(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal was told to expect UTF-8: in the C locale Python writes it all the same."""
+    names = ["LC_ALL", "LC_CTYPE", "LANG"]
+    if sys.flags.utf8_mode and environment.get("LC_CTYPE") == _COERCED:
+        names.remove("LC_CTYPE")
+    named = next((value for name in names if (value := environment.get(name))), "")
+    return "utf" in named.lower()
+
+
+def _has_light_background(environment: Mapping[str, str]) -> bool:
+    """$COLORFGBG is `foreground;background`, set by some terminals."""
+    return environment.get("COLORFGBG", "").rpartition(";")[2] in _LIGHT_BACKGROUNDS

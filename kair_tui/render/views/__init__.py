@@ -1,0 +1,1 @@
+"""Views: how each command's result is shown to people, one module per result."""

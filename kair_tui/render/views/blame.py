@@ -1,0 +1,147 @@
+"""Stage 3 for people: the root causes of waiting, and the paths that lead to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, RankBlame, RootCause
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, percent, plural, spans
+from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Branch, Page
+
+EXAMPLES = 3
+WORTH_NAMING = 0.1
+CAUSES_SHOWN = 20
+NAME_IN_TREE = 48
+RANKS_SHOWN = 10
+
+
+def headline(result: BlameResult) -> str:
+    """The ranks that answer for most of the waiting."""
+    where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
+    waited = f"the {duration(result.waiting_us)} that ranks together waited in {where}"
+    if not result.by_rank:
+        return f"no rank is to blame for {waited} ({plural(result.collectives, 'collective')})"
+    chief = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
+    shares = " and ".join(f"rank {row.rank} for {percent(row.share)}" for row in chief[:3])
+    return f"to blame: {shares} of {waited}"
+
+
+def words(cause: str) -> str:
+    """A cause as it is written in a sentence."""
+    return cause.replace("_", " ")
+
+
+def totals(result: BlameResult) -> str:
+    """All waiting, and how much of it has a cause."""
+    return (
+        f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
+        f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
+    )
+
+
+def what(row: RootCause) -> str:
+    """The operator as people read it, or what stands for one."""
+    if row.operator is None:
+        return "smaller idle times" if row.is_edge else "smaller delays"
+    if row.operator == STEP_BEGIN:
+        return "late already when the step began"
+    return f"idle before {short_name(row.operator)}" if row.is_edge else short_name(row.operator)
+
+
+COLUMNS = (
+    Column[RootCause]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[RootCause]("operator", "operator", what, align="left", weight=9, full=lambda row: row.operator or what(row)),
+    Column[RootCause]("cause", "cause", lambda row: words(row.cause), align="left", weight=8),
+    Column[RootCause]("is_edge", "edge", lambda row: "idle" if row.is_edge else "", align="left", detail=True),
+    Column[RootCause]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
+    Column[RootCause]("share", "share", lambda row: percent(row.share), weight=7),
+    Column[RootCause]("synchronisations", "syncs", lambda row: count(row.synchronisations), weight=5),
+    Column[RootCause]("steps", "steps", lambda row: spans(row.steps, 3), align="left", weight=3),
+)
+
+_BY_RANK = (
+    Column[RankBlame]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[RankBlame]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
+    Column[RankBlame]("share", "share", lambda row: percent(row.share), weight=8),
+    Column[RankBlame]("arrived_last", "arrived last", lambda row: count(row.arrived_last), weight=8),
+)
+
+
+def _body(result: BlameResult, page: Page) -> None:
+    if result.root_causes:
+        page.table(COLUMNS, result.root_causes, limit=CAUSES_SHOWN)
+        page.line()
+    if result.by_rank:
+        page.table(_BY_RANK, result.by_rank, limit=RANKS_SHOWN)
+        page.line()
+    page.line(totals(result))
+    if result.paths:
+        page.line()
+        _paths(result, page, None if page.look.wide else EXAMPLES)
+
+
+def _tree(result: BlameResult, page: Page) -> None:
+    _paths(result, page, None)
+
+
+def _paths(result: BlameResult, page: Page, limit: int | None) -> None:
+    for path in result.paths[:limit]:
+        page.tree(_symptom(path, page), lambda root, safe, path=path: _grow(path, page, root, safe))  # type: ignore[misc]
+    left = len(result.paths) - len(result.paths[:limit])
+    if left:
+        page.line(f"… and {plural(left, 'more path', 'more paths')} (-o tree shows all)", DIM)
+
+
+def _grow(path: BlamePath, page: Page, root: Branch, safe: Callable[[Cell], Any]) -> None:
+    branch = root
+    for node in stops(path):
+        branch = branch.add(safe(_node(node, path, page)))
+
+
+def stops(path: BlamePath) -> tuple[PathNode, ...]:
+    """What is under the symptom, the root cause last."""
+    return tuple(node for node in path.chain if node != path.symptom)
+
+
+def _symptom(path: BlamePath, page: Page) -> str:
+    node = path.symptom
+    return (
+        f"rank {node.rank} waited in {_name(node, page)} at {duration(node.start_us)} of step {path.step} "
+        f"({duration(path.waited_us)} of all ranks' waiting)"
+    )
+
+
+def _node(node: PathNode, path: BlamePath, page: Page) -> Cell:
+    text = (
+        f"rank {node.rank} {_name(node, page)} ({node.kind}): {duration(node.duration_us)}, "
+        f"began {duration(node.lateness_us)} late"
+    )
+    if page.look.wide:
+        text += f" at {duration(node.start_us)}"
+    if node.role_in_path == "victim":
+        return text
+    return Styled(f"{text} ▲ {verdict(node, path)}", ALARM)
+
+
+def verdict(node: PathNode, path: BlamePath) -> str:
+    """`culprit: compute` or `edge: host`, of the stop at a path's end."""
+    return f"{node.role_in_path}: {words(path.cause)}"
+
+
+def _name(node: PathNode, page: Page) -> str:
+    return node.operator if page.look.wide else short_name(node.operator, NAME_IN_TREE)
+
+
+VIEW = View[BlameResult, RootCause](
+    main="root_causes",
+    columns=COLUMNS,
+    headline=headline,
+    body=_body,
+    records=(("root_causes", "root_cause"), ("by_rank", "rank"), ("paths", "path")),
+    tree=_tree,
+)

@@ -1,0 +1,44 @@
+"""Which blame paths belong to which root cause, and what their stops are called on a line."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from kair_engine.causes import Cause
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, RootCause
+from kair_tui.render.text import short_name
+
+Key = tuple[int, str | None, Cause, bool]
+"""What tells one root cause from another: rank, operator, cause, whether it is an edge."""
+
+
+def key_of(cause: RootCause) -> Key:
+    """The root cause's own."""
+    return cause.rank, cause.operator, cause.cause, cause.is_edge
+
+
+def paths_by_cause(result: BlameResult) -> Mapping[Key, Sequence[BlamePath]]:
+    """The paths that end at each root cause; those that end at a delay too small to be named are its rank's."""
+    known = {key_of(cause) for cause in result.root_causes}
+    found: dict[Key, list[BlamePath]] = defaultdict(list)
+    for path in result.paths:
+        rank = path.chain[-1].rank
+        key = (rank, _operator(path), path.cause, _is_edge(path))
+        found[key if key in known else (rank, None, path.cause, False)].append(path)
+    return found
+
+
+def stop_name(node: PathNode, path: BlamePath) -> str:
+    """The operator as people read it; of an edge the idle time before it."""
+    name = short_name(node.operator)
+    if node.role_in_path != "edge":
+        return name
+    return f"late when the step began, at {name}" if _operator(path) == STEP_BEGIN else f"idle before {name}"
+
+
+def _is_edge(path: BlamePath) -> bool:
+    return path.chain[-1].role_in_path == "edge"
+
+
+def _operator(path: BlamePath) -> str:
+    """As root causes call it: lateness of no known cause was there when the step began."""
+    return STEP_BEGIN if _is_edge(path) and path.cause == "unknown" else path.chain[-1].operator

@@ -1,0 +1,75 @@
+"""Stage 2 for people: one rank's outlying operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, p_value, plural, ratio, score
+from kair_tui.render.view import DIM, Column, View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+
+def _headline(result: PinpointResult) -> str:
+    compared = f"{plural(result.tested, 'operation')} compared"
+    if not result.outliers:
+        return f"rank {result.rank} has no outlying operation ({compared})"
+    worst = result.outliers[0]
+    times = f", {_times(worst)} its peers'" if worst.expected_duration_us > 0 else ""
+    return (
+        f"rank {result.rank} has {plural(result.total_outliers, 'outlying operation')} ({compared}); "
+        f"the most outlying is {short_name(worst.operator)} in step {worst.step}: "
+        f"{duration(worst.duration_us)}{times}"
+    )
+
+
+def _times(row: Outlier) -> str:
+    return ratio(row.duration_us / row.expected_duration_us) if row.expected_duration_us > 0 else "–"
+
+
+def _z(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.1f}"
+
+
+COLUMNS = (
+    Column[Outlier]("step", "step", lambda row: str(row.step), weight=6),
+    Column[Outlier](
+        "operator",
+        "operator",
+        lambda row: short_name(row.operator),
+        align="left",
+        weight=9,
+        full=lambda row: row.operator,
+    ),
+    Column[Outlier]("stage", "stage", lambda row: row.stage or "–", align="left", weight=3),
+    Column[Outlier]("occurrence", "#", lambda row: str(row.occurrence), weight=4),
+    Column[Outlier]("start_us", "start", lambda row: duration(row.start_us), weight=5),
+    Column[Outlier]("duration_us", "duration", lambda row: duration(row.duration_us), weight=8),
+    Column[Outlier]("expected_duration_us", "expected", lambda row: duration(row.expected_duration_us), weight=7),
+    Column[Outlier]("", "×", _times, weight=5),
+    Column[Outlier]("score", "score", lambda row: score(row.score), weight=8),
+    Column[Outlier]("start_z", "start z", lambda row: _z(row.start_z), detail=True),
+    Column[Outlier]("duration_z", "duration z", lambda row: _z(row.duration_z), detail=True),
+    Column[Outlier]("p_value", "p", lambda row: p_value(row.p_value), detail=True),
+)
+
+
+def _body(result: PinpointResult, page: Page) -> None:
+    if not result.outliers:
+        return
+    page.table(COLUMNS, result.outliers)
+    unlisted = result.total_outliers - len(result.outliers)
+    if unlisted > 0:
+        page.line(f"… and {count(unlisted)} more (--limit)", DIM)
+
+
+VIEW = View[PinpointResult, Outlier](
+    main="outliers",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("outliers", "outlier"),),
+)

@@ -1,0 +1,115 @@
+"""What a recording can show, for people: the smallest faults, and what keeps smaller ones from being found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kair_engine.results.sensitivity import DetectableFault, LongerRecording, SensitivityResult
+from kair_tui.render.text import short_name
+from kair_tui.render.units import duration, percent, plural, spans
+from kair_tui.render.view import Column, View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+
+def _headline(result: SensitivityResult) -> str:
+    first = next((fault for fault in result.faults if fault.smallest_us_per_step is not None), None)
+    steps = plural(len(result.steps), "step")
+    if first is None:
+        return f"no fault can be found in this recording: {result.faults[0].reason}"
+    probability = f"{100 * result.probability:g} %"
+    return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
+
+
+def _from(fault: DetectableFault) -> str:
+    cost = f"{percent(fault.smallest_share_of_step or 0.0)} of the step"
+    return cost if fault.smallest_own_slowdown is None else f"{_own(fault)} of its own time ({cost})"
+
+
+def _name(fault: DetectableFault) -> str:
+    return fault.fault.replace("_", " ")
+
+
+def _label(fault: DetectableFault) -> str:
+    if fault.fault != "stall":
+        return _name(fault)
+    return "stalls of 25 %" if fault.stalled_steps is None else f"{plural(fault.stalled_steps, 'stall')} of 25 %"
+
+
+def _cost(fault: DetectableFault) -> str:
+    return "–" if fault.smallest_us_per_step is None else duration(fault.smallest_us_per_step)
+
+
+def _share(fault: DetectableFault | LongerRecording) -> str:
+    return "–" if fault.smallest_share_of_step is None else percent(fault.smallest_share_of_step)
+
+
+def _own(fault: DetectableFault) -> str:
+    return "–" if fault.smallest_own_slowdown is None else f"+{percent(fault.smallest_own_slowdown - 1)}"
+
+
+COLUMNS = (
+    Column[DetectableFault]("fault", "fault", _label, align="left", weight=9),
+    Column[DetectableFault]("cause", "cause", lambda row: row.cause or "–", align="left", weight=3, detail=True),
+    Column[DetectableFault]("smallest_us_per_step", "per step", _cost, weight=8),
+    Column[DetectableFault]("smallest_share_of_step", "of step", _share, weight=9),
+    Column[DetectableFault]("smallest_own_slowdown", "own time", _own, weight=8),
+)
+
+
+def _in_more_steps(result: SensitivityResult) -> tuple[Column[DetectableFault], ...]:
+    """A column for every longer recording: what share of the step would be enough there."""
+    lengths = next(([one.steps for one in fault.longer] for fault in result.faults if fault.longer), [])
+
+    def column(at: int, steps: int) -> Column[DetectableFault]:
+        show: Callable[[DetectableFault], str] = lambda row: _share(row.longer[at]) if row.longer else "–"  # noqa: E731
+        return Column[DetectableFault]("longer", f"{steps} steps", show, weight=5 + at)
+
+    return tuple(column(at, steps) for at, steps in enumerate(lengths))
+
+
+def _body(result: SensitivityResult, page: Page) -> None:
+    if any(fault.longer for fault in result.faults):
+        page.table((*COLUMNS, *_in_more_steps(result)), result.faults)
+        page.line()
+        for reason, names in _by_reason(result).items():
+            page.bullet(f"{', '.join(names)}: {reason}")
+        page.line()
+    for line in _notes(result, wide=page.look.wide):
+        page.line(line)
+
+
+def _by_reason(result: SensitivityResult) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for fault in result.faults:
+        names.setdefault(fault.reason, []).append(_name(fault))
+    return names
+
+
+def _notes(result: SensitivityResult, *, wide: bool) -> list[str]:
+    notes = []
+    for fault in result.faults:
+        if fault.operator is not None:
+            name = fault.operator if wide else short_name(fault.operator)
+            notes.append(f"the slow operator is {name}, on which ranks spend most")
+    if result.corrected_ranks:
+        noun = "rank" if len(result.corrected_ranks) == 1 else "ranks"
+        notes.append(f"what {noun} {spans(result.corrected_ranks)} already lost was taken out first")
+    if result.corrected_links:
+        notes.append(f"what was slow already was taken out first: {', '.join(result.corrected_links)}")
+    notes.append(
+        f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
+        f"false-alarm rate {100 * result.false_alarm_rate:g} %; {plural(result.draws, 'draw')}, seed {result.seed}"
+    )
+    return notes
+
+
+VIEW = View[SensitivityResult, DetectableFault](
+    main="faults",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("faults", "fault"),),
+)

@@ -1,0 +1,80 @@
+"""Step times for people: one line a step; every step on every rank is for machines."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_tui.render.units import count, duration, plural, ratio
+from kair_tui.render.view import ALARM, Cell, Column, Styled, View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+STEPS_SHOWN = 50
+BAR = 20
+
+
+def _headline(result: StepsResult) -> str:
+    complete = [row for row in result.summary if row.complete] or list(result.summary)
+    if not complete:
+        return "no step was recorded"
+    ranks = plural(len({row.rank for row in result.steps}), "rank")
+    middle = statistics.median(row.median_us for row in complete)
+    worst = max(complete, key=lambda row: row.max_us)
+    return (
+        f"{plural(len(complete), 'step')} on {ranks}: {duration(middle)} a step (median); "
+        f"the slowest is step {worst.step} with {duration(worst.max_us)} (rank {worst.slowest_rank})"
+    )
+
+
+COLUMNS = (
+    Column[StepTime]("step", "step", lambda row: str(row.step), weight=9),
+    Column[StepTime]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[StepTime]("begin_us", "begin", lambda row: duration(row.begin_us), weight=6),
+    Column[StepTime]("duration_us", "duration", lambda row: duration(row.duration_us), weight=9),
+    Column[StepTime]("operations", "operations", lambda row: count(row.operations), weight=5),
+    Column[StepTime]("complete", "", lambda row: "" if row.complete else "incomplete", align="left", weight=6),
+)
+
+
+def _body(result: StepsResult, page: Page) -> None:
+    peak = max((row.max_us for row in result.summary), default=0.0)
+    columns = (
+        Column[StepSummary]("step", "step", lambda row: str(row.step), weight=9),
+        Column[StepSummary]("ranks", "ranks", lambda row: count(row.ranks), weight=4),
+        Column[StepSummary]("median_us", "median", lambda row: duration(row.median_us), weight=8),
+        Column[StepSummary]("max_us", "slowest", lambda row: duration(row.max_us), weight=9),
+        Column[StepSummary]("slowest_rank", "on rank", lambda row: str(row.slowest_rank), weight=8),
+        Column[StepSummary]("", "spread", _spread, weight=5),
+        Column[StepSummary]("", "", lambda row: _bar(row.max_us, peak), align="left", weight=3),
+        Column[StepSummary]("complete", "", _mark, align="left", weight=7),
+    )
+    page.table(columns, result.summary, limit=STEPS_SHOWN)
+    if page.look.wide:
+        page.line()
+        page.table(COLUMNS, result.steps)
+
+
+def _mark(row: StepSummary) -> Cell:
+    if not row.complete:
+        return "incomplete"
+    return Styled("▲ slow", ALARM) if row.slow else ""
+
+
+def _spread(row: StepSummary) -> str:
+    return ratio(row.max_us / row.median_us) if row.median_us > 0 else "–"
+
+
+def _bar(value: float, peak: float) -> str:
+    return "█" * round(BAR * value / peak) if peak > 0 else ""
+
+
+VIEW = View[StepsResult, StepTime](
+    main="steps",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("summary", "step"), ("steps", "step_on_rank")),
+)

@@ -1,0 +1,112 @@
+"""The whole investigation for people: the findings, then every rank's place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, p_value, percent, plural, ratio, score, signed_duration, spans
+from kair_tui.render.view import ALARM, Cell, Column, Styled, View
+from kair_tui.render.views.blame import words
+from kair_tui.render.views.localize import flag
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Branch, Page
+
+RANKS_SHOWN = 10
+
+COLUMNS = (
+    Column[RankedRank]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[RankedRank]("host", "host", lambda row: row.host or "–", align="left", weight=3),
+    Column[RankedRank]("role", "role", lambda row: row.role, align="left", weight=2),
+    Column[RankedRank]("score", "score", lambda row: score(row.score), weight=8),
+    Column[RankedRank](
+        "self_time_excess_us",
+        "own excess/step",
+        lambda row: signed_duration(row.self_time_excess_us),
+        weight=6,
+    ),
+    Column[RankedRank]("wait_imposed_us", "wait imposed/step", lambda row: duration(row.wait_imposed_us), weight=6),
+    Column[RankedRank]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
+)
+
+
+def _body(result: TriageResult, page: Page) -> None:
+    for number, finding in enumerate(result.findings, 1):
+        page.line(f"{number}. {title(finding, wide=page.look.wide)}", ALARM)
+        for fact in facts(finding):
+            page.line(fact, indent=3)
+        for sentence in finding.evidence:
+            page.bullet(sentence)
+        if finding.suggestion:
+            page.line(f"suggestion: {finding.suggestion}", indent=3)
+        page.line()
+    if result.ranking:
+        page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
+        page.line()
+    page.line(totals(result))
+
+
+def totals(result: TriageResult) -> str:
+    """The step, and what was waited in it."""
+    return (
+        f"step {duration(result.step_time_us)}; waiting {duration(result.waiting_us_per_step)} per step "
+        f"over all ranks, {duration(result.unattributed_us_per_step)} of it unattributed; "
+        f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
+    )
+
+
+def title(finding: Finding, *, wide: bool = False) -> str:
+    """Who, and what is wrong."""
+    if finding.pattern == "job_wide":
+        return f"no rank's fault: {words(finding.cause)} (seen on ranks {spans(finding.ranks)})"
+    noun = "rank" if len(finding.ranks) == 1 else "ranks"
+    who = f"{noun} {spans(finding.ranks)}" if finding.ranks else "the whole job"
+    on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
+    name = finding.operator if wide or not finding.operator else short_name(finding.operator)
+    return f"{who}{on}: {words(finding.cause)}" + (f" in {name}" if name else "")
+
+
+def _others(number: int) -> str:
+    return f" and {count(number)} more" if number > 0 else ""
+
+
+def facts(finding: Finding) -> list[str]:
+    """Its figures: what it costs, when, and how sure that is."""
+    chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
+    where = f"{words(finding.pattern)}, {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}{chance}"
+    return [_price(finding), where, *([f"between: {finding.edge}"] if finding.edge else [])]
+
+
+def _price(finding: Finding) -> str:
+    about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
+    money = "" if finding.cost_per_day is None else f", {finding.cost_per_day:,.2f} a day"
+    return (
+        f"{duration(finding.time_lost_us_per_step)} lost per step, slowdown {ratio(finding.slowdown)}; without it "
+        f"+{percent(finding.throughput_gain)} throughput, {finding.gpu_hours_per_day:.1f} GPU-hours a day{money}{about}"
+    )
+
+
+def _tree(result: TriageResult, page: Page) -> None:
+    def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
+        for finding in result.findings:
+            branch = root.add(safe(Styled(title(finding, wide=page.look.wide), ALARM)))
+            for line in (*facts(finding), *finding.evidence):
+                branch.add(safe(line))
+            if finding.suggestion:
+                branch.add(safe(f"suggestion: {finding.suggestion}"))
+        root.add(safe(totals(result)))
+
+    page.tree(f"verdict: {words(result.verdict)}", grow)
+
+
+VIEW = View[TriageResult, RankedRank](
+    main="ranking",
+    columns=COLUMNS,
+    headline=lambda result: result.summary,
+    body=_body,
+    records=(("findings", "finding"), ("ranking", "rank")),
+    tree=_tree,
+)

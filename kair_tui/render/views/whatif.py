@@ -1,0 +1,209 @@
+"""The what-if analysis for people: what the job would save, and who costs what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
+from kair_engine.whatif.fixes import KINDS
+from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
+from kair_tui.render.units import duration, percent, plural, signed_duration, spans
+from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Branch, Page
+
+_SHOWN = 10
+_COSTS_NOTHING = 0.0005
+"""Parts that cost less than this share of the ideal step, 0.0 % as printed, are left out."""
+_LABEL, _MARGIN, _WIDEST = 10, 26, 100
+"""Columns of the heatmap: before its rows, beside them, and in them at most."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of the job with its S."""
+
+    part: str
+    slowdown: float
+
+
+def _headline(result: WhatifResult) -> str:
+    return result.verdict
+
+
+def _slowdown(value: float) -> str:
+    return f"{value:.4f}"
+
+
+COLUMNS = (
+    Column[StepPrice]("step", "step", lambda row: str(row.step), weight=9),
+    Column[StepPrice]("measured_us", "measured", lambda row: duration(row.measured_us), weight=6),
+    Column[StepPrice]("replayed_us", "replayed", lambda row: duration(row.replayed_us), weight=7),
+    Column[StepPrice]("ideal_us", "ideal", lambda row: duration(row.ideal_us), weight=7),
+    Column[StepPrice]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=8),
+)
+
+_FIXES = (
+    Column[FixPrice]("fix", "fix", lambda row: row.fix, align="left", weight=9),
+    Column[FixPrice]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[FixPrice]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+    Column[FixPrice]("throughput_gain", "throughput", lambda row: f"{row.throughput_gain:+.2%}", weight=7),
+    Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: f"{row.gpu_hours_per_day:,.1f}", weight=6),
+    Column[FixPrice]("cost_per_day", "cost/day", lambda row: _money(row.cost_per_day), weight=6),
+)
+
+_REMEDIES = (
+    Column[Remedy]("text", "remedy", lambda row: row.text, align="left", weight=9),
+    Column[Remedy]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[Remedy]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+)
+
+
+def _money(cost: float | None) -> str:
+    return "–" if cost is None else f"{cost:,.2f}"
+
+
+def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
+    if not of:
+        return
+    worth = {key: slowdown for key, slowdown in of.items() if page.look.wide or slowdown - 1 >= _COSTS_NOTHING}
+    if not worth:
+        page.line(f"No {title} alone costs anything: what is lost, several lose together.")
+        page.line()
+        return
+    rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in worth.items()]
+    columns = (
+        Column[_Part]("part", title, lambda row: row.part, align="left", weight=9),
+        Column[_Part]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=9),
+        Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0)), weight=8),
+    )
+    page.table(columns, rows, limit=_SHOWN)
+    if len(of) > len(worth) and len(rows) <= _SHOWN:
+        page.line(f"… and {len(of) - len(worth):,} that cost nothing", DIM)
+    page.line()
+
+
+def _body(result: WhatifResult, page: Page) -> None:
+    page.fact("step", _times(result))
+    page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({_wasted(result)})")
+    slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
+    if result.slowest_workers is not None:
+        page.fact("M_W", _effect(result.slowest_workers, slowest))
+    if result.last_stage is not None:
+        page.fact("M_S", _effect(result.last_stage, "the last stage"))
+    if result.forward_backward_correlation is not None and result.forward_variation is not None:
+        page.fact(
+            "microbatches",
+            f"forward and backward correlate by {result.forward_backward_correlation:.3f} within a rank; "
+            f"the forward varies by {percent(result.forward_variation)}",
+        )
+    page.fact(
+        "replay",
+        f"{percent(result.simulation_error)} off the recording, with delays that no recorded operation explains kept; "
+        f"{percent(result.delay_share)} of the step rests on them alone",
+    )
+    page.line()
+    _parts(
+        "kind of time" if set(result.by_operator_type) <= set(KINDS) else "operation type",
+        result.by_operator_type,
+        page,
+    )
+    _parts("stage", result.by_stage, page, "stage ")
+    _parts("host", result.by_host, page)
+    _parts("rank", result.by_rank or result.by_rank_approximate, page, "rank ")
+    _heatmap(result, page)
+    if result.fixes:
+        page.table(_FIXES, result.fixes)
+        page.line()
+    if result.remedies:
+        page.table(_REMEDIES, result.remedies)
+        page.line()
+    without_delays = any(duration(row.measured_us) != duration(row.replayed_us) for row in result.per_step)
+    columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.look.wide]
+    page.table(columns, result.per_step, limit=_SHOWN)
+
+
+def _wasted(result: WhatifResult) -> str:
+    """What S costs; of money only where the price of a GPU hour is known."""
+    money = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
+    hours = f"{result.gpu_hours_per_day:,.1f} GPU-hours{money} a day"
+    return f"{percent(result.waste)} of the time is waste: {hours}"
+
+
+def _times(result: WhatifResult) -> str:
+    replayed, measured = duration(result.step_time_us), duration(result.measured_step_time_us)
+    taken = measured if replayed == measured else f"{replayed} without launch delays ({measured} measured)"
+    return f"{taken}, ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.per_step), 'step')}"
+
+
+def _effect(effect: PartEffect, part: str) -> str:
+    return (
+        f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal; "
+        f"if all others were, {percent(effect.share_alone)} would stay"
+    )
+
+
+def _heatmap(result: WhatifResult, page: Page) -> None:
+    """A row per stage, a glyph per data-parallel rank (or for all ranks one row): what the worker costs."""
+    costs = [[max(value - 1, 0.0) for value in row] for row in result.heatmap]
+    peak = max((max(row, default=0.0) for row in costs), default=0.0)
+    columns = max((len(row) for row in costs), default=0)
+    if len(costs) * columns < 2 or peak < _COSTS_NOTHING:
+        return
+    staged = len(result.by_dp_rank) == columns
+    axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
+    width = min(columns, _WIDEST, max(page.look.width - _MARGIN, 10))
+    page.line(f"what each worker costs ({axes})")
+    for stage, row in enumerate(costs):
+        # Of many ranks one that costs much must not vanish in a mean.
+        drawn = heat_row(row, peak, width, ascii_only=page.look.ascii_only, together=max)
+        page.line(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}|{drawn}| up to {percent(max(row))}")
+    together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
+    ramp = RAMP_ASCII if page.look.ascii_only else RAMP
+    page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
+    page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the ideal step", DIM)
+    page.line()
+
+
+def _tree(result: WhatifResult, page: Page) -> None:
+    def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
+        groups: tuple[tuple[str, Mapping[Any, float], str], ...] = (
+            (
+                "by kind of time" if set(result.by_operator_type) <= set(KINDS) else "by operation type",
+                result.by_operator_type,
+                "",
+            ),
+            ("by stage", result.by_stage, "stage "),
+            ("by data-parallel rank", result.by_dp_rank, "dp "),
+            ("by host", result.by_host, ""),
+            ("by rank", result.by_rank or result.by_rank_approximate, "rank "),
+        )
+        for title, of, label in groups:
+            if not of:
+                continue
+            branch = root.add(safe(title))
+            for key, slowdown in list(of.items())[:_SHOWN]:
+                branch.add(safe(f"{label}{key}: S {_slowdown(slowdown)}, costs {percent(max(slowdown - 1, 0.0))}"))
+            if len(of) > _SHOWN:
+                branch.add(safe(f"… and {len(of) - _SHOWN:,} more"))
+        for fix in result.fixes:
+            root.add(
+                safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {fix.throughput_gain:+.2%} throughput")
+            )
+        for remedy in result.remedies:
+            root.add(safe(f"{remedy.text} saves {duration(remedy.saved_us)} a step"))
+
+    page.tree(Styled(f"a step takes {_times(result)}", ALARM if result.pattern != "none" else ""), grow)
+
+
+VIEW = View[WhatifResult, StepPrice](
+    main="per_step",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("per_step", "step"), ("fixes", "fix"), ("remedies", "remedy")),
+    tree=_tree,
+)

@@ -1,0 +1,56 @@
+"""Places in a job worth coming back to, kept with it."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kair_engine.recording.job_file import BOOKMARKS
+from kair_tui.cli.job_source import JobSource
+from kair_tui.cli.places import data_root
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """A screen, what it was about, and the steps that were chosen (None for all)."""
+
+    title: str
+    screen: str
+    rank: int | None = None
+    operator: str | None = None
+    step: int | None = None
+    steps: tuple[int, ...] | None = None
+
+
+class Bookmarks:
+    """Those of one job, in one file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @classmethod
+    def of(cls, source: JobSource) -> "Bookmarks":
+        """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
+        if source.stored:
+            return cls(source.path / BOOKMARKS)
+        key = hashlib.blake2b(str(source.path.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+        return cls(data_root() / "bookmarks" / f"{key}.json")
+
+    def all(self) -> tuple[Bookmark, ...]:
+        """In the order they were set; none where the file is missing or damaged."""
+        try:
+            return msgspec.json.decode(self.file.read_bytes(), type=tuple[Bookmark, ...])
+        except (OSError, msgspec.MsgspecError, RecursionError):
+            return ()
+
+    def toggle(self, bookmark: Bookmark) -> bool:
+        """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
+        from kair_engine.recording.cache import write_whole
+
+        known = self.all()
+        kept = tuple(one for one in known if one != bookmark)
+        is_set = len(kept) == len(known)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.file, msgspec.json.encode((*kept, bookmark) if is_set else kept))
+        return is_set

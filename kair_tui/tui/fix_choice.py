@@ -1,0 +1,130 @@
+"""The fixes that can be chosen on the screen, which of them are, and what is known of their prices."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kair_engine.results.triage import Finding
+from kair_engine.results.whatif import FixPrice, WhatifResult
+from kair_engine.whatif.candidates import Candidate, candidates
+from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
+from kair_tui.render.units import percent, spans
+from kair_tui.tui.fix_options import in_order
+from kair_tui.tui.widgets.lists.fix_list import ListedFix
+
+Options = tuple[str, ...]
+"""Of one fix, each as typed; several belong together."""
+
+
+class FixChoice:
+    """What the engine proposes, what was typed, and what was chosen of both."""
+
+    def __init__(self) -> None:
+        self._result: WhatifResult | None = None
+        self._findings: Sequence[Finding] = ()
+        self._typed: Options = ()
+        self._prices: dict[str, FixPrice] = {}
+        self.chosen: tuple[Options, ...] = ()
+
+    def about(self, result: WhatifResult) -> None:
+        """The analysis that tells what costs most."""
+        self._result = result
+
+    def found(self, findings: Sequence[Finding]) -> None:
+        """What triage found."""
+        self._findings = findings
+
+    def priced(self, options: Sequence[str], prices: Sequence[FixPrice]) -> None:
+        """What each option saves by itself."""
+        self._prices = dict(zip(options, prices, strict=False))
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What was typed, what is chosen though nothing proposes it any more, then what the engine proposes."""
+        proposed = () if self._result is None else candidates(self._result, self._findings)
+        known = {one.options for one in proposed}
+        kept = dict.fromkeys([*((option,) for option in self._typed), *self.chosen])
+        return (*(Candidate(options) for options in kept if options not in known), *proposed)
+
+    @property
+    def alone(self) -> list[str]:
+        """The options of the fixes that consist of one, in the order in which their prices come."""
+        return in_order(one.options[0] for one in self.candidates if len(one.options) == 1)
+
+    def toggle(self, options: Options) -> None:
+        """Chooses a fix, or no longer."""
+        chosen = [one for one in self.chosen if one != options]
+        if len(chosen) == len(self.chosen):
+            chosen.append(options)
+        # In the list's order, so that the same fixes are the same question however they were chosen.
+        places = {one.options: at for at, one in enumerate(self.candidates)}
+        self.chosen = tuple(sorted(chosen, key=lambda one: places.get(one, -1)))
+
+    def add(self, option: str) -> None:
+        """Lists what was typed, and chooses it."""
+        self._typed = tuple(dict.fromkeys((*self._typed, option)))
+        if (option,) not in self.chosen:
+            self.toggle((option,))
+
+    def listed(self) -> list[ListedFix]:
+        """All of them with what is known of them."""
+        return [self._listed(one) for one in self.candidates]
+
+    def remedies(self) -> list[ListedFix]:
+        """What would help but is no fix."""
+        remedies = () if self._result is None else self._result.remedies
+        return [ListedFix(one.text, step_time_us=one.step_time_us, saved_us=one.saved_us) for one in remedies]
+
+    def fields(self, fix: ListedFix) -> dict[str, object]:
+        """What a filter looks at."""
+        chosen = "chosen" if fix.options in self.chosen else ""
+        return {"fix": fix.text, "origin": fix.origin, "saved_us": fix.saved_us or 0.0, "chosen": chosen}
+
+    def _listed(self, candidate: Candidate) -> ListedFix:
+        options = candidate.options
+        listed = ListedFix.of(options, self._origin(candidate), parsed(options[0]).ranks, self._prices.get(options[0]))
+        if len(options) == 1:
+            return listed
+        # The price of several options that belong together is triage's.
+        figures: dict[str, Any] = {"step_time_us": None, "saved_us": None, "throughput_gain": None}
+        if candidate.finding is not None and self._result is not None:
+            finding = self._findings[candidate.finding - 1]
+            saved = finding.time_lost_us_per_step
+            figures = {
+                "step_time_us": self._result.step_time_us - saved,
+                "saved_us": saved,
+                "throughput_gain": finding.throughput_gain,
+            }
+        return ListedFix(listed.text, options, listed.origin, listed.ranks, **figures)
+
+    def _origin(self, candidate: Candidate) -> str:
+        if candidate.finding is not None:
+            return f"finding {candidate.finding}"
+        if candidate.costs is not None:
+            return f"costs {percent(candidate.costs)}"
+        return "typed"
+
+
+def parsed(option: str) -> Fix:
+    """What `--fix …` or `--scale …` stands for."""
+    flag, _, value = option.partition(" ")
+    return parse_scale(value) if flag == "--scale" else parse_fix(value)
+
+
+def in_words(options: Iterable[str]) -> str:
+    """What is supposed: `as if compute of ranks 4-7 took no longer than their peers'`."""
+    fixes = [parsed(option) for option in options]
+    if not fixes:
+        return ""
+    if all(fix.scale is None for fix in fixes):
+        return f"as if {', '.join(map(_what, fixes))} took no longer than among peers"
+    return "as if " + ", ".join(f"{_what(fix)} took {fix.scale or 0.0:g} times as long" for fix in fixes)
+
+
+def _what(fix: Fix) -> str:
+    what = " and ".join(fix.kinds) or "everything"
+    who = [("rank", fix.ranks, spans(fix.ranks)), ("host", fix.hosts, ", ".join(fix.hosts))]
+    who.append(("stage", fix.stages, spans(fix.stages)))
+    of = [f"{noun if len(named) == 1 else noun + 's'} {names}" for noun, named, names in who if named]
+    if fix.operators:
+        what = ", ".join(fix.operators) + (f" ({what})" if fix.kinds else "")
+    return f"{what} of {', '.join(of)}" if of else what

@@ -1,0 +1,245 @@
+"""The program on the full screen: which screens are open, and the work that goes on behind them."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.app import App
+from textual.binding import BindingType
+from textual.color import Color
+from textual.dom import DOMNode
+from textual.filter import LineFilter
+from textual.worker import WorkerFailed
+
+from kair_engine.errors import KairError
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.render.terminal import Look
+from kair_tui.render.units import plural, spans
+from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.screens import find_screen
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.lines.scrollbar import draw_scroll_bars_with
+from kair_tui.tui.widgets.styles import theme_of
+
+
+class WithoutColours(LineFilter):
+    """Lets weight, underline and reverse through, and no colour, not even the terminal's default by its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[Style, Style] = {}
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
+        """The same text with bare styles."""
+        return [
+            Segment(text, None if style is None else self._bare(style), control) for text, style, control in segments
+        ]
+
+    def _bare(self, style: Style) -> Style:
+        known = self._known.get(style)
+        if known is None:
+            known = self._known[style] = Style(
+                bold=style.bold or None,
+                dim=style.dim or None,
+                underline=style.underline or None,
+                reverse=style.reverse or None,
+                meta=style.meta or None,
+            )
+        return known
+
+
+class KairApp(App[int]):
+    """Opens the job, then shows its overview. Its result is the exit status."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    * { scrollbar-size: 1 1; scrollbar-color: $foreground; scrollbar-background: $background;
+        scrollbar-color-hover: $foreground; scrollbar-background-hover: $background;
+        scrollbar-color-active: $foreground; scrollbar-background-active: $background;
+        scrollbar-corner-color: $background; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self, wanted: JobWanted, look: Look) -> None:
+        self.look = look
+        super().__init__(ansi_color=True if look.colours in ("none", "16") else None)
+        self.wanted = wanted
+        self.session: Session | None = None
+        self.typed: list[str] = []
+        """What was typed after `:`, the last at the end."""
+        self._working: set[object] = set()
+        self._bare = [WithoutColours()] if look.colours == "none" else []
+        draw_scroll_bars_with(look.glyphs)
+        self.register_theme(theme_of(look))
+        self.theme = "kair"
+
+    def get_line_filters(self) -> list[LineFilter]:
+        """Textual's filters, and ours where no colour may leave."""
+        return [*super().get_line_filters(), *self._bare]
+
+    def on_mount(self) -> None:
+        """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
+        self.push_screen(self.first_screen())
+
+    def first_screen(self) -> FramedScreen:
+        """What is seen at once."""
+        if named := self.wanted.job or os.environ.get("KAIR_JOB"):
+            return _opening(replace(self.wanted, job=named))
+        return self.made(Place("jobs"))
+
+    def open_job(self, name: str) -> None:
+        """Opens a job of the store, or goes back to it where it is the one that is open."""
+        source = self.session.source if self.session is not None else None
+        if source is not None and source.stored and source.name == name:
+            self.go(Place("overview"))
+        else:
+            # Steps that were chosen on the command line are those of the first job.
+            step = self.wanted.step if source is None else "all"
+            self.push_screen(_opening(JobWanted(name, step, self.wanted.store)))
+
+    def on_key(self, event: events.Key) -> None:
+        """What was typed ahead of a line to type into reaches it.
+
+        Such a key was sent to the widget before, which did not want it, and comes by here. The line keeps those that
+        it got itself.
+        """
+        take = getattr(self.focused, "insert_text_at_cursor", None)
+        if take is not None and event.is_printable and event.character:
+            take(event.character)
+            event.prevent_default()
+
+    def opened(self, session: Session) -> None:
+        """The job is open: its overview takes the place of every screen but the list of jobs at the beginning."""
+        self.session = session
+        while len(self.framed_screens) > 1:
+            self.pop_screen()
+        overview = self.made(Place("overview"))
+        if getattr(self.screen, "place", None) == Place("jobs"):
+            self.push_screen(overview)
+        else:
+            self.switch_screen(overview)
+
+    def _print_error_renderables(self) -> None:
+        """Errors are told by the one place that tells them (failures.py), not by Textual."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The defect that ended the program, if one did."""
+        ended_by = self._exception
+        return ended_by.error if isinstance(ended_by, WorkerFailed) else ended_by
+
+    # Work in threads.
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread is still computing."""
+        return bool(self._working)
+
+    def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
+        """Runs `work` in a thread; an earlier one of that node and group is told that nobody waits for it."""
+
+        def counted() -> None:
+            self._working.add(token)
+            try:
+                work()
+            finally:
+                self._working.discard(token)
+
+        token = object()
+        node.run_worker(counted, thread=True, exclusive=True, group=group, exit_on_error=True)
+
+    # Screens.
+
+    def header(self) -> tuple[tuple[str, ...], str, str]:
+        """For the line at the top: the path of screens, what is open, and what must not be overlooked."""
+        screens = self.framed_screens
+        crumbs = [screen.crumb for screen in screens]
+        if self.session is None or not any(screen.of_job for screen in screens):
+            return tuple(crumbs), "", ""
+        crumbs.insert(0 if screens[0].of_job else 1, self.session.name)
+        if not screens[-1].of_job:
+            return tuple(crumbs), "", ""
+        job, steps = self.session.trace.job, self.session.chosen_steps
+        about = f"{plural(len(job.ranks), 'rank')} {self.look.glyphs.dot} {plural(len(job.steps), 'step')}"
+        alarm = [f"only {'step' if len(steps) == 1 else 'steps'} {spans(steps, 3)}"] if self.session.steps else []
+        if wanted := getattr(self.screen, "filter", ""):
+            alarm.append(f"filter {wanted}")
+        if self.session.recorder.file is not None:
+            alarm.append(f"{self.look.glyphs.recording} {self.session.recorder.file.name}")
+        return tuple(crumbs), about, "  ".join(alarm)
+
+    @property
+    def framed_screens(self) -> list[FramedScreen]:
+        """The path of screens that led to the one in front, which is the last."""
+        return [screen for screen in self.screen_stack if isinstance(screen, FramedScreen)]
+
+    @property
+    def framed(self) -> FramedScreen:
+        """The screen in front."""
+        screen = self.screen
+        assert isinstance(screen, FramedScreen)
+        return screen
+
+    def go(self, place: Place) -> None:
+        """Shows a place: back to it where the path leads through it, else one further."""
+        for depth, screen in enumerate(reversed(self.screen_stack)):
+            if getattr(screen, "place", None) == place:
+                for _ in range(depth):
+                    self.pop_screen()
+                return
+        self.push_screen(self.made(place))
+
+    def go_to_screen(self, name: str) -> None:
+        """The screen of that name, about the rank that is under the cursor where it is about one."""
+        entry = find_screen(name)
+        if entry is None or (self.session is None and entry.needs_job):
+            return
+        rank = getattr(self.screen, "rank", None)
+        self.go(Place(name, rank=rank if entry.about_rank else None))
+
+    def go_to_rank(self, rank: int) -> None:
+        """The screen of a rank. Raises UsageError where the job has none of that number."""
+        if self.session is None:
+            return
+        self.session.require_rank(rank)
+        for screen in self.framed_screens:
+            screen.follow(rank)
+        if find_screen("rank") is not None:
+            self.go(Place("rank", rank=rank))
+
+    def go_to_rank_named(self, text: str) -> None:
+        """The same for what was typed."""
+        try:
+            self.go_to_rank(int(text))
+        except ValueError:
+            self.framed.say(f"{text!r} is no rank", alarm=True)
+        except KairError as error:
+            self.framed.say(str(error), alarm=True)
+
+    def leads_back(self, screen: FramedScreen) -> bool:
+        """Whether there is a screen before that one."""
+        return self.framed_screens[0] is not screen
+
+    def back(self) -> None:
+        """To the screen before, if there is one."""
+        if self.leads_back(self.framed):
+            self.pop_screen()
+
+    def made(self, place: Place) -> FramedScreen:
+        """The screen of a place."""
+        entry = find_screen(place.screen)
+        assert entry is not None
+        if not entry.needs_job:
+            return entry.load_without_job()()
+        assert self.session is not None
+        return entry.load()(self.session, place)
+
+
+def _opening(wanted: JobWanted) -> FramedScreen:
+    from kair_tui.tui.screens.opening import OpeningScreen
+
+    return OpeningScreen(wanted)

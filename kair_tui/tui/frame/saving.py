@@ -1,0 +1,179 @@
+"""What leaves the screen: copies, exports, bookmarks, the commands behind a view and the recording of them."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kair_engine.errors import KairError, UsageError
+from kair_tui.cli.invoke import answer_about
+from kair_tui.cli.places import cache_root
+from kair_tui.render.look import Look
+from kair_tui.render.written import Format, written
+from kair_tui.tui.bookmarks import Bookmark
+from kair_tui.tui.frame.output import OutputScreen
+from kair_tui.tui.frame.palette import Choice, show_choices
+from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.widgets.styles import inks_of
+
+if TYPE_CHECKING:
+    from kair_tui.tui.question import Question
+
+_COPIED = "copied.txt"
+_NAMES_TRIED = 1000
+
+
+def show_commands(screen: FramedScreen) -> None:
+    """The lines that print in a shell what is on the screen."""
+    commands = screen.commands()
+    if not commands:
+        screen.say("no command prints this", alarm=True)
+        return
+    inks = inks_of(screen.look)
+    lines = [("these print the same in a shell (y copies them):", inks.dim), ("", inks.base)]
+    page = OutputScreen("commands", [*lines, *((command, inks.base) for command in commands)], commands)
+    page.copied = lambda: "\n".join(commands)  # type: ignore[method-assign]
+    screen.kair.push_screen(page)
+
+
+def copy(screen: FramedScreen) -> None:
+    """To the terminal's clipboard (OSC 52), which not every terminal takes, and to a file for those."""
+    text = screen.copied()
+    if not text:
+        screen.say("nothing to copy here", alarm=True)
+        return
+    screen.kair.copy_to_clipboard(text)
+    file = cache_root() / _COPIED
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        screen.say(f"copied to the clipboard alone: {file}: {error.strerror or error}")
+        return
+    screen.say(f"copied to the clipboard and to {file}")
+
+
+def toggle_bookmark(screen: FramedScreen) -> None:
+    """Sets a bookmark on the place, or takes it away."""
+    session = screen.kair.session
+    if session is None or not isinstance(screen, ViewScreen):
+        screen.say("bookmarks are for the views of a job", alarm=True)
+        return
+    steps = screen.session.steps
+    title = screen.crumb + (f" steps {','.join(map(str, steps))}" if steps else "")
+    try:
+        is_set = session.bookmarks.toggle(Bookmark(title=title, steps=steps, **asdict(screen.place)))
+    except OSError as error:
+        screen.say(f"cannot write {session.bookmarks.file}: {error.strerror or error}", alarm=True)
+        return
+    screen.say(f"bookmark {'set' if is_set else 'removed'}: {title} (ctrl+p lists them)")
+
+
+async def toggle_recording(screen: FramedScreen) -> None:
+    """Asks for a file and records to it from then on; or stops."""
+    session = screen.kair.session
+    if session is None:
+        return
+    if (done := session.recorder.stop()) is not None:
+        screen.say(f"recorded to {done}")
+        screen.show_header()
+        return
+    await screen.ask_for("record to", partial(_record, screen), value=str(_free_name(f"{_stem(session.name)}.kair")))
+
+
+def _record(screen: FramedScreen, name: str) -> None:
+    session = screen.kair.session
+    assert session is not None
+
+    def start() -> None:
+        session.recorder.start(Path(name).expanduser(), session.name)
+        for command in screen.commands():
+            session.recorder.add(command)
+
+    if _tried(screen, name, start):
+        screen.say(f"recording to {name} until R is pressed again")
+        screen.show_header()
+
+
+async def ask_export(screen: FramedScreen) -> None:
+    """Asks what to save, then where."""
+    choices = [Choice("svg", "the screen as a picture", partial(_ask_where, screen, "svg", lambda: _picture(screen)))]
+    forms: tuple[Format, ...] = ("json", "csv")
+    for export in screen.exports():
+        choices += [
+            Choice(
+                f"{form}  {export.command}",
+                f"what {export.line} -o {form} prints",
+                partial(_ask_where, screen, form, partial(export.write, form), export.name),
+            )
+            for form in forms
+        ]
+    if not screen.exports():
+        choices.append(Choice("txt", "the text", partial(_ask_where, screen, "txt", screen.copied)))
+    await show_choices(screen, "export", choices)
+
+
+def _ask_where(screen: FramedScreen, ending: str, content: Callable[[], str], name: str | None = None) -> None:
+    session = screen.kair.session
+    job = _stem(session.name) if session is not None else "kair"
+    proposed = _free_name(f"{job}-{_stem(name or screen.crumb)}.{ending}")
+    # The picture is of the screen, not of the list of formats that is closed just now.
+    screen.call_after_refresh(lambda: screen.ask_for("save to", partial(_save, screen, content), value=str(proposed)))
+
+
+def _save(screen: FramedScreen, content: Callable[[], str], name: str) -> None:
+    def write() -> None:
+        try:
+            with Path(name).expanduser().open("x", encoding="utf-8", newline="") as file:
+                file.write(content())
+        except FileExistsError:
+            raise UsageError(f"{name} exists already", "choose another name") from None
+
+    def save() -> None:
+        if _tried(screen, name, write):
+            screen.say(f"saved {name}")
+
+    # After a refresh: the picture is to be without the line in which the name was typed.
+    screen.call_after_refresh(save)
+
+
+def _picture(screen: FramedScreen) -> str:
+    return screen.kair.export_screenshot(title=f"kair {screen.crumb}")
+
+
+def written_answer(screen: ViewScreen, question: "Question", form: Format) -> str:
+    """What the command prints, made from the answer that is on the screen."""
+    session = screen.session
+    trace = session.trace if question.steps is None else session.trace.select(question.steps)
+    answer = answer_about(question.entry, session.known(question), trace)
+    return written(answer, question.entry.load_view(), form, Look(ascii_only=screen.look.ascii_only))
+
+
+def _tried(screen: FramedScreen, name: str, do: Callable[[], None]) -> bool:
+    """Whether it worked; what went wrong is said."""
+    try:
+        do()
+    except KairError as error:
+        screen.say(f"{error}" + (f": {error.hint}" if error.hint else ""), alarm=True)
+        return False
+    except OSError as error:
+        screen.say(f"cannot write {name}: {error.strerror or error}", alarm=True)
+        return False
+    return True
+
+
+def _stem(name: str) -> str:
+    """A name as it may stand in a file's: names of jobs can be anything."""
+    return (
+        "".join(sign if (sign.isalnum() and sign.isascii()) or sign in "._" else "-" for sign in name).strip("-.")
+        or "kair"
+    )
+
+
+def _free_name(name: str) -> Path:
+    """`name` in the current folder, or with a number where there is such a file."""
+    path = Path(name)
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in range(2, _NAMES_TRIED))
+    return next((one for one in (path, *numbered) if not one.exists()), path)

@@ -1,0 +1,302 @@
+"""What all screens have in common: the lines around them, the keys that work everywhere, and how small they can be."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+
+from kair_tui.cli.exit_codes import ExitCode
+from kair_tui.cli.failures import explained
+from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
+from kair_tui.tui.frame.narrow_updates import NarrowCompositor
+from kair_tui.tui.screens import SCREENS, ScreenEntry, find_screen
+from kair_tui.tui.widgets.lines.around import FooterKey, FooterLine, HeaderLine, Line, Piece, StatusLine
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.styles import inks_of
+
+if TYPE_CHECKING:
+    from kair_tui.render.written import Format
+    from kair_tui.tui.frame.app import KairApp
+
+
+class TooSmall(Line):
+    """Stands for the whole screen where the terminal is too small for it."""
+
+    DEFAULT_CSS = "TooSmall { display: none; height: 1fr; }"
+
+    def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
+        """What is needed, and what there is."""
+        size = self.screen.size
+        needed = f"{SMALLEST_WIDTH}x{SMALLEST_HEIGHT}"
+        return [(f"too small: {size.width}x{size.height}, needs {needed}", self.inks.strong)]
+
+
+def _to_screen(entry: ScreenEntry, does: str, *, key_display: str | None = None, show: bool = False) -> Binding:
+    return Binding(entry.key, f"go('{entry.name}')", does, key_display=key_display, show=show)
+
+
+@dataclass(frozen=True)
+class Export:
+    """An answer that can be saved as JSON or CSV."""
+
+    name: str
+    """For the file's name."""
+    command: str
+    line: str
+    """The line that prints it in a shell."""
+    write: "Callable[[Format], str]"
+
+
+class FramedScreen(Screen[None]):
+    """A header with the crumbs, a body, a status line and a footer with keys."""
+
+    DEFAULT_CSS = """
+    FramedScreen { layout: vertical; background: $background; overflow: hidden; }
+    FramedScreen.-small > * { display: none; }
+    FramedScreen.-small > TooSmall { display: block; }
+    FramedScreen > #problem.-shown { margin-top: 1; }
+    FramedScreen > #body { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        _to_screen(SCREENS[0], "screens", key_display=f"{SCREENS[0].key}-{SCREENS[-1].key}", show=True),
+        *(_to_screen(entry, entry.name) for entry in SCREENS[1:]),
+        Binding("escape", "back", "back", key_display="esc"),
+        Binding("question_mark", "help", "help", key_display="?"),
+        Binding("q", "quit_kair", "quit"),
+        Binding("ctrl+c", "quit_kair", "quit", show=False),
+        Binding("colon", "command_line", "type a kair command", key_display=":", show=False),
+        Binding("ctrl+p", "palette", "choose a screen, command or bookmark", show=False),
+        Binding("o", "show_commands", "the commands that print this", show=False),
+        Binding("y", "copy", "copy what is under the cursor", show=False),
+        Binding("e", "export", "save this view to a file", show=False),
+        Binding("g", "go_to_rank", "go to a rank", show=False),
+        Binding("m", "bookmark", "set or remove a bookmark", show=False),
+        Binding("R", "record", "record commands to a runbook", show=False),
+    ]
+    of_job: ClassVar[bool] = True
+    """Whether it is about the job that is open."""
+    STAYING: ClassVar[tuple[str, ...]] = (SCREENS[0].key, "escape", "question_mark", "q")
+    """Keys that come last in the footer, and stay where others have no room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = NarrowCompositor()
+
+    @property
+    def kair(self) -> "KairApp":
+        """The program."""
+        return cast("KairApp", self.app)
+
+    @property
+    def look(self) -> Look:
+        """What the terminal can show."""
+        return self.kair.look
+
+    # What a screen says about itself.
+
+    @property
+    def crumb(self) -> str:
+        """Its name in the path at the top."""
+        raise NotImplementedError
+
+    def body(self) -> ComposeResult:
+        """Its widgets between the header and the status line."""
+        raise NotImplementedError
+
+    def commands(self) -> Sequence[str]:
+        """The `kair …` lines that print what it shows."""
+        return ()
+
+    def exports(self) -> Sequence[Export]:
+        """The answers on it that `e` can save."""
+        return ()
+
+    def follow(self, rank: int) -> None:
+        """The user goes to a rank: a cursor over ranks goes with them."""
+
+    def copied(self) -> str:
+        """What `y` copies."""
+        return "\n".join(self.commands())
+
+    # The frame.
+
+    def compose(self) -> ComposeResult:
+        """The frame around the body."""
+        from textual.containers import Vertical
+
+        yield TooSmall(self.look)
+        yield HeaderLine(self.look)
+        yield Paragraphs(self.look, id="problem")
+        with Vertical(id="body"):
+            yield from self.body()
+        yield StatusLine(self.look)
+        yield FooterLine(self.look)
+
+    def on_mount(self) -> None:
+        """Keeps the footer true to what has the keyboard."""
+        self.bindings_updated_signal.subscribe(self, lambda _: self.show_keys())
+        self.show_header()
+        self.show_keys()
+
+    def on_screen_resume(self, _: events.ScreenResume) -> None:
+        """The path may have changed meanwhile."""
+        self.show_header()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Below the smallest size only that is said."""
+        small = event.size.width < SMALLEST_WIDTH or event.size.height < SMALLEST_HEIGHT
+        self.set_class(small, "-small")
+
+    def show_header(self) -> None:
+        """Where we are, and in what."""
+        if self.is_mounted and self.query(HeaderLine):
+            self.query_one(HeaderLine).show(*self.kair.header())
+
+    def show_keys(self) -> None:
+        """The keys of the widget that has the keyboard, then the screen's."""
+        if not self.query(FooterLine):
+            return
+        prompt: list[DOMNode] = list(self.query("#prompt"))
+        shown: dict[str, FooterKey] = {}
+        for key, active in self.active_bindings.items():
+            binding = active.binding
+            if binding.show and binding.description and active.enabled and (not prompt or active.node in prompt):
+                display = binding.key_display or binding.key
+                shown.setdefault(display, FooterKey(display, binding.description, stays=key in self.STAYING))
+        in_order = sorted(shown.values(), key=lambda key: key.stays)
+        self.query_one(FooterLine).show(tuple(in_order))
+
+    def say(self, text: str, *, alarm: bool = False) -> None:
+        """A message above the footer, until the cursor moves on; without text none."""
+        self.query_one(StatusLine).say(text, alarm=alarm)
+
+    def complain(self, error: BaseException | None) -> int:
+        """Shows an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
+        problem, inks = self.query_one("#problem", Paragraphs), inks_of(self.look)
+        problem.set_class(error is not None, "-shown")
+        if error is None:
+            problem.show()
+            return ExitCode.ANSWERED
+        text, hint, status = explained(error)
+        hints = [Paragraph(hint, inks.base, "hint: ")] if hint else []
+        problem.show(Paragraph(f"kair: error: {text}", inks.alarm), *hints)
+        return status
+
+    def record(self, command: str) -> None:
+        """Adds a line to the runbook, where one is recorded."""
+        if self.kair.session is None:
+            return
+        try:
+            self.kair.session.recorder.add(command)
+        except OSError as error:
+            self.say(f"cannot record: {error.strerror or error}", alarm=True)
+
+    def describe(self, text: str) -> None:
+        """What is under the cursor, in the place of messages."""
+        self.query_one(StatusLine).describe(text)
+
+    async def ask_for(
+        self,
+        label: str,
+        then: Callable[[str], None],
+        *,
+        value: str = "",
+        suggestions: Sequence[str] = (),
+        history: Sequence[str] = (),
+    ) -> None:
+        """A line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed."""
+        from kair_tui.tui.widgets.lines.prompt import Prompt  # few screens are asked to
+
+        if self.query(Prompt):
+            return
+        before: Widget | None = self.focused
+        status = self.query_one(StatusLine)
+
+        def closed() -> None:
+            status.display = True
+            if before is not None:
+                before.focus()
+
+        status.display = False
+        prompt = Prompt(self.look, label, value, then, closed=closed, suggestions=suggestions, history=history)
+        await self.mount(prompt, before=status)
+        prompt.take_keys()
+
+    # The keys that work everywhere; the program does what they ask.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not offered."""
+        if action == "back":
+            return self.kair.leads_back(self)
+        entry = find_screen(str(parameters[0])) if action == "go" else None
+        return entry is None or not entry.needs_job or self.kair.session is not None
+
+    def action_back(self) -> None:
+        """To the screen before."""
+        self.kair.back()
+
+    def action_quit_kair(self) -> None:
+        """Leaves."""
+        self.kair.exit(0)
+
+    def action_help(self) -> None:
+        """All keys, screens and commands."""
+        from kair_tui.tui.frame.help import show_help
+
+        show_help(self)
+
+    async def action_command_line(self) -> None:
+        """Any `kair` command."""
+        from kair_tui.tui.frame.command_line import ask_command
+
+        await ask_command(self)
+
+    async def action_palette(self) -> None:
+        """Everything there is to choose from."""
+        from kair_tui.tui.frame.palette import show_palette
+
+        await show_palette(self)
+
+    def action_show_commands(self) -> None:
+        """The commands that print what is on the screen."""
+        from kair_tui.tui.frame.saving import show_commands
+
+        show_commands(self)
+
+    def action_copy(self) -> None:
+        """To the terminal's clipboard, and to a file."""
+        from kair_tui.tui.frame.saving import copy
+
+        copy(self)
+
+    async def action_export(self) -> None:
+        """To a file, in a format to choose."""
+        from kair_tui.tui.frame.saving import ask_export
+
+        await ask_export(self)
+
+    async def action_record(self) -> None:
+        """Starts or stops a recording."""
+        from kair_tui.tui.frame.saving import toggle_recording
+
+        await toggle_recording(self)
+
+    async def action_go_to_rank(self) -> None:
+        """Asks which."""
+        await self.ask_for("rank", self.kair.go_to_rank_named)
+
+    def action_bookmark(self) -> None:
+        """This place."""
+        from kair_tui.tui.frame.saving import toggle_bookmark
+
+        toggle_bookmark(self)
+
+    def action_go(self, name: str) -> None:
+        """To the screen of that name."""
+        self.kair.go_to_screen(name)

@@ -1,0 +1,169 @@
+"""The base of every screen that shows results of the open job.
+
+To write one, derive a class from `ViewScreen`, put it into the list in `kair_tui/screens/__init__.py`, and give it
+- `questions()`: what it asks, by names of its own: `{"triage": self.session.question("triage")}`. They are asked in a
+  thread, in this order, each answer as soon as it is there; asked again whenever the chosen steps change or
+  `self.reask()` is called; and they are what `o` prints, `e` exports and `R` records;
+- `body()`: its widgets, composed empty;
+- `show(name, result)`: hands a result to the widgets, on the program's own thread;
+and where they make sense
+- `rank`: the rank under the cursor, to which other screens go from here;
+- `FIELDS` and `filter_by(filter)`: what `/` can name, and its effect; returns what to say of it;
+- `SORTS` and `sort_by(name, descending)`: what `s` goes through, and its effect;
+- `copied()`: what `y` copies.
+`self.place` says what the screen was opened for (`place.rank`, `place.operator`, `place.step`).
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.worker import Worker, get_current_worker
+
+from kair_engine.errors import KairError
+from kair_tui.tui.frame.filtered import SiftedScreen
+from kair_tui.tui.frame.screen import Export
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+
+
+class Answered(Message, bubble=False):
+    """A question has its answer, or the error that came instead."""
+
+    def __init__(self, name: str, question: Question, result: Any, error: BaseException | None) -> None:  # noqa: ANN401
+        super().__init__()
+        self.name, self.question, self.result, self.error = name, question, result, error
+
+
+class ViewScreen(SiftedScreen):
+    """A screen made from answers to questions."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("A", "all_steps", "all steps again", show=False)]
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__()
+        self.session = session
+        self.place = place
+        self.shown: dict[str, Question] = {}
+        """The questions whose answers are on the screen."""
+        self._asked: Mapping[str, Question] = {}
+        self.waiting: set[str] = set()
+        """The questions that have no answer yet."""
+
+    # What a screen writes.
+
+    def questions(self) -> Mapping[str, Question]:
+        """What it asks, in the order in which the answers are wanted."""
+        raise NotImplementedError
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Puts the answer to the question of that name on the screen."""
+        raise NotImplementedError
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that it is about, or that is under its cursor."""
+        return self.place.rank
+
+    # Questions and answers.
+
+    @property
+    def crumb(self) -> str:
+        """`rank 3`, or the screen's name."""
+        return self.place.screen if self.place.rank is None else f"{self.place.screen} {self.place.rank}"
+
+    def commands(self) -> Sequence[str]:
+        """One line for each question."""
+        return [self.session.command(question) for question in self.questions().values()]
+
+    def exports(self) -> Sequence[Export]:
+        """What is shown."""
+        from kair_tui.tui.frame.saving import written_answer
+
+        return [
+            Export(name, question.command, self.session.command(question), partial(written_answer, self, question))
+            for name, question in self.shown.items()
+        ]
+
+    def on_mount(self) -> None:
+        """Asks."""
+        super().on_mount()
+        self.call_after_refresh(self.reask)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Asks again if the steps were changed on another screen."""
+        super().on_screen_resume(event)
+        if self._asked:
+            self.reask()
+
+    def reask(self) -> None:
+        """Asks what changed of the questions. What is known is shown at once, the rest when it is there."""
+        wanted = dict(self.questions())
+        if wanted == self._asked and self.waiting:
+            return
+        self._asked = wanted
+        open_questions = [name for name, question in wanted.items() if self.shown.get(name) != question]
+        for name in open_questions:
+            self.record(self.session.command(wanted[name]))
+        unknown = [name for name in open_questions if self.session.known(wanted[name]) is None]
+        for name in open_questions:
+            if name not in unknown:
+                self._show(name, wanted[name], self.session.known(wanted[name]))
+        self.waiting = set(unknown)
+        self.complain(None)
+        self._say_waiting()
+        self.show_header()
+        if unknown:
+            work = partial(self._ask, [(name, wanted[name]) for name in unknown])
+            self.kair.in_thread(self, work, group="questions")
+
+    def _ask(self, wanted: Sequence[tuple[str, Question]]) -> None:
+        """In a thread. A question that nobody waits for any more is not asked."""
+        worker: Worker[Any] = get_current_worker()
+        for name, question in wanted:
+            if worker.is_cancelled:
+                return
+            result, error = None, None
+            try:
+                result = self.session.ask(question)
+            except Exception as caught:
+                error = caught
+            self.post_message(Answered(name, question, result, error))
+
+    def on_answered(self, message: Answered) -> None:
+        """Shows an answer that is still wanted."""
+        if self._asked.get(message.name) != message.question:
+            return
+        self.waiting.discard(message.name)
+        self._say_waiting()
+        if message.error is not None:
+            self.complain(message.error)
+            return
+        self._show(message.name, message.question, message.result)
+
+    def _show(self, name: str, question: Question, result: Any) -> None:  # noqa: ANN401
+        self.shown[name] = question
+        self.show(name, result)
+        self.sift()
+
+    def _say_waiting(self) -> None:
+        waiting = [self._asked[name].command for name in self._asked if name in self.waiting]
+        self.say(f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}" if waiting else "")
+
+    # Steps.
+
+    def action_all_steps(self) -> None:
+        """Asks about all steps again."""
+        self.narrow(None)
+
+    def narrow(self, steps: tuple[int, ...] | None) -> None:
+        """Makes every screen about these steps."""
+        try:
+            self.session.narrow(steps)
+        except KairError as error:
+            self.say(str(error), alarm=True)
+            return
+        self.reask()

@@ -1,0 +1,87 @@
+"""`kair-tui`: the checks before the full screen, and what comes after it."""
+
+import asyncio
+import os
+import select
+import sys
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.step_choice import parse_steps
+from kair_tui.render.terminal import ThemeChoice, look_of, refuse_no_terminal
+
+if TYPE_CHECKING:
+    from kair_tui.tui.frame.app import KairApp
+
+# Read by Textual when it is imported: nothing on a screen moves by itself.
+_STILL: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
+_HUNG_UP: Final = 129
+"""What a shell says of a program that SIGHUP ended."""
+_COLOUR_SYSTEMS: Final = {"none": "standard", "16": "standard", "256": "256", "truecolor": "truecolor"}
+
+
+def main() -> int:
+    """The program `kair-tui`: `kair tui` under a name of its own."""
+    from kair_tui.cli.main import main as kair
+
+    return kair(["tui", *sys.argv[1:]])
+
+
+def show(wanted: JobWanted, *, ascii_only: bool, no_color: bool, mouse: bool, theme: ThemeChoice | None) -> int:
+    """Shows the job until the user leaves, and returns the exit status.
+
+    Raises UsageError where there is no terminal to show it on, or the steps are no choice of steps.
+    """
+    parse_steps(wanted.step)
+    refuse_no_terminal(os.environ)
+    look = look_of(os.environ, ascii_only=ascii_only, no_color=no_color, theme=theme)
+    os.environ.update(_STILL)
+    os.environ["TEXTUAL_COLOR_SYSTEM"] = _COLOUR_SYSTEMS[look.colours]
+
+    from kair_tui.tui.frame.app import KairApp
+
+    Thread(target=_end_with_the_terminal, daemon=True).start()
+    app = KairApp(wanted, look)
+    return asyncio.run(_run(app, mouse))
+
+
+async def _run(app: "KairApp", mouse: bool) -> int:
+    status = await app.run_async(mouse=mouse)
+    if app.failure is not None:
+        raise app.failure
+    if app.is_busy:
+        _leave(status or 0)
+    return status if status is not None else app.return_code or 0
+
+
+def _end_with_the_terminal() -> None:
+    """Ends the process when its terminal is gone, as the signal for that does where it comes and is not ignored.
+
+    Textual would read the end of the input again and again, and take a whole core for it.
+    """
+    poll = getattr(select, "poll", None)
+    if poll is None:
+        return
+    hang_up = poll()
+    hang_up.register(sys.stdin.fileno(), 0)
+    if any(event & select.POLLHUP for _, event in hang_up.poll()):
+        _end(_HUNG_UP)
+
+
+def _leave(status: int) -> None:
+    """Ends the process with an analysis still running in a thread, for whose end the interpreter would wait.
+
+    What it writes appears whole or not at all (store/cache.py), so that nothing is left half done.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _end(status)
+
+
+def _end(status: int) -> None:
+    import multiprocessing
+
+    for child in multiprocessing.active_children():
+        child.terminate()
+    os._exit(status)

@@ -1,0 +1,87 @@
+"""A question that a screen asks: one command of the registry with its arguments, which can be written down."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from kair_engine.errors import UsageError
+from kair_engine.trace.model import Trace
+from kair_tui.cli.registry import Entry, find
+from kair_tui.cli.step_choice import step_text
+
+if TYPE_CHECKING:
+    from kair_engine.recording.importing import ImportOutcome
+    from kair_tui.render.answer import Answer
+
+
+@dataclass(frozen=True)
+class Question:
+    """`command` is the registry's name, `arguments` its options by their parameter names; lists are tuples."""
+
+    command: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+    steps: tuple[int, ...] | None = None
+    """None for all."""
+
+    @classmethod
+    def of(cls, command: str, steps: tuple[int, ...] | None = None, **arguments: Any) -> "Question":  # noqa: ANN401
+        """A question whose arguments that are None or False are left at their defaults."""
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
+        return cls(
+            command,
+            tuple((name, value) for name, value in given.items() if value is not None and value is not False),
+            steps,
+        )
+
+    @property
+    def entry(self) -> Entry:
+        """The registry's entry."""
+        entry = find(self.command)
+        if entry is None:
+            raise UsageError(f"no such command: {self.command}")
+        return entry
+
+    def text(self, job: str, store: Path | None = None) -> str:
+        """The `kair …` line that asks the same of `job` (as a shell reads it), with the store where one was named."""
+        words = ["kair", self.command, *([job] if self.entry.needs == "trace" else []), *self._options()]
+        if self.steps is not None:
+            words += ["--step", step_text(self.steps)]
+        if store is not None:
+            words += ["--store", str(store)]
+        return shlex.join(words)
+
+    def answer(self, trace: Trace) -> Any:  # noqa: ANN401
+        """The command's result on `trace`, narrowed to the steps. Raises KairError."""
+        chosen = trace if self.steps is None else trace.select(self.steps)
+        arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments}
+        return self.entry.load()(chosen, **arguments)
+
+    def answer_of_store(self, store: Path | None) -> "Answer":
+        """The answer of a command about the store, without a word on how far it is. Raises KairError."""
+        from kair_tui.cli.invoke import ask_store
+
+        return ask_store(self.entry, {**dict(self.arguments), "store": store}, _silent)
+
+    def _options(self) -> Iterator[str]:
+        from kair_tui.cli.options import parameters
+
+        flags = {parameter.name: _flag(parameter.annotation) for parameter in parameters(self.entry)}
+        for name, value in self.arguments:
+            for one in value if isinstance(value, tuple) else (value,):
+                if flags[name]:
+                    yield flags[name]
+                if one is not True:
+                    yield str(one)
+
+
+def _silent(done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
+    """Nobody watches."""
+
+
+def _flag(annotation: Any) -> str:  # noqa: ANN401
+    """`--rank`: the long way of writing an option; an argument has none."""
+    declared = get_args(annotation)[1]
+    names = (declared.default, *(declared.param_decls or ()))
+    return max((name for name in names if isinstance(name, str) and name.startswith("-")), key=len, default="")

@@ -1,0 +1,370 @@
+"""Blame: where the waiting comes from, and for each root cause the paths that lead to it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
+from kair_engine.results.triage import TriageResult
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, percent, plural, signed_duration, spans
+from kair_tui.render.views.blame import COLUMNS, headline, stops, totals, verdict, what, words
+from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.screens import find_screen
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.bars.rank_bars import RankBars
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists.blame_tree import LATE, SHARE, TIME, WIDE, BlameTree
+from kair_tui.tui.widgets.lists.table import Table
+from kair_tui.tui.widgets.styles import inks_of
+
+MOST_PATHS: Final = 1000
+_SHORT: Final = 24
+_BESIDE: Final = 120
+"""Columns from which on the bars stand beside the root causes."""
+_LOW: Final = 24
+"""Lines below which none of them is left blank."""
+_SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
+
+
+class RootCauses(Table[RootCause]):
+    """Root causes, from each of which it goes on to the paths that lead there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its paths")]
+
+
+class BlameScreen(ViewScreen):
+    """What `kair blame` knows, of the whole job or of a rank, an operator, a step."""
+
+    DEFAULT_CSS = """
+    BlameScreen #about { margin: 1 0; }
+    BlameScreen #from { height: 45%; min-height: 5; margin-bottom: 1; }
+    BlameScreen.-low #about { margin: 0; }
+    BlameScreen.-low #from { height: 40%; margin-bottom: 0; }
+    BlameScreen.-beside #from { layout: horizontal; }
+    BlameScreen #left { height: 1fr; }
+    BlameScreen.-beside #left { width: 2fr; height: 100%; }
+    BlameScreen #right { height: 1; }
+    BlameScreen.-beside #right { width: 1fr; height: 100%; margin-left: 2; }
+    BlameScreen #right Heading { display: none; }
+    BlameScreen.-beside #right Heading { display: block; }
+    BlameScreen.-beside #bars { height: 1fr; }
+    BlameScreen.-nothing #from, BlameScreen.-nothing #to { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next part"),
+        Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
+        Binding("right_square_bracket", "step(1)", "step", key_display="[ ]"),
+        Binding("a", "all_paths", "all paths"),
+        Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
+        Binding("f", "frequency", "how often the operator ran", show=False),
+    ]
+    FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
+    SORTS = ("share", "rank", "operator", "cause", "synchronisations")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._blame: BlameResult | None = None
+        self._found_slow: bool | None = None
+        self._paths: Mapping[Key, Sequence[BlamePath]] = {}
+        self._every_path = False
+        self._return_to: Key | None = None
+
+    @property
+    def crumb(self) -> str:
+        """`blame rank 2 step 7`."""
+        place = self.place
+        parts = [
+            "blame",
+            *([] if place.rank is None else [f"rank {place.rank}"]),
+            *([] if place.operator is None else [short_name(place.operator, _SHORT)]),
+            *([] if place.step is None else [f"step {place.step}"]),
+        ]
+        return " ".join(parts)
+
+    def questions(self) -> Mapping[str, Question]:
+        """The waiting; and whether any of it is more than what every job has."""
+        place = self.place
+        steps = self.session.steps if place.step is None else (place.step,)
+        blame = Question.of("blame", steps, rank=place.rank, operator=place.operator, limit=MOST_PATHS)
+        return {"blame": blame, "triage": self.session.question("triage")}
+
+    def body(self) -> ComposeResult:
+        """From the sum to single paths."""
+        look = self.look
+        yield Paragraphs(look, id="about")
+        with Vertical(id="from"):
+            with Vertical(id="left"):
+                yield Heading(look, "root causes", of="causes")
+                yield RootCauses(look, COLUMNS, id="causes")
+            with Vertical(id="right"):
+                yield Heading(look, "by rank", of="bars")
+                yield RankBars(look, id="bars")
+        with Vertical(id="to"):
+            yield Heading(look, "paths", of="tree")
+            yield BlameTree(look, id="tree")
+
+    def on_mount(self) -> None:
+        """The keyboard begins with the root causes."""
+        super().on_mount()
+        self._causes.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Bars go where there is room for them."""
+        super().on_resize(event)
+        self.set_class(event.size.width >= _BESIDE, "-beside")
+        self.set_class(event.size.height < _LOW, "-low")
+        self._say_paths()
+
+    @property
+    def _causes(self) -> RootCauses:
+        return self.query_one(RootCauses)
+
+    @property
+    def _tree(self) -> BlameTree:
+        return self.query_one(BlameTree)
+
+    def _heading(self, of: str) -> Heading:
+        return next(heading for heading in self.query(Heading) if heading.of == of)
+
+    # What is shown.
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Hands a result to its widgets."""
+        if name == "triage":
+            triage: TriageResult = result
+            self._found_slow = triage.verdict == "straggler"
+        else:
+            self._show_blame(result)
+        self._say_about()
+
+    def _show_blame(self, result: BlameResult) -> None:
+        chosen = self._causes.chosen
+        self._return_to = None if chosen is None else key_of(chosen)
+        self._blame, self._paths = result, paths_by_cause(result)
+        self.set_class(not result.root_causes and not result.paths, "-nothing")
+        self.query_one(RankBars).show(result.by_rank)
+        self._heading("bars").say([("", None)], [("share   blamed  last", None)])
+        self._causes.show(result.root_causes, empty="none")
+
+    def _say_about(self) -> None:
+        result = self._blame
+        if result is None:
+            return
+        inks = inks_of(self.look)
+        alone = len(self.session.trace.job.ranks) == 1
+        chief = "one rank alone: there is nobody who could wait for it" if alone else headline(result)
+        said = [Paragraph(chief, inks.alarm if self._found_slow else inks.strong)]
+        said += [Paragraph(text, inks.dim) for text in self._remarks(result)]
+        self.query_one("#about", Paragraphs).show(*said)
+
+    def _remarks(self, result: BlameResult) -> Iterator[str]:
+        place = self.place
+        if result.collectives:
+            yield totals(result)
+        if self._found_slow is False and result.waiting_us:
+            yield "triage accuses no rank: in every healthy job, too, somebody arrives last"
+        narrowed = [] if place.rank is None else [f"rank {place.rank}"]
+        narrowed += [] if place.operator is None else [f"operators with {place.operator!r}"]
+        if narrowed:
+            none = "" if result.root_causes else ": nobody waited for that"
+            yield f"only {' and '.join(narrowed)}{none} (r shows the whole job)"
+        yield from (f"warning: {notice.message}" for notice in result.warnings)
+
+    # Root causes and their paths.
+
+    def on_table_ordered(self) -> None:
+        """After an answer the cursor returns to the cause that it was on."""
+        table = self._causes
+        if self._return_to is not None:
+            rows = (at for at in range(table.count) if key_of(table.row(at)) == self._return_to)
+            table.move_to(next(rows, 0))
+            self._return_to = None
+        shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
+        self._heading("causes").say([(shown, None)])
+        self._show_paths()
+
+    def on_table_moved(self) -> None:
+        """Shows the paths that lead to the cause under the cursor."""
+        if not self._every_path:
+            self._show_paths()
+        self._describe()
+
+    def on_table_chosen(self) -> None:
+        """On to the paths."""
+        self._tree.focus()
+
+    def _show_paths(self) -> None:
+        result, cause = self._blame, self._causes.chosen
+        if result is None:
+            return
+        none = "none ends here: a lesser part of what made it late (a shows all paths)"
+        if self._every_path or cause is None:
+            none = "none"
+        self._tree.show(self._chosen_paths(result, cause), result.waiting_us, none)
+        self._say_paths()
+
+    def _chosen_paths(self, result: BlameResult, cause: RootCause | None) -> Sequence[BlamePath]:
+        if self._every_path or not result.root_causes:
+            return result.paths
+        return () if cause is None else self._paths.get(key_of(cause), ())
+
+    def _say_paths(self) -> None:
+        result, cause = self._blame, self._causes.chosen
+        if result is None:
+            return
+        inks, shown = inks_of(self.look), len(self._chosen_paths(result, cause))
+        to, of = "to all causes", ""
+        if not self._every_path and result.root_causes:
+            to = "to none" if cause is None else f"to rank {cause.rank} {what(cause)}"
+            of = f" of {count(len(result.paths))}"
+        longest = " longest" if len(result.paths) == MOST_PATHS else ""
+        legend = f"{'late':>{LATE}}{'share':>{SHARE}}"
+        if self.size.width >= WIDE:
+            legend = f"{'time':>{TIME}}{legend}"
+        left = [(to, inks.base), (f" {self.look.glyphs.dot} {count(shown)}{of}{longest}", None)]
+        self._heading("tree").say(left, [(legend, None)])
+
+    def action_all_paths(self) -> None:
+        """Paths to all causes, or to the one under the cursor again."""
+        self._every_path = not self._every_path
+        self._show_paths()
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Leaves out the causes that do not match."""
+        self._causes.filter(wanted)
+        self._describe()  # now: what is said next is not to give way to it
+        return f"{count(self._causes.count)} of {plural(self._causes.total, 'root cause')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Sizes the largest first, names and numbers of ranks in their natural order."""
+        self._causes.sort(name, descending=descending != (name not in _SMALLEST_FIRST))
+        self._describe()
+
+    # What is under the cursor.
+
+    @property
+    def rank(self) -> int | None:
+        """Of the stop where the keyboard is with the paths, else of the root cause."""
+        if self._tree.has_focus and self._tree.node is not None:
+            return self._tree.node.rank
+        cause = self._causes.chosen
+        return self.place.rank if cause is None else cause.rank
+
+    @property
+    def _operator(self) -> str | None:
+        if self._tree.has_focus and self._tree.node is not None:
+            return self._tree.node.operator
+        cause = self._causes.chosen
+        return None if cause is None or cause.operator == STEP_BEGIN else cause.operator
+
+    def follow(self, rank: int) -> None:
+        """The cursor goes to the rank's chief cause."""
+        table = self._causes
+        at = next((at for at in range(table.count) if table.row(at).rank == rank), None)
+        if at is not None:
+            table.move_to(at)
+
+    def on_blame_tree_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_blame_tree_opened(self, message: BlameTree.Opened) -> None:
+        """To the rank's screen."""
+        self.kair.go_to_rank(message.rank)
+
+    def on_descendant_focus(self) -> None:
+        """Another part of the screen has the keyboard."""
+        for heading in self.query(Heading):
+            heading.light(self.focused is not None and heading.of == self.focused.id)
+        self._describe()
+
+    def _describe(self) -> None:
+        self.describe(self._about_stop() if self._tree.has_focus else self._about_cause())
+
+    def _about_cause(self) -> str:
+        row = self._causes.chosen
+        if row is None:
+            return ""
+        parts = (
+            f"rank {row.rank}",
+            what(row),
+            words(row.cause),
+            f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
+            f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
+        )
+        return self._dotted(parts)
+
+    def _about_stop(self) -> str:
+        path, node = self._tree.path, self._tree.node
+        if path is None or node is None:
+            return ""
+        is_end = node is path.chain[-1]
+        parts = (
+            f"rank {node.rank}",
+            node.operator,
+            f"began {signed_duration(node.lateness_us)} at {duration(node.start_us)} of step {path.step}",
+            f"took {duration(node.duration_us)}",
+            verdict(node, path) if is_end else "",
+            f"all waited {duration(path.waited_us)}" if node is path.symptom else "",
+        )
+        return self._dotted(parts)
+
+    def _dotted(self, parts: Sequence[str]) -> str:
+        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+
+    def copied(self) -> str:
+        """The sum, what is under the cursor, the path to it, and the commands."""
+        said = [] if self._blame is None else [headline(self._blame)]
+        path = self._tree.path
+        if path is not None:
+            nodes = (path.symptom, *stops(path))
+            said += [f"{'  ' * depth}rank {node.rank} {node.operator}" for depth, node in enumerate(nodes)]
+            said[-1] += f" ({verdict(path.chain[-1], path)})"
+        return "\n".join([*said, *self.commands()])
+
+    # What it is about.
+
+    def action_step(self, by: int) -> None:
+        """One step, the next, and beyond the last all that are chosen again."""
+        steps: list[int | None] = [None, *self.session.chosen_steps]
+        at = steps.index(self.place.step) if self.place.step in steps else 0
+        self._now(replace(self.place, step=steps[(at + by) % len(steps)]))
+
+    def action_all_steps(self) -> None:
+        """Asks about all steps again."""
+        self.place = replace(self.place, step=None)
+        super().action_all_steps()
+
+    def action_only_rank(self) -> None:
+        """Narrows to the rank under the cursor; where it is narrow already, the whole job."""
+        if self.place.rank is not None or self.place.operator is not None:
+            self._now(replace(self.place, rank=None, operator=None))
+        elif self.rank is not None:
+            self._now(replace(self.place, rank=self.rank))
+
+    def _now(self, place: Place) -> None:
+        self.place = place
+        self.reask()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not offered."""
+        if action == "frequency":
+            return find_screen("frequency") is not None
+        return super().check_action(action, parameters)
+
+    def action_frequency(self) -> None:
+        """How often the operator under the cursor ran on each rank."""
+        if self._operator is None:
+            self.say("no operator is named here")
+        else:
+            self.kair.go(Place("frequency", rank=self.rank, operator=self._operator))

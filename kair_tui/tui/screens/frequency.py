@@ -1,0 +1,243 @@
+"""The time-frequency view: when each rank ran an operator less often than its peers."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kair_engine.results.frequency import FrequencyResult
+from kair_engine.results.info import InfoResult
+from kair_tui.render.text import clean, short_name
+from kair_tui.render.units import count, duration, plural
+from kair_tui.render.views.frequency import VIEW
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.palette import Choice, ChoiceScreen
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.cells.frequency_heat import FrequencyHeat
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.styles import inks_of
+
+WINDOWS: Final = (10, 20, 50, 100, 200, 500, 1000)
+_USUAL: Final = 100
+
+
+class FrequencyScreen(ViewScreen):
+    """Ranks down, time to the right."""
+
+    DEFAULT_CSS = "FrequencyScreen #said { margin: 1 0; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "choose", "choose operator"),
+        Binding("plus,equals_sign", "windows(1)", "windows", key_display="+ -"),
+        Binding("minus", "windows(-1)", "fewer windows", show=False),
+    ]
+    FIELDS = ("rank", "host", "state", "degraded", "operations")
+    SORTS = ("degraded", "rank")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._stage: str | None = None
+        self._windows = _USUAL
+        self._result: FrequencyResult | None = None
+        self._operators: InfoResult | None = None
+        self._choosing = False
+        self._order: tuple[int, ...] = ()
+        self._kept: frozenset[int] | None = None
+
+    def questions(self) -> Mapping[str, Question]:
+        """The counts; what there is to count once that is to be chosen."""
+        windows = None if self._windows == _USUAL else self._windows
+        ask = self.session.question
+        counts = ask("frequency", operator=self.place.operator, stage=self._stage, windows=windows)
+        return {"counts": counts} | ({"operators": ask("info", operators=True)} if self._choosing else {})
+
+    def body(self) -> ComposeResult:
+        """What was found in a sentence, and the map."""
+        yield Paragraphs(self.look, id="said")
+        yield Heading(self.look, "ranks", of="frequency")
+        yield FrequencyHeat(self.look)
+
+    def on_mount(self) -> None:
+        """The keyboard is with the map."""
+        super().on_mount()
+        self._heat.focus()
+
+    @property
+    def crumb(self) -> str:
+        """With what is counted."""
+        what = self.place.operator or self._stage
+        return f"frequency {short_name(what)}" if what else "frequency"
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """The counts to the map; what there is to count to whom asked for it."""
+        if name == "counts":
+            self._show_counts(result)
+        else:
+            self._operators = result
+            self._choose()
+
+    def _show_counts(self, result: FrequencyResult) -> None:
+        first = self._result is None
+        self._result = result
+        inks = inks_of(self.look)
+        said = [Paragraph(VIEW.headline(result), inks.strong)]
+        said += [Paragraph(f"warning: {warning.message}", inks.dim) for warning in result.warnings]
+        self.query_one("#said", Paragraphs).show(*said)
+        self._heat.show(result, self.session.trace.job.hosts)
+        if first and self.place.rank is not None:
+            self._heat.move_to(self.place.rank)
+        self._order = self._order or tuple(row.rank for row in result.counts)
+        self._list_ranks()
+        self._explain()
+        self._describe()
+
+    def _explain(self) -> None:
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        assert self._result is not None
+        window = f"{plural(self._result.windows, 'window')} of {duration(self._result.window_us)}"
+        legend = [(f"{glyphs.weak_alarm} degraded  ", inks.levels[2]), (f"{glyphs.alarm} missing", inks.alarm)]
+        heading = self.query_one(Heading)
+        heading.say([(f"how often in {window}", None)], legend)
+        heading.light(True)
+
+    # What is counted.
+
+    def action_choose(self) -> None:
+        """Among all operators and stages of the recording."""
+        if self._operators is not None:
+            self._choose()
+            return
+        self._choosing = True
+        self.reask()
+
+    def _choose(self) -> None:
+        assert self._operators is not None
+        used = self._operators.operators
+        stages = Counter[str]()
+        for row in used:
+            stages.update(dict.fromkeys(row.stages, 1))
+        of_stage = [
+            Choice(stage, f"stage, {plural(number, 'operator')}", partial(self._count, stage=stage))
+            for stage, number in stages.items()
+        ]
+        operators = [
+            Choice(
+                clean(short_name(row.operator), ascii_only=self.look.ascii_only),
+                f"{count(row.count)} in {', '.join(row.stages) or 'no stage'}",
+                partial(self._count, operator=row.operator),
+            )
+            for row in used
+        ]
+        every = Choice("everything", "all operators", self._count)
+        self.kair.push_screen(ChoiceScreen("count", [every, *of_stage, *operators]))
+
+    def _count(self, *, operator: str | None = None, stage: str | None = None) -> None:
+        self.place, self._stage = replace(self.place, operator=operator), stage
+        self.reask()
+
+    def action_windows(self, by: int) -> None:
+        """More or fewer of them."""
+        at = WINDOWS.index(self._windows) + by
+        if 0 <= at < len(WINDOWS):
+            self._windows = WINDOWS[at]
+            self.reask()
+
+    # The cell under the cursor.
+
+    @property
+    def _heat(self) -> FrequencyHeat:
+        return self.query_one(FrequencyHeat)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the row."""
+        return self._heat.rank
+
+    def follow(self, rank: int) -> None:
+        """The cursor goes with the user."""
+        self._heat.move_to(rank)
+
+    def on_heat_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_heat_opened(self) -> None:
+        """To the rank's screen."""
+        if self.rank is not None:
+            self.kair.go_to_rank(self.rank)
+
+    def _describe(self) -> None:
+        self.describe(self._about_cell())
+
+    def _about_cell(self) -> str:
+        heat, result = self._heat, self._result
+        if heat.rank is None or result is None:
+            return ""
+        windows, hosts = heat.windows, self.session.trace.job.hosts
+        host = hosts.get(heat.rank) if len(set(hosts.values())) > 1 else None
+        which = f"window {windows.start}" if len(windows) == 1 else f"windows {windows.start}-{windows.stop - 1}"
+        parts = [
+            f"rank {heat.rank}" + (f" on {host}" if host else ""),
+            f"{which} at {duration(windows.start * result.window_us)}",
+            plural(heat.counted, "operation"),
+        ]
+        for state, sign in (("missing", self.look.glyphs.alarm), ("degraded", self.look.glyphs.weak_alarm)):
+            low = [f"{count(one.count)} of {one.expected:.1f}" for one in heat.shortfalls if one.state == state]
+            if low:
+                parts.append(f"{sign} {state}: {', '.join(low)}")
+        return f" {self.look.glyphs.dot} ".join(parts)
+
+    def copied(self) -> str:
+        """What was found, what is under the cursor, and the commands."""
+        said = [] if self._result is None else [VIEW.headline(self._result)]
+        return "\n".join([*said, self._about_cell(), *self.commands()])
+
+    # Filter and sort.
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Rows of ranks that do not match are left out."""
+        rows = list(self._rows())
+        kept = frozenset(row["rank"] for row in rows if wanted.matches(row))
+        self._kept = kept if wanted.terms else None
+        self._list_ranks()
+        return f"{count(len(kept))} of {plural(len(rows), 'rank')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """In the order of their numbers, or those with most degraded windows first."""
+        rows = sorted(self._rows(), key=lambda row: row["rank"])
+        if name == "degraded":
+            rows.sort(key=lambda row: row["degraded"], reverse=not descending)
+        elif descending:
+            rows.reverse()
+        self._order = tuple(row["rank"] for row in rows)
+        self._list_ranks()
+
+    def _list_ranks(self) -> None:
+        self._heat.list_ranks([rank for rank in self._order if self._kept is None or rank in self._kept])
+        self._describe()
+
+    def _rows(self) -> Sequence[dict[str, Any]]:
+        """The ranks as they can be filtered and sorted."""
+        if self._result is None:
+            return []
+        low = Counter(window.rank for window in self._result.degraded)
+        states: dict[int, set[str]] = {}
+        for window in self._result.degraded:
+            states.setdefault(window.rank, set()).add(window.state)
+        hosts = self.session.trace.job.hosts
+        return [
+            {
+                "rank": row.rank,
+                "host": hosts.get(row.rank, ""),
+                "state": " ".join(sorted(states.get(row.rank, ()))),
+                "degraded": low[row.rank],
+                "operations": sum(row.counts),
+            }
+            for row in self._result.counts
+        ]

@@ -1,0 +1,272 @@
+"""The jobs of the store, to open one of them."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from kair_tui.cli.stored import JobsResult, ListedJob
+from kair_tui.render.answer import Answer
+from kair_tui.render.look import Look
+from kair_tui.render.units import count, plural
+from kair_tui.render.views.jobs import minute
+from kair_tui.render.written import Format, written
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.filtered import SiftedScreen
+from kair_tui.tui.frame.screen import Export
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists.job_list import JobList
+from kair_tui.tui.widgets.styles import inks_of
+
+_JOBS = Question.of("jobs")
+_HOW_TO_BEGIN = (
+    "A job comes into the store with",
+    "    kair import FOLDER --job NAME",
+    "where FOLDER holds the traces of PyTorch's profiler, one file for each rank. Here: type : and then that line.",
+    "To look at traces without the store: kair-tui FOLDER",
+)
+_VERDICTS = ("straggler", "inconclusive", "no_straggler", None)
+"""In the order in which they want to be looked at."""
+
+
+class Listed(Message, bubble=False):
+    """The store has answered, or there is the error that came instead."""
+
+    def __init__(self, answer: Answer | None, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.answer, self.error = answer, error
+
+
+class JobsScreen(SiftedScreen):
+    """Where the program begins when no job is named."""
+
+    DEFAULT_CSS = """
+    JobsScreen #store { margin: 1 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "use", "use")]
+    FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source")
+    SORTS = ("name", "imported", "verdict")
+    of_job = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = Place("jobs")
+        self._answer: Answer | None = None
+        self._jobs: Sequence[ListedJob] = ()
+        """In the order in which they are shown."""
+        self._kept: frozenset[str] | None = None
+        self._choice: str | None = None
+        """The job under the cursor, wherever a new order puts it."""
+
+        self._news = ""
+        """What is to be said once the list is there again."""
+
+    @property
+    def crumb(self) -> str:
+        """What it lists."""
+        return "jobs"
+
+    def body(self) -> ComposeResult:
+        """Which store, and its jobs."""
+        yield Paragraphs(self.look, id="store")
+        yield Heading(self.look, "jobs", of="jobs")
+        yield JobList(self.look)
+
+    def on_mount(self) -> None:
+        """Asks once the screen is painted: the answer loads the engine."""
+        super().on_mount()
+        self.query_one(JobList).focus()
+        self.query_one(Heading).light(True)
+        self.query_one("#store", Paragraphs).show(
+            Paragraph(f"reading the store {self.look.glyphs.ellipsis}", inks_of(self.look).dim)
+        )
+        self.call_after_refresh(self._ask)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Jobs may have been triaged or imported meanwhile."""
+        super().on_screen_resume(event)
+        if self._answer is not None and self.is_current:
+            self._ask()
+
+    # The store.
+
+    def commands(self) -> Sequence[str]:
+        """`kair jobs`."""
+        return [_JOBS.text("", self._store)]
+
+    def exports(self) -> Sequence[Export]:
+        """The list."""
+        return () if self._answer is None else [Export("jobs", "jobs", self.commands()[0], self._written)]
+
+    def _written(self, form: Format) -> str:
+        assert self._answer is not None
+        return written(self._answer, _JOBS.entry.load_view(), form, Look(ascii_only=self.look.ascii_only))
+
+    @property
+    def _store(self) -> Path | None:
+        return self.kair.wanted.store
+
+    def _ask(self) -> None:
+        self.record(self.commands()[0])
+        self.kair.in_thread(self, self._list, group="list")
+
+    def _list(self) -> None:
+        """In a thread."""
+        try:
+            answer = _JOBS.answer_of_store(self._store)
+        except Exception as error:
+            self.post_message(Listed(None, error))
+        else:
+            self.post_message(Listed(answer))
+
+    def on_listed(self, message: Listed) -> None:
+        """Shows what the store has."""
+        self.complain(message.error)
+        if message.answer is None or message.answer == self._answer:
+            return
+        is_first, self._answer = self._answer is None, message.answer
+        result: JobsResult = message.answer.result
+        self._jobs = result.jobs
+        if is_first:
+            self._choice = self._preselected(result)
+        self._say_store(result)
+        self._show()
+        self.sift()
+        self.refresh_bindings()
+        if self._news:
+            self.say(self._news)
+            self._news = ""
+
+    def _preselected(self, result: JobsResult) -> str | None:
+        """The job that is open; else the one that a command without a job would take."""
+        session = self.kair.session
+        if session is not None and session.source.stored:
+            return session.source.name
+        latest = max(result.jobs, key=lambda job: (job.imported_at, job.name), default=None)
+        return result.current or (latest.name if latest else None)
+
+    def _say_store(self, result: JobsResult) -> None:
+        inks = inks_of(self.look)
+        lines = [
+            Paragraph(
+                f"{plural(len(result.jobs), 'job') if result.jobs else 'no job yet'} in {result.store}", inks.strong
+            )
+        ]
+        if not result.jobs:
+            lines += [Paragraph(line, inks.base) for line in _HOW_TO_BEGIN]
+        lines += [Paragraph(notice.message, inks.base, f"{self.look.glyphs.alarm} ") for notice in result.warnings]
+        self.query_one("#store", Paragraphs).show(*lines)
+        for part in (self.query_one(Heading), self.query_one(JobList)):
+            part.display = bool(result.jobs)
+
+    def _show(self) -> None:
+        jobs = self.query_one(JobList)
+        kept = [job for job in self._jobs if self._kept is None or job.name in self._kept]
+        choice = self._choice
+        jobs.show(kept)
+        jobs.move_to(next((at for at, job in enumerate(kept) if job.name == choice), 0))
+        self._choice = choice
+        glyphs, inks = self.look.glyphs, inks_of(self.look)
+        order, descending = self._sort or ("name", False)
+        by = f"by {order}" + (", reversed" if descending else "")
+        self.query_one(Heading).say([(by, None)], [(f"{glyphs.alarm} straggler found", inks.alarm)])
+        self._describe()
+
+    # The job under the cursor.
+
+    @property
+    def chosen(self) -> ListedJob | None:
+        """The job under the cursor."""
+        return self.query_one(JobList).chosen
+
+    def on_choices_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._choice = self.chosen.name if self.chosen else None
+        self._describe()
+
+    def _describe(self) -> None:
+        job = self.chosen
+        if job is None:
+            self.describe("")
+            return
+        triaged = f"triaged {minute(job.triaged_at)} UTC" if job.triaged_at else "not triaged yet"
+        parts = [job.name, plural(job.operations, "operation"), triaged]
+        self.describe(f" {self.look.glyphs.dot} ".join(parts))
+
+    def on_choices_chosen(self) -> None:
+        """Opens it."""
+        if self.chosen is not None:
+            self.kair.open_job(self.chosen.name)
+
+    def copied(self) -> str:
+        """The job under the cursor, and the command that lists them all."""
+        job = self.chosen
+        about = [f"{job.name}: {job.last_summary or 'not triaged yet'}", job.path] if job else []
+        return "\n".join([*about, *self.commands()])
+
+    def action_use(self) -> None:
+        """Commands that name no job take it from now on."""
+        if self.chosen is not None:
+            question = Question.of("use", job=self.chosen.name)
+            self.kair.in_thread(self, partial(self._use, question, self.chosen.name), group="use")
+
+    def _use(self, question: Question, name: str) -> None:
+        """In a thread."""
+        try:
+            question.answer_of_store(self._store)
+        except Exception as error:
+            self.kair.call_from_thread(self.complain, error)
+        else:
+            self.kair.call_from_thread(self._used, question, name)
+
+    def _used(self, question: Question, name: str) -> None:
+        self.record(question.text("", self._store))
+        self._news = f"kair commands that name no job take {name} now"
+        self._ask()
+
+    # Filter and sort.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without jobs there is nothing to choose; without an open job there is none to act on."""
+        if action in ("use", "filter", "sort", "reverse", "export") and not self._jobs:
+            return False
+        if action in ("go_to_rank", "record") and self.kair.session is None:
+            return False
+        return action != "bookmark" and super().check_action(action, parameters)
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Jobs that do not match are left out."""
+        self._kept = frozenset(job.name for job in self._jobs if wanted.matches(_fields(job)))
+        self._show()
+        return f"{count(len(self._kept))} of {plural(len(self._jobs), 'job')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """By name, the latest first, or what wants to be looked at first."""
+        jobs = sorted(self._jobs, key=lambda job: job.name)
+        if name == "imported":
+            jobs.sort(key=lambda job: job.imported_at, reverse=True)
+        elif name == "verdict":
+            jobs.sort(key=lambda job: _VERDICTS.index(job.last_verdict))
+        self._jobs = jobs[::-1] if descending else jobs
+        self._show()
+
+
+def _fields(job: ListedJob) -> dict[str, object]:
+    return {
+        "name": job.name,
+        "verdict": job.last_verdict,
+        "summary": job.last_summary,
+        "ranks": job.ranks,
+        "steps": job.steps,
+        "operations": job.operations,
+        "imported": job.imported_at,
+        "source": job.source,
+    }

@@ -1,0 +1,229 @@
+"""The pairwise Kolmogorov-Smirnov distances of the ranks' completion curves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kair_engine.results.localize import GroupScore, LocalizeResult, RankScore
+from kair_tui.render.units import count, plural, score, spans
+from kair_tui.render.views.localize import VIEW
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.cells.distances import DistanceMatrix, HostDistances
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.styles import inks_of
+
+RANKS_IN_A_MATRIX: Final = 1024
+"""A million distances, of 32 bytes each; they are kept for every choice of steps."""
+
+
+class MatrixScreen(ViewScreen):
+    """A cell for every two ranks; of more ranks than that makes sense for, a line for every host."""
+
+    DEFAULT_CSS = "MatrixScreen #said { margin: 1 0; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "normalise", "shares"),
+        Binding("w", "whole_run", "whole run"),
+    ]
+    FIELDS = ("rank", "host", "mean")
+    SORTS = ("distance", "host")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._normalised = self._whole_run = False
+        self._by_host = self._has_cells
+        self._descending = False
+        self._result: LocalizeResult | None = None
+        self._kept: frozenset[int] | None = None
+
+    @property
+    def _has_cells(self) -> bool:
+        return len(self.session.trace.job.ranks) <= RANKS_IN_A_MATRIX
+
+    def questions(self) -> Mapping[str, Question]:
+        """The distances of all ranks, or what they come to for every host."""
+        how = {"method": "paper", "whole_run": self._whole_run, "normalized": self._normalised}
+        whole = {"matrix": True} if self._has_cells else {"by": "host"}
+        return {"distances": self.session.question("localize", **how, **whole)}
+
+    def body(self) -> ComposeResult:
+        """What was found in a sentence, and the distances."""
+        yield Paragraphs(self.look, id="said")
+        yield Heading(self.look, "distances", of="matrix")
+        yield DistanceMatrix(self.look) if self._has_cells else HostDistances(self.look)
+
+    def on_mount(self) -> None:
+        """The keyboard is with the distances."""
+        super().on_mount()
+        (self._matrix or self.query_one(HostDistances)).focus()
+
+    def show(self, name: str, result: LocalizeResult) -> None:  # noqa: ARG002
+        """To the matrix or the list."""
+        first, self._result = self._result is None, result
+        inks, ranks = inks_of(self.look), len(result.scores)
+        said = [Paragraph(VIEW.headline(result), inks.strong)]
+        if not self._has_cells:
+            limit = f"{count(ranks)} ranks have {count(ranks * ranks)} distances: shown for up to {RANKS_IN_A_MATRIX:,}"
+            said.append(Paragraph(f"{limit} ranks. These are the mean distances of each host's ranks.", inks.dim))
+        self.query_one("#said", Paragraphs).show(*said)
+        if self._matrix is None:
+            self._list_hosts()
+        else:
+            self._matrix.show(result)
+            self._list_ranks()
+            if first and self.place.rank is not None:
+                self._matrix.move_to(self.place.rank)
+        self._explain()
+        self._describe()
+
+    def _explain(self) -> None:
+        """What is compared, and from which distance on a cell is how dark."""
+        inks, glyphs, matrix = inks_of(self.look), self.look.glyphs, self._matrix
+        what = f"{'over the run' if self._whole_run else 'per step'}{', shares' if self._normalised else ''}"
+        legend: list[tuple[str, Any]] = []
+        if matrix is not None:
+            digits = 2 if self._normalised else 1
+            limits = [f"{limit:.{digits}f}" for limit in matrix.limits]
+            said = [f"<{limits[0]}", *(f"{limit}+" for limit in limits)]
+            legend = [
+                (f"{'  ' if at else ''}{sign} {limit}", inks.levels[at])
+                for at, (sign, limit) in enumerate(zip(glyphs.levels, said, strict=True))
+            ]
+        heading = self.query_one(Heading)
+        heading.say([(what, None)], legend)
+        heading.light(True)
+
+    # The pair, or the host, under the cursor.
+
+    @property
+    def _matrix(self) -> DistanceMatrix | None:
+        return next(iter(self.query(DistanceMatrix)), None)
+
+    @property
+    def _group(self) -> GroupScore | None:
+        return None if self._has_cells else self.query_one(HostDistances).chosen
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the row; of a host the one with the highest score."""
+        if self._matrix is not None:
+            return self._matrix.pair[0] if self._matrix.pair else None
+        group = self._group
+        of_host = frozenset(group.ranks) if group else frozenset()
+        return next((row.rank for row in self._scores if row.rank in of_host), None)
+
+    @property
+    def _scores(self) -> Sequence[RankScore]:
+        return self._result.scores if self._result else ()
+
+    def follow(self, rank: int) -> None:
+        """The cursor goes with the user."""
+        if self._matrix is not None:
+            self._matrix.move_to(rank)
+
+    def on_heat_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_heat_opened(self) -> None:
+        """To the rank's screen."""
+        self._open()
+
+    def on_choices_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_choices_chosen(self) -> None:
+        """To the screen of the host's farthest rank."""
+        self._open()
+
+    def _open(self) -> None:
+        if self.rank is not None:
+            self.kair.go_to_rank(self.rank)
+
+    def _describe(self) -> None:
+        self.describe(self._about())
+
+    def _about(self) -> str:
+        dot, matrix = f" {self.look.glyphs.dot} ", self._matrix
+        if matrix is None:
+            group = self._group
+            return "" if group is None else f"{group.group}{dot}ranks {spans(group.ranks)}{dot}farthest {self.rank}"
+        if matrix.pair is None:
+            return ""
+        mean = {row.rank: row for row in self._scores}
+        one, other = (mean[rank] for rank in matrix.pair)
+        has_hosts = len({row.host for row in self._scores}) > 1
+        names = [f"{row.rank} on {row.host}" if has_hosts else str(row.rank) for row in (one, other)]
+        if one is other:
+            return f"rank {names[0]}{dot}mean distance {score(one.score)}"
+        distance = matrix.text(matrix.distance(one.rank, other.rank))
+        return f"ranks {' and '.join(names)}{dot}distance {distance}{dot}means {score(one.score)}, {score(other.score)}"
+
+    def copied(self) -> str:
+        """What was found, what is under the cursor, and the commands."""
+        said = [] if self._result is None else [VIEW.headline(self._result)]
+        return "\n".join([*said, self._about(), *self.commands()])
+
+    # What is compared.
+
+    def action_normalise(self) -> None:
+        """Counts of operators, or shares of each rank's own."""
+        self._normalised = not self._normalised
+        self.reask()
+
+    def action_whole_run(self) -> None:
+        """Step by step, or over the whole recording."""
+        self._whole_run = not self._whole_run
+        self.reask()
+
+    # Filter and sort.
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Rows and columns of ranks that do not match are left out."""
+        kept = frozenset(
+            row.rank for row in self._scores if wanted.matches({"rank": row.rank, "host": row.host, "mean": row.score})
+        )
+        self._kept = kept if wanted.terms else None
+        self._list()
+        return f"{count(len(kept))} of {plural(len(self._scores), 'rank')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Host by host, or the farthest rank first."""
+        self._by_host, self._descending = name == "host", descending
+        self._list()
+
+    def _list(self) -> None:
+        if self._matrix is None:
+            self._list_hosts()
+        else:
+            self._list_ranks()
+        self._describe()
+
+    def _list_ranks(self) -> None:
+        assert self._matrix is not None
+        rows = [row for row in self._scores if self._kept is None or row.rank in self._kept]
+        if self._by_host:
+            rows.sort(key=lambda row: row.rank)
+            first: dict[str | None, int] = {}
+            for row in rows:
+                first.setdefault(row.host, row.rank)
+            rows.sort(key=lambda row: first[row.host])
+        if self._descending:
+            rows.reverse()
+        self._matrix.list_ranks([row.rank for row in rows], by_host=self._by_host)
+
+    def _list_hosts(self) -> None:
+        assert self._result is not None
+        kept = self._kept
+        groups = [row for row in self._result.groups if kept is None or kept & frozenset(row.ranks)]
+        if self._by_host:
+            groups.sort(key=lambda group: group.ranks)
+        if self._descending:
+            groups.reverse()
+        self.query_one(HostDistances).show_hosts(groups)

@@ -1,0 +1,234 @@
+"""What is on the screen while a job is opened, and when it cannot be."""
+
+from threading import Lock
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from kair_tui.cli.exit_codes import ExitCode
+from kair_tui.cli.job_source import JobSource, JobWanted, locate, open_source
+from kair_tui.cli.step_choice import parse_steps
+from kair_tui.render.units import duration, plural, spans
+from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.session import Session
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lines.progress import Bar
+from kair_tui.tui.widgets.styles import inks_of
+
+if TYPE_CHECKING:
+    from kair_engine.recording.importing import ImportOutcome
+
+_REDRAW_S: Final = 0.1
+_LISTED: Final = 200
+
+
+class Stopped(Exception):  # noqa: N818 - the user's wish, not an error
+    """Parsing was to end."""
+
+
+class Arrivals:
+    """What the engine reports to, in the thread that parses: what came of every file so far."""
+
+    def __init__(self, screen: "OpeningScreen") -> None:
+        self._screen = screen
+        self._lock = Lock()
+        self._is_watched = False
+        """While it is, the screen looks for itself whether more came."""
+        self.done = self.total = 0
+        self.lines: list[tuple[str, bool]] = []
+        """A line for each file, and whether it is a complaint."""
+        self.stopped = False
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
+        """Called after every file. Raises Stopped where the user wants no more."""
+        if self.stopped:
+            raise Stopped
+        with self._lock:
+            self.done, self.total = done, total
+            self.lines.append(_arrived(what, outcome))
+            watched, self._is_watched = self._is_watched, True
+        if not watched:
+            self._screen.post_message(Progressed())
+
+    def has_more_than(self, drawn: int) -> bool:
+        """Whether more files came than were drawn; if not, the next one is told."""
+        with self._lock:
+            self._is_watched = self.done > drawn
+            return self._is_watched
+
+    def latest(self) -> list[tuple[str, bool]]:
+        """Complaints first, then the latest files."""
+        with self._lock:
+            complaints = [line for line in self.lines if line[1]]
+            rest = [line for line in self.lines if not line[1]]
+        return [*complaints[:_LISTED], *reversed(rest[-_LISTED:])]
+
+
+class Progressed(Message, bubble=False):
+    """More files were parsed."""
+
+
+class Opened(Message, bubble=False):
+    """The job is there, or the error that came instead."""
+
+    def __init__(self, session: Session | None, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.session, self.error = session, error
+
+
+class OpeningScreen(FramedScreen):
+    """A bar, and each rank as it arrives."""
+
+    DEFAULT_CSS = """
+    OpeningScreen #what { margin-top: 1; }
+    OpeningScreen #arrived { margin-top: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "stop", key_display="esc"),
+        Binding("escape", "back", "back", key_display="esc"),
+        Binding("r", "retry", "try again"),
+    ]
+
+    of_job = False
+
+    def __init__(self, wanted: JobWanted) -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._arrivals = Arrivals(self)
+        self._over = False
+        self.status_code = int(ExitCode.ANSWERED)
+        """What the program ends with when it is left here."""
+
+    @property
+    def crumb(self) -> str:
+        """The job as it was named."""
+        return self._wanted.job or "opening"
+
+    def body(self) -> ComposeResult:
+        """What is opened, how far, what went wrong, what arrived."""
+        yield Paragraphs(self.look, id="what")
+        yield Bar(self.look)
+        yield Paragraphs(self.look, id="arrived")
+
+    def on_mount(self) -> None:
+        """Begins once the screen is painted: what follows loads the engine."""
+        super().on_mount()
+        self._show(f"opening {self.crumb}")
+        self.call_after_refresh(self._begin)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Only what makes sense without a job."""
+        if action == "stop":
+            return not self._over
+        if action == "back":
+            return self._over and len(self.kair.framed_screens) > 1
+        if action == "retry":
+            return self._over
+        return action in ("help", "quit_kair", "copy")
+
+    def copied(self) -> str:
+        """The complaint."""
+        return "\n".join(text for text, complaint in self._arrivals.latest() if complaint)
+
+    def action_stop(self) -> None:
+        """No more files; back to where the job was chosen."""
+        self._arrivals.stopped = True
+        if len(self.kair.framed_screens) > 1:
+            self.kair.back()
+            return
+        self._end()
+        self._show("stopped: what was parsed so far is kept in the cache, and opening the job again goes on from there")
+
+    def action_retry(self) -> None:
+        """From the start, or where it stopped."""
+        self._arrivals, self._over = Arrivals(self), False
+        self.complain(None)
+        self.query_one("#arrived", Paragraphs).show()
+        self._show(f"opening {self.crumb}")
+        self.refresh_bindings()
+        self._begin()
+
+    def action_quit_kair(self) -> None:
+        """Leaves, with the status that the CLI would have."""
+        self._arrivals.stopped = True
+        self.kair.exit(self.status_code)
+
+    def _begin(self) -> None:
+        arrivals = self._arrivals
+        self.kair.in_thread(self, lambda: self._open(arrivals), group="open")
+
+    def _open(self, arrivals: Arrivals) -> None:
+        """In a thread."""
+        try:
+            source = locate(self._wanted.job, self._wanted.store)
+            session = self._session(source, arrivals)
+        except Stopped:
+            return
+        except Exception as error:
+            self.post_message(Opened(None, error))
+        else:
+            if not arrivals.stopped:
+                self.post_message(Opened(session))
+
+    def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
+        before = self.kair.session
+        recorder = before.recorder if before is not None else None
+        session = Session(open_source(source, progress=arrivals), source, self._wanted.store, recorder)
+        session.narrow_to(parse_steps(self._wanted.step))
+        return session
+
+    def on_progressed(self, _: Progressed) -> None:
+        """Redraws the bar and the list.
+
+        A screen that is redrawn for each of ten thousand files would keep the parser waiting: it is redrawn now, and
+        again after a while if more came.
+        """
+        arrivals = self._arrivals
+        if self._over:
+            return
+        drawn = arrivals.done
+        self.query_one(Bar).show(drawn, arrivals.total)
+        self._list()
+        self.set_timer(_REDRAW_S, lambda: arrivals.has_more_than(drawn) and self.post_message(Progressed()))
+
+    def on_opened(self, message: Opened) -> None:
+        """On to the overview, or what went wrong."""
+        if message.session is not None:
+            self.kair.opened(message.session)
+            return
+        self.status_code = self.complain(message.error)
+        arrived = len(self._arrivals.lines)
+        self._show(f"what came of the files of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
+        self._end()
+        self._list()
+
+    def _end(self) -> None:
+        self._over = True
+        self.query_one(Bar).show(0, 0)
+        self.refresh_bindings()
+
+    def _show(self, text: str) -> None:
+        self.query_one("#what", Paragraphs).show(Paragraph(text, inks_of(self.look).strong))
+
+    def _list(self) -> None:
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        lines = [
+            Paragraph(text, inks.alarm, f"{glyphs.alarm} ") if complaint else Paragraph(text, inks.dim, "  ")
+            for text, complaint in self._arrivals.latest()[: max(self.size.height - 10, 1)]
+        ]
+        self.query_one("#arrived", Paragraphs).show(*lines)
+
+
+def _arrived(what: str, outcome: "ImportOutcome") -> tuple[str, bool]:
+    """`rank 3 on node0: 12 steps, 94.2 ms each`, or the complaint."""
+    info = outcome.info
+    if info is None:
+        return (outcome.error or what, True) if outcome.is_trace else (f"{what} is no trace: {outcome.error}", False)
+    times = sorted(info.step_times.duration_ns)
+    who = f"{'rank' if len(info.ranks) == 1 else 'ranks'} {spans(info.ranks)}"
+    on = f" on {', '.join(sorted(set(info.hosts.values())))}" if info.hosts else ""
+    steps = len(set(info.step_times.step))
+    each = f", {duration(times[len(times) // 2] / 1e3)} a step" if times else ""
+    return f"{who}{on}: {plural(steps, 'step')}{each}, {plural(info.operations, 'operation')}", False

@@ -1,0 +1,284 @@
+"""The overview: the verdict, every rank, every step, and what was found."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from kair_engine.results.steps import StepsResult
+from kair_engine.results.triage import RankedRank, TriageResult
+from kair_tui.render.answer import merge_warnings
+from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
+from kair_tui.render.views.triage import totals
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.bars.step_strip import StepStrip
+from kair_tui.tui.widgets.cells.grid import LIMITS, RankGrid
+from kair_tui.tui.widgets.cells.grid_layout import Group, by_host, by_position
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists.findings import Findings
+from kair_tui.tui.widgets.styles import inks_of
+
+_LOW = 24
+"""Lines below which a screen is low."""
+
+
+class OverviewScreen(ViewScreen):
+    """Where the investigation begins."""
+
+    DEFAULT_CSS = """
+    OverviewScreen #verdict { margin: 1 0; }
+    OverviewScreen #grid { margin-bottom: 1; }
+    OverviewScreen #steps { margin-bottom: 1; }
+    OverviewScreen.-short #verdict { margin: 0; }
+    OverviewScreen.-short #grid { margin: 0; }
+    OverviewScreen.-short #steps { margin: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next part"),
+        Binding("v", "regroup", "by host or dp x pp"),
+    ]
+    FIELDS = ("rank", "host", "role", "score", "flagged", "own_us", "imposed_us")
+    SORTS = ("rank", "score")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._triage: TriageResult | None = None
+        self._by_position = False
+        self._worst_first = False
+        self._kept: frozenset[int] | None = None
+
+    def questions(self) -> Mapping[str, Question]:
+        """The times of all steps; the whole investigation of the chosen ones."""
+        return {"steps": Question.of("steps"), "triage": self.session.question("triage")}
+
+    def body(self) -> ComposeResult:
+        """From the answer to what it rests on."""
+        look = self.look
+        yield Paragraphs(look, id="verdict")
+        yield Heading(look, "ranks", of="grid")
+        yield RankGrid(look)
+        yield Heading(look, "steps", of="steps")
+        yield StepStrip(look)
+        yield Heading(look, "findings", of="findings")
+        yield Findings(look)
+
+    def on_mount(self) -> None:
+        """The keyboard begins with the grid."""
+        super().on_mount()
+        self._grid.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """A low screen does without empty lines."""
+        super().on_resize(event)
+        self.set_class(event.size.height < _LOW, "-short")
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Hands a result to its widgets."""
+        if name == "steps":
+            self._show_steps(result)
+        else:
+            self._show_triage(result)
+
+    def _show_triage(self, result: TriageResult) -> None:
+        self._triage = result
+        inks = inks_of(self.look)
+        verdict = inks.alarm if result.verdict == "straggler" else inks.strong
+        self.query_one("#verdict", Paragraphs).show(
+            Paragraph(result.summary, verdict), Paragraph(totals(result), inks.dim)
+        )
+        self._regroup()
+        self._grid.show(result.ranking)
+        self._list_findings()
+        steps = self.query_one(StepStrip)
+        steps.choose(self.session.chosen_steps)
+        self._describe()
+
+    def _show_steps(self, result: StepsResult) -> None:
+        strip = self.query_one(StepStrip)
+        strip.show(result.summary)
+        strip.choose(self.session.chosen_steps)
+        slow = [row.step for row in result.summary if row.slow]
+        self._heading("steps").say(
+            [(f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step", None)]
+        )
+        self._describe()
+
+    def _list_findings(self) -> None:
+        if self._triage is None:
+            return
+        found = self._triage.findings
+        kept = tuple(
+            (number, finding)
+            for number, finding in enumerate(found, 1)
+            if self._kept is None or not finding.ranks or self._kept & set(finding.ranks)
+        )
+        warnings = merge_warnings(self.session.trace.job.warnings, self._triage.warnings)
+        self.query_one(Findings).show_findings(kept, warnings)
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", inks.base)] if warnings else []
+        self._heading("findings").say([("costliest first" if found else "none", None)], noted)
+
+    # The rank under the cursor.
+
+    @property
+    def _grid(self) -> RankGrid:
+        return self.query_one(RankGrid)
+
+    def _heading(self, of: str) -> Heading:
+        return next(heading for heading in self.query(Heading) if heading.of == of)
+
+    @property
+    def rank(self) -> int | None:
+        """Of the finding where the keyboard is with them, else of the grid."""
+        findings = self.query_one(Findings)
+        if findings.has_focus and findings.finding is not None and findings.finding.ranks:
+            return findings.finding.ranks[0]
+        return self._grid.rank
+
+    def follow(self, rank: int) -> None:
+        """The cursor goes with the user."""
+        self._grid.move_to(rank)
+
+    def on_cell_grid_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_cell_grid_opened(self, message: RankGrid.Opened) -> None:
+        """To the rank's screen."""
+        self.kair.go_to_rank(message.rank)
+
+    def on_choices_chosen(self) -> None:
+        """To the screen of the rank that the finding is about."""
+        if self.query_one(Findings).finding is not None and self.rank is not None:
+            self.kair.go_to_rank(self.rank)
+
+    def on_step_strip_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_step_strip_narrowed(self, message: StepStrip.Narrowed) -> None:
+        """Everything is about these steps now."""
+        self.narrow(message.steps)
+
+    def on_descendant_focus(self) -> None:
+        """Another part of the screen has the keyboard."""
+        for heading in self.query(Heading):
+            heading.light(self.focused is not None and heading.of == self.focused.id)
+        self._describe()
+
+    def _describe(self) -> None:
+        focused: Widget | None = self.focused
+        if isinstance(focused, StepStrip):
+            self.describe(self._about_step(focused))
+        elif isinstance(focused, RankGrid):
+            self.describe(self._about_rank(focused))
+        elif isinstance(focused, Findings):
+            self.describe("")
+
+    def _about_rank(self, grid: RankGrid) -> str:
+        row = self._row(grid.rank)
+        if row is None:
+            return ""
+        dot = f" {self.look.glyphs.dot} "
+        cell = f" (of {spans(grid.ranks)})" if len(grid.ranks) > 1 else ""
+        parts = [
+            f"rank {row.rank}{cell}",
+            row.host or "",
+            "" if row.role == "all" else row.role,
+            f"score {score(row.score)}" + (f" {self.look.glyphs.alarm} slow" if row.flagged else ""),
+            f"own {signed_duration(row.self_time_excess_us)} a step",
+            f"makes others wait {duration(row.wait_imposed_us)}",
+        ]
+        return dot.join(part for part in parts if part)
+
+    def _about_step(self, strip: StepStrip) -> str:
+        row, selected = strip.step, strip.selected
+        if row is None:
+            return ""
+        slow = f" {self.look.glyphs.alarm} slow" if row.slow else ""
+        text = f"step {row.step}: {duration(row.max_us)} on rank {row.slowest_rank}, median {duration(row.median_us)}"
+        return text + slow + (f" {self.look.glyphs.dot} range {spans(selected)}" if len(selected) > 1 else "")
+
+    def _row(self, rank: int | None) -> RankedRank | None:
+        ranking = self._triage.ranking if self._triage else ()
+        return next((row for row in ranking if row.rank == rank), None)
+
+    def copied(self) -> str:
+        """The verdict, what is under the cursor, and the commands."""
+        summary = [self._triage.summary] if self._triage else []
+        row = self._row(self.rank)
+        about = [self._about_rank(self._grid)] if row else []
+        return "\n".join([*summary, *about, *self.commands()])
+
+    # How ranks are put together.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Rows and columns only where the recording knows them."""
+        if action == "regroup":
+            layout = self.session.trace.job.layout
+            return layout is not None and bool(layout.pipeline_stage or layout.dp_rank)
+        return super().check_action(action, parameters)
+
+    def action_regroup(self) -> None:
+        """By host, or in rows and columns."""
+        self._by_position = not self._by_position
+        self._regroup()
+
+    def _regroup(self) -> None:
+        if self._triage is None:
+            return
+        ranking = self._triage.ranking
+        groups: Sequence[Group] = ()
+        if self._by_position:
+            groups = by_position((row.rank for row in ranking), self.session.trace.job.layout)
+        grouping = "dp x pp" if groups else "host"
+        if not groups:
+            groups = by_host((row.rank for row in ranking), {row.rank: row.host for row in ranking})
+        if self._worst_first:
+            scores = {row.rank: row.score for row in ranking}
+            groups = sorted(groups, key=lambda group: -max(scores[rank] for rank in group.ranks))
+        self._grid.group(groups, aligned=grouping != "host")
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        limits = [f"<{LIMITS[0]:g}", *(f"{limit:g}+" for limit in LIMITS)]
+        legend = [
+            (f"{sign} {limit}  ", inks.levels[at])
+            for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
+        ]
+        self._heading("grid").say(
+            [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", inks.alarm)]
+        )
+
+    # Filter and sort.
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Ranks that do not match go blank, and findings about none that matches."""
+        ranking = self._triage.ranking if self._triage else ()
+        kept = frozenset(row.rank for row in ranking if wanted.matches(_fields(row)))
+        self._kept = kept if wanted.terms else None
+        self._grid.hide(lambda rank: self._kept is not None and rank not in self._kept)
+        self._list_findings()
+        return f"{count(len(kept))} of {plural(len(ranking), 'rank')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Groups in the order of their ranks, or the one with the highest score first."""
+        self._worst_first = (name == "score") != descending
+        self._regroup()
+
+
+def _fields(row: RankedRank) -> dict[str, object]:
+    return {
+        "rank": row.rank,
+        "host": row.host,
+        "role": row.role,
+        "score": row.score,
+        "flagged": "slow" if row.flagged else "",
+        "own_us": row.self_time_excess_us,
+        "imposed_us": row.wait_imposed_us,
+    }

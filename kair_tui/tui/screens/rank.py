@@ -1,0 +1,212 @@
+"""One rank: where its step time goes, how its operations complete, and which of them are outliers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+
+from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.triage import RankedRank, TriageResult
+from kair_tui.render.bars import mark_sign
+from kair_tui.render.curve import signs
+from kair_tui.render.units import count, duration, percent, plural, score
+from kair_tui.render.views.pinpoint import COLUMNS
+from kair_tui.render.views.rank import distance_text, headline, outstanding
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.bars.curve import CompletionCurve
+from kair_tui.tui.widgets.bars.parts import StepParts
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists.table import Table
+from kair_tui.tui.widgets.styles import inks_of
+
+MOST_OUTLIERS = 1_000_000
+_LARGEST_FIRST = frozenset({"score", "duration_us", "expected_duration_us"})
+"""What is looked for at the top of a list."""
+
+
+class Outliers(Table[Outlier]):
+    """Operations, from each of which it goes on to what made it late."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "why late")]
+
+
+class RankScreen(ViewScreen):
+    """What `kair rank` and `kair pinpoint` know of a rank."""
+
+    DEFAULT_CSS = """
+    RankScreen #about { margin-bottom: 1; }
+    RankScreen #top { height: 36%; min-height: 7; max-height: 16; margin-bottom: 1; }
+    RankScreen #left { width: 11fr; }
+    RankScreen #right { width: 9fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "neighbour(-1)", "more suspicious rank", show=False),
+        Binding("right,l", "neighbour(1)", "other ranks", key_display="left/right"),
+    ]
+    FIELDS = tuple(column.key for column in COLUMNS if column.key)
+    SORTS = ("score", "duration_us", "expected_duration_us", "start_us", "step", "operator")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._profile: RankProfileResult | None = None
+        self._pinpoint: PinpointResult | None = None
+        self._ranking: tuple[RankedRank, ...] = ()
+
+    def questions(self) -> Mapping[str, Question]:
+        """The ranking tells its score, and which rank comes next."""
+        rank = self.place.rank
+        return {
+            "rank": self.session.question("rank", rank=rank),
+            "pinpoint": self.session.question("pinpoint", rank=rank, limit=MOST_OUTLIERS),
+            "triage": self.session.question("triage"),
+        }
+
+    def body(self) -> ComposeResult:
+        """From what is known of the rank as a whole to its single operations."""
+        look = self.look
+        yield Paragraphs(look, id="about")
+        with Horizontal(id="top"):
+            with Vertical(id="left"):
+                yield Heading(look, "step time", of="parts")
+                yield StepParts(look, id="parts")
+            with Vertical(id="right"):
+                yield Heading(look, "completed", of="curve")
+                yield CompletionCurve(look, id="curve")
+        yield Heading(look, "outliers", of="outliers")
+        yield Outliers(look, COLUMNS, id="outliers")
+
+    def on_mount(self) -> None:
+        """The keyboard is with the table."""
+        super().on_mount()
+        self._table.focus()
+        self._heading("outliers").light(True)
+
+    @property
+    def _table(self) -> Outliers:
+        return self.query_one(Outliers)
+
+    def _heading(self, of: str) -> Heading:
+        return next(heading for heading in self.query(Heading) if heading.of == of)
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Hands a result to its widgets."""
+        if name == "rank":
+            self._show_profile(result)
+        elif name == "pinpoint":
+            self._pinpoint = result
+            self._table.show(result.outliers, empty="no operation differs from its peers' beyond chance")
+        else:
+            triage: TriageResult = result
+            self._ranking = triage.ranking
+        self._say_who()
+
+    def _show_profile(self, result: RankProfileResult | None) -> None:
+        self._profile = result
+        self.query_one(StepParts).show(result)
+        self.query_one(CompletionCurve).show(result)
+        ascii_only = self.look.ascii_only
+        step, curve = self._heading("parts"), self._heading("curve")
+        step.say([])
+        curve.say([])
+        if result is not None:
+            step.say([(duration(result.step_time_us), None)])
+        if result is not None and result.typical_step_time_us is not None:
+            whole = f"{duration(result.step_time_us)}, role {duration(result.typical_step_time_us)}"
+            step.say([(whole, None)], [(f"{mark_sign(ascii_only=ascii_only)} role ", None)])
+        if result is not None and result.farthest is not None:
+            drawn_with, farthest = signs(ascii_only=ascii_only), result.farthest
+            distance = f"{drawn_with.distance} {percent(farthest.distance)} from rank {farthest.peer}"
+            legend = f"{drawn_with.median} peers' median  {drawn_with.band} 10-90 % of them "
+            curve.say([(distance, inks_of(self.look).levels[3])], [(legend, None)])
+
+    def _say_who(self) -> None:
+        inks, dot = inks_of(self.look), f" {self.look.glyphs.dot} "
+        row = next((row for row in self._ranking if row.rank == self.place.rank), None)
+        who = [f"rank {self.place.rank}"]
+        if self._profile is not None:
+            peers = plural(self._profile.peers, "peer")
+            who += [self._profile.host or "", f"role {self._profile.role} ({peers})"]
+        if row is not None:
+            flag = f" {self.look.glyphs.alarm} slow" if row.flagged else ""
+            place = self._ranking.index(row) + 1
+            who.append(f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})")
+        style = inks.alarm if row is not None and row.flagged else inks.strong
+        said = [] if self._profile is None else [Paragraph(outstanding(self._profile), inks.base)]
+        self.query_one("#about", Paragraphs).show(Paragraph(dot.join(part for part in who if part), style), *said)
+
+    # Which rank.
+
+    def follow(self, rank: int) -> None:
+        """Shows another rank in the place of this one."""
+        if rank == self.place.rank:
+            return
+        self.place = replace(self.place, rank=rank)
+        self._show_profile(None)
+        self._table.show(())
+        self._say_who()
+        self.reask()
+
+    def action_neighbour(self, by: int) -> None:
+        """The rank before or after it in the ranking; in order of their numbers until that is known."""
+        ranks = [row.rank for row in self._ranking] or list(self.session.trace.job.ranks)
+        at = ranks.index(self.place.rank) + by if self.place.rank in ranks else 0
+        if 0 <= at < len(ranks):
+            self.kair.go_to_rank(ranks[at])
+
+    # Outliers.
+
+    def on_table_moved(self) -> None:
+        """Says what is under the cursor."""
+        row = self._table.chosen
+        self.describe("" if row is None else self._about(row))
+
+    def on_table_chosen(self) -> None:
+        """Why it was late."""
+        row = self._table.chosen
+        if row is not None:
+            self.kair.go(Place("blame", rank=self.place.rank, operator=row.operator, step=row.step))
+
+    def on_table_ordered(self) -> None:
+        """Says how many there are."""
+        if self._pinpoint is None:
+            return
+        table = self._table
+        shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
+        self._heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
+
+    def _about(self, row: Outlier) -> str:
+        idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
+        longer = f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}"
+        parts = [
+            f"step {row.step}",
+            row.stage or "",
+            "idle before it" if idle else longer,
+            f"{percent(row.score)} of the step",
+            row.operator,
+        ]
+        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+
+    def copied(self) -> str:
+        """What is known of the rank, the operation under the cursor, and the commands."""
+        profile, row = self._profile, self._table.chosen
+        said = [headline(profile)] if profile is not None else []
+        if profile is not None and profile.farthest is not None:
+            said.append(distance_text(profile.farthest))
+        return "\n".join([*said, *([self._about(row)] if row is not None else []), *self.commands()])
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Leaves out what does not match."""
+        self._table.filter(wanted)
+        return f"{count(self._table.count)} of {plural(self._table.total, 'outlier')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Sizes the largest first, else in their natural order."""
+        self._table.sort(name, descending=descending != (name in _LARGEST_FIRST))

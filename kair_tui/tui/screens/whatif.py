@@ -1,0 +1,453 @@
+"""What-if: how fast the job would be without its stragglers, what each part of it costs, and fixes to choose."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.message import Message
+
+from kair_engine.errors import KairError
+from kair_engine.results.whatif import StepPrice, WhatifResult
+from kair_engine.whatif.candidates import COSTS, Worker, workers
+from kair_engine.whatif.fixes import KINDS
+from kair_tui.render.answer import merge_warnings
+from kair_tui.render.units import count, duration, percent, plural, spans
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.fix_choice import in_words
+from kair_tui.tui.fix_options import as_arguments, in_order, typed_option
+from kair_tui.tui.frame.view import Answered, ViewScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.bars.price_bars import PriceBars, prices_of
+from kair_tui.tui.widgets.bars.step_bars import StepBars
+from kair_tui.tui.widgets.cells.grid_layout import by_host, by_position
+from kair_tui.tui.widgets.cells.worker_heat import COSTS as COST_LIMITS
+from kair_tui.tui.widgets.cells.worker_heat import WorkerHeat
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists.fix_list import FixList, ListedFix
+from kair_tui.tui.widgets.styles import inks_of
+
+_SHORT, _WIDE = 32, 150
+"""Lines below which the parts share the space, and columns from which they stand beside each other."""
+_FIX_EXAMPLE = "rank=3+kind=compute"
+
+
+class Tried(Message, bubble=False):
+    """A typed fix fits the recording, or the error that came instead."""
+
+    def __init__(self, option: str, error: BaseException | None) -> None:
+        super().__init__()
+        self.option, self.error = option, error
+
+
+class WhatifScreen(ViewScreen):
+    """The answer, the fixes, and what they are made of."""
+
+    DEFAULT_CSS = """
+    WhatifScreen #verdict { margin: 1 0; }
+    WhatifScreen #step_bars { margin-bottom: 1; }
+    WhatifScreen #parts { height: 1fr; layout: vertical; }
+    WhatifScreen #left { height: 1fr; min-height: 4; }
+    WhatifScreen #right { height: auto; }
+    WhatifScreen #fixes { height: 1fr; min-height: 3; margin-bottom: 1; }
+    WhatifScreen #workers { margin-bottom: 1; }
+    WhatifScreen #prices { max-height: 8; }
+    WhatifScreen.-short #verdict { margin: 0; }
+    WhatifScreen.-short #fixes, WhatifScreen.-short #workers { margin-bottom: 0; }
+    WhatifScreen.-short #workers { max-height: 2; }
+    WhatifScreen.-short #workers:focus { max-height: 6; }
+    WhatifScreen.-short #prices { max-height: 3; }
+    WhatifScreen.-short #prices:focus { max-height: 6; }
+    WhatifScreen.-wide #parts { layout: horizontal; }
+    WhatifScreen.-wide #left, WhatifScreen.-wide #right { width: 1fr; height: 1fr; }
+    WhatifScreen.-wide #left { padding-right: 2; }
+    WhatifScreen.-wide #prices { max-height: 100%; height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next part"),
+        Binding("plus,equals_sign", "add", "type a fix", key_display="+"),
+        Binding("v", "regroup", "by kind, stage, host, rank"),
+        Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
+        Binding("right_square_bracket", "step(1)", "next step", key_display="]", show=False),
+        Binding("dollar_sign", "cost", "what a GPU hour costs", key_display="$", show=False),
+        Binding("backspace", "clear", "choose no fix", show=False),
+    ]
+    FIELDS = ("fix", "origin", "saved_us", "chosen")
+    SORTS = ("saved", "fix")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._result: WhatifResult | None = None
+        self._fixes = session.fixes
+        """They stay chosen when the screen is left."""
+        self._together: tuple[str, ...] = ()
+        """The options whose price together is asked for: while it is computed others can be chosen."""
+        self._cost_per_day: float | None = None
+        self._filter = Filter("", ())
+        self._order: tuple[str, bool] | None = None
+        self._at_step: int | None = None
+        """A place among the analysis's steps; None for their mean."""
+        self._sort_of_parts = 0
+        self._workers: dict[int, Worker] = {}
+        """Of the step that is shown."""
+
+    # Questions.
+
+    def questions(self) -> Mapping[str, Question]:
+        """What the job costs, what triage found; then all fixes by themselves, and the chosen ones together."""
+        asked = {"whatif": self.session.question("whatif"), "triage": self.session.question("triage")}
+        # Which fixes there are is known once both have answered.
+        if self._result is not None and "triage" not in self.waiting and self._fixes.alone:
+            asked["fixes"] = self._about(self._fixes.alone)
+        if self._together:
+            asked["chosen"] = self._about(self._together)
+        return asked
+
+    def _about(self, options: Sequence[str]) -> Question:
+        return self.session.question("whatif", **as_arguments(options), gpu_cost=self.session.gpu_cost)
+
+    # The frame.
+
+    def body(self) -> ComposeResult:
+        """The answer, the fixes, and beside or under them what they are made of."""
+        look = self.look
+        yield Paragraphs(look, id="verdict")
+        yield StepBars(look)
+        with Container(id="parts"):
+            with Vertical(id="left"):
+                yield Heading(look, "fixes", of="fixes")
+                yield FixList(look)
+            with Vertical(id="right"):
+                yield Heading(look, "workers", of="workers")
+                yield WorkerHeat(look)
+                yield Heading(look, "prices", of="prices")
+                yield PriceBars(look)
+
+    def on_mount(self) -> None:
+        """The keyboard begins with the fixes."""
+        super().on_mount()
+        self.query_one(FixList).focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Parts stand beside each other where there is room."""
+        super().on_resize(event)
+        self.set_class(event.size.width >= _WIDE, "-wide")
+        self.set_class(event.size.height < _SHORT, "-short")
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Hands a result to its widgets."""
+        if name == "whatif":
+            self._result = result
+            self._at_step = None
+            self._fixes.about(result)
+            self._show_answer(result)
+            self._show_parts()
+        elif name == "triage":
+            self._fixes.found(result.findings)
+        elif name == "fixes":
+            self._fixes.priced(self._fixes.alone, result.fixes)
+            self._cost_per_day = result.cost_per_day
+            self._show_bars()
+        elif self._together == self._wanted():
+            self.query_one(StepBars).choose(len(self._fixes.chosen), result.fixes[-1])
+        self._list_fixes()
+        self._go_on()
+
+    def on_answered(self, message: Answered) -> None:
+        """Goes on with what can be asked now."""
+        super().on_answered(message)
+        if message.error is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Asks what follows from what is known now, unless that was asked already."""
+        if "chosen" not in self.waiting:
+            self._together = self._wanted()
+        if not self._together:
+            self.shown.pop("chosen", None)
+        if dict(self.questions()) != dict(self._asked):
+            self.call_after_refresh(self.reask)
+
+    def _wanted(self) -> tuple[str, ...]:
+        return tuple(in_order(option for options in self._fixes.chosen for option in options))
+
+    def _show_answer(self, result: WhatifResult) -> None:
+        inks = inks_of(self.look)
+        style = inks.alarm if result.causes else inks.strong
+        self.query_one("#verdict", Paragraphs).show(Paragraph(result.verdict, style))
+        self._show_bars()
+
+    def _show_bars(self) -> None:
+        if self._result is not None:
+            self.query_one(StepBars).show(self._result, self._cost_per_day)
+
+    # Fixes.
+
+    def _list_fixes(self) -> None:
+        result = self._result
+        if result is None:
+            return
+        fixes = [fix for fix in self._fixes.listed() if self._filter.matches(self._fixes.fields(fix))]
+        if self._order is not None:
+            name, descending = self._order
+            by = {"saved": lambda fix: -(fix.saved_us or 0.0), "fix": lambda fix: fix.text}[name]
+            fixes.sort(key=by, reverse=descending)
+        warnings = merge_warnings(self.session.trace.job.warnings, result.warnings)
+        notes = [*(f"warning: {notice.message}" for notice in warnings), *self._rests_on(result)]
+        listed = [*fixes, *self._fixes.remedies(), *map(ListedFix, notes)]
+        self.query_one(FixList).show_fixes(listed, frozenset(self._fixes.chosen))
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        chosen = f"{len(self._fixes.chosen)} chosen" if self._fixes.chosen else "none chosen"
+        noted = [(f"  {glyphs.alarm} {plural(len(warnings), 'warning')}", inks.base)] if warnings else []
+        titles = self.query_one(FixList).titles
+        self._heading("fixes").say([(f"{chosen}; each alone:", None), *noted], [(titles, None)])
+        if self.query_one(FixList).has_focus:
+            self._describe()
+
+    def _rests_on(self, result: WhatifResult) -> list[str]:
+        return [
+            f"the replay is {percent(result.simulation_error)} off the recording; {percent(result.delay_share)} of the "
+            "step are delays that no recorded operation explains"
+        ]
+
+    def on_fix_list_toggled(self, message: FixList.Toggled) -> None:
+        """Chooses the fix or no longer; the step's time follows."""
+        self._fixes.toggle(message.fix.options)
+        self._reprice()
+
+    def _reprice(self) -> None:
+        self.query_one(StepBars).choose(len(self._fixes.chosen), None)
+        self._list_fixes()
+        self._go_on()
+
+    def action_clear(self) -> None:
+        """As it is again."""
+        self._fixes.chosen = ()
+        self._reprice()
+
+    async def action_add(self) -> None:
+        """Asks for a fix."""
+        await self.ask_for(f"a fix, like {_FIX_EXAMPLE}", self._add)
+
+    def _add(self, text: str) -> None:
+        if not text.strip():
+            return
+        try:
+            option = typed_option(text)
+        except KairError as error:
+            self.say(str(error), alarm=True)
+            return
+        self.say(f"trying {option} {self.look.glyphs.ellipsis}")
+        self.kair.in_thread(self, partial(self._try, option, self._about([option])), group="typed")
+
+    def _try(self, option: str, question: Question) -> None:
+        """In a thread: whether it fits the recording."""
+        error = None
+        try:
+            self.session.ask(question)
+        except Exception as caught:
+            error = caught
+        self.post_message(Tried(option, error))
+
+    def on_tried(self, message: Tried) -> None:
+        """A fix that fits is listed and chosen."""
+        if isinstance(message.error, KairError):
+            hint = f" ({message.error.hint})" if message.error.hint else ""
+            self.say(f"{message.error}{hint}", alarm=True)
+            return
+        if message.error is not None:
+            raise message.error
+        self.say("")
+        self._fixes.add(message.option)
+        self._reprice()
+
+    async def action_cost(self) -> None:
+        """Asks what a GPU costs per hour."""
+        await self.ask_for("a GPU hour costs", self._price_in_money, value=f"{self.session.gpu_cost or ''}")
+
+    def _price_in_money(self, text: str) -> None:
+        try:
+            cost = float(text) if text.strip() else None
+        except ValueError:
+            cost = -1.0
+        if cost is not None and not 0 <= cost < float("inf"):
+            self.say(f"{text!r} is no price of a GPU hour: use 2 or 2.50", alarm=True)
+            return
+        self.session.gpu_cost = cost
+        self.reask()
+
+    # What costs how much.
+
+    def _show_parts(self) -> None:
+        result = self._result
+        if result is None:
+            return
+        step = self._step(result)
+        job = self.session.trace.job
+        found = workers(result, job.layout, job.ranks, step)
+        self._workers = {one.rank: one for one in found}
+        groups = by_position(self._workers, job.layout)
+        aligned = bool(groups)
+        groups = groups or by_host(self._workers, job.hosts)
+        heat = self.query_one(WorkerHeat)
+        heat.show(found)
+        heat.group(groups, aligned=aligned)
+        if self.place.rank is not None:
+            heat.move_to(self.place.rank)
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        limits = [f"<{COST_LIMITS[0]:.0%}", *(f"{limit:.0%}+" for limit in COST_LIMITS)]
+        legend = [
+            (f"{sign} {limit}  ", inks.levels[at])
+            for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
+        ]
+        about = "" if step is None else f"step {step.step}: S {step.slowdown:.4f}, "
+        rows = "dp x pp" if aligned else "by host"
+        shown = f"{about}{rows}" if found else f"{about}too many to price each"
+        self._heading("workers").say([(shown, None)], [("costs ", None), *legend])
+        self._show_prices(result, step)
+        self._describe()
+
+    def _show_prices(self, result: WhatifResult, step: StepPrice | None) -> None:
+        title, label, of = self._sorts(result, step)[self._sort_of_parts % len(self._sorts(result, step))]
+        ideal_us = result.ideal_step_time_us if step is None else step.ideal_us
+        slowdown = result.slowdown if step is None else step.slowdown
+        prices = prices_of(of, label=label, slowdown=slowdown, ideal_us=ideal_us, least=COSTS)
+        self.query_one(PriceBars).show_prices(prices)
+        self._heading("prices").say([(f"by {title}: what each alone adds to the ideal step", None)])
+
+    def _sorts(
+        self, result: WhatifResult, step: StepPrice | None
+    ) -> list[tuple[str, str, Mapping[str, float] | Mapping[int, float]]]:
+        """(what the parts are, what stands before each, S of each), of those sorts that the job has."""
+        of = result if step is None else step
+        by_rank = result.by_rank or result.by_rank_approximate if step is None else step.by_rank
+        kinds = "kind of time" if set(of.by_operator_type) <= set(KINDS) else "operation type"
+        sorts: list[tuple[str, str, Mapping[str, float] | Mapping[int, float]]] = [
+            (kinds, "", of.by_operator_type),
+            ("stage", "stage ", of.by_stage),
+            ("host", "", result.by_host if step is None else {}),
+            ("data-parallel rank", "dp ", of.by_dp_rank),
+            ("rank", "rank ", by_rank),
+        ]
+        return [sorts[0], *(sort for sort in sorts[1:] if len(sort[2]) > 1)]
+
+    def _step(self, result: WhatifResult) -> StepPrice | None:
+        return None if self._at_step is None else result.per_step[self._at_step]
+
+    def action_regroup(self) -> None:
+        """Prices by the next sort of parts."""
+        self._sort_of_parts += 1
+        if self._result is not None:
+            self._show_prices(self._result, self._step(self._result))
+            self._describe()
+
+    def action_step(self, by: int) -> None:
+        """Workers and prices of the step beside; before the first and after the last stands their mean."""
+        if self._result is not None:
+            places = [None, *range(len(self._result.per_step))]
+            self._at_step = places[(places.index(self._at_step) + by) % len(places)]
+            self._show_parts()
+
+    # The cursor.
+
+    def _heading(self, of: str) -> Heading:
+        return next(heading for heading in self.query(Heading) if heading.of == of)
+
+    @property
+    def rank(self) -> int | None:
+        """The first rank of what is under the cursor, else the one that costs most."""
+        if isinstance(self.focused, FixList) and self.focused.chosen is not None and self.focused.chosen.ranks:
+            return self.focused.chosen.ranks[0]
+        if isinstance(self.focused, PriceBars) and self.focused.chosen is not None:
+            priced = self.focused.chosen.rank
+            if priced is not None:
+                return priced
+        return self.query_one(WorkerHeat).rank
+
+    def follow(self, rank: int) -> None:
+        """The cursor goes with the user."""
+        self.query_one(WorkerHeat).move_to(rank)
+
+    def on_cell_grid_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_choices_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_cell_grid_opened(self, message: WorkerHeat.Opened) -> None:
+        """To the rank's screen."""
+        self.kair.go_to_rank(message.rank)
+
+    def on_choices_chosen(self) -> None:
+        """To the screen of the rank that is under the cursor."""
+        if self.rank is not None:
+            self.kair.go_to_rank(self.rank)
+
+    def on_descendant_focus(self) -> None:
+        """Another part of the screen has the keyboard."""
+        for heading in self.query(Heading):
+            heading.light(self.focused is not None and heading.of == self.focused.id)
+        self._describe()
+
+    def _describe(self) -> None:
+        if isinstance(self.focused, FixList):
+            self.describe(self._about_fix(self.focused.chosen))
+        elif isinstance(self.focused, WorkerHeat):
+            self.describe(self._about_worker(self.focused))
+        elif isinstance(self.focused, PriceBars) and self.focused.chosen is not None:
+            price = self.focused.chosen
+            figures = "" if price.costs_us is None else f" adds {duration(price.costs_us)} to a step"
+            self.describe(f"{price.part}{figures}" + (f" ({percent(price.costs)})" if figures else ""))
+
+    def _about_fix(self, fix: ListedFix | None) -> str:
+        if fix is None or not fix.options:
+            return "a remedy: it cannot be chosen as a fix" if fix is not None and fix.saved_us is not None else ""
+        return in_words(fix.options)
+
+    def _about_worker(self, heat: WorkerHeat) -> str:
+        layout = self.session.trace.job.layout
+        row = self._workers.get(heat.rank) if heat.rank is not None else None
+        if row is None:
+            return ""
+        stages, dp_ranks = (layout.pipeline_stage, layout.dp_rank) if layout is not None else ({}, {})
+        place = [f"pp {stages[row.rank]}"] if row.rank in stages else []
+        place += [f"dp {dp_ranks[row.rank]}"] if row.rank in dp_ranks else []
+        cell = f" (of {spans(heat.ranks)})" if len(heat.ranks) > 1 else ""
+        at_most = "" if row.exact else "at most "
+        parts = [
+            f"rank {row.rank}{cell}",
+            self.session.trace.job.hosts.get(row.rank, ""),
+            " ".join(place),
+            f"S {row.slowdown:.4f}",
+            f"costs {at_most}{duration(row.costs_us)} a step ({percent(row.costs)})",
+        ]
+        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+
+    def copied(self) -> str:
+        """The verdict, the three bars, what is under the cursor, and the commands."""
+        verdict = [self._result.verdict] if self._result is not None else []
+        fixes = self.query_one(FixList)
+        about = [self._about_fix(fixes.chosen)] if fixes.has_focus else [self._about_worker(self.query_one(WorkerHeat))]
+        return "\n".join([*verdict, *self.query_one(StepBars).lines, *filter(None, about), *self.commands()])
+
+    # Filter and sort.
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Leaves the fixes that match."""
+        self._filter = wanted
+        self._list_fixes()
+        listed = self._fixes.listed()
+        kept = sum(wanted.matches(self._fixes.fields(fix)) for fix in listed)
+        return f"{count(kept)} of {plural(len(listed), 'fix', 'fixes')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """The fix that saves most first, or by their text."""
+        self._order = (name, descending)
+        self._list_fixes()

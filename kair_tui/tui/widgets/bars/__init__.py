@@ -1,0 +1,1 @@
+"""Widgets of bars and curves."""

@@ -1,0 +1,75 @@
+"""A rank's completion curve in its peers' band, with its largest distance from one of them."""
+
+from itertools import groupby
+
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kair_engine.results.rank import RankProfileResult
+from kair_tui.render.curve import Layer, Picture, draw
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.views.rank import axis
+from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.styles import inks_of
+
+_MARGIN = 7
+"""Columns for the shares on the left."""
+
+
+class CompletionCurve(Widget):
+    """Shares completed from 0 to 100 % over the time since the step's begin."""
+
+    DEFAULT_CSS = "CompletionCurve { height: 1fr; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._result: RankProfileResult | None = None
+        self._picture: Picture | None = None
+
+    def show(self, result: RankProfileResult | None) -> None:
+        """Replaces the curve."""
+        self._result, self._picture = result, None
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """The picture is drawn for the size."""
+        self._picture = None
+
+    def render_line(self, y: int) -> Strip:
+        """A row of the picture, or the axis under it."""
+        inks, width, height = inks_of(self._look), self.size.width, self.size.height
+        if self._result is None or width <= _MARGIN + 1 or height < 3:
+            return Strip.blank(width, inks.base)
+        if self._picture is None:
+            self._picture = draw(
+                self._result.curve,
+                self._result.farthest,
+                width=width - _MARGIN - 1,
+                height=height - 1,
+                ascii_only=self._look.ascii_only,
+            )
+        if y < height - 1:
+            return fitted(self._row(self._picture, y, height - 1), width, inks.base, self._look)
+        line = clean(
+            axis(self._result, self._picture.distance_at, width - _MARGIN - 1), ascii_only=self._look.ascii_only
+        )
+        return fitted([(" " * _MARGIN, inks.dim), (line, inks.dim)], width, inks.base, self._look)
+
+    def _row(self, picture: Picture, y: int, rows: int) -> list[Piece]:
+        inks = inks_of(self._look)
+        styles: dict[Layer, Style] = {
+            "": inks.base,
+            "band": inks.dim,
+            "median": inks.base,
+            "distance": inks.levels[3],
+            "rank": inks.strong,
+        }
+        label = {0: "100 %", rows // 2: "50 %", rows - 1: "0 %"}.get(y, "")
+        pieces: list[Piece] = [(f"{label:>{_MARGIN - 1}} ", inks.dim)]
+        signs = zip(picture.layers[y], picture.rows[y], strict=True)
+        for layer, run in groupby(signs, key=lambda sign: sign[0]):
+            pieces.append(("".join(sign for _, sign in run), styles[layer]))
+        return pieces

@@ -1,0 +1,63 @@
+"""Where a rank's step time goes: a line for each part, with a bar and a mark where its role's median lies."""
+
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kair_engine.results.rank import PartOfStep, RankProfileResult
+from kair_tui.render.bars import bar
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.units import duration, percent
+from kair_tui.render.views.rank import difference_text, difference_us, typical_text
+from kair_tui.tui.widgets.lines.around import fitted
+from kair_tui.tui.widgets.styles import inks_of
+
+_NAME, _FIGURE = 13, 8
+_WIDE = 64
+"""From here on there is room for the median and the share as figures."""
+
+
+class StepParts(Widget):
+    """The parts of the step; the one that is most above its role's median stands out."""
+
+    DEFAULT_CSS = "StepParts { height: 6; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._parts: tuple[PartOfStep, ...] = ()
+
+    def show(self, result: RankProfileResult | None) -> None:
+        """Replaces the parts."""
+        self._parts = () if result is None else result.parts
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One part."""
+        inks, width = inks_of(self._look), self.size.width
+        if y >= len(self._parts):
+            return Strip.blank(width, inks.base)
+        row = self._parts[y]
+        figures = self._figures(row, width)
+        room = width - len(figures) - 1
+        most = row is self._most
+        drawn = bar(row.own_us, row.typical_us, self._peak, room, ascii_only=self._look.ascii_only)
+        pieces = [(figures, inks.strong if most else inks.base), (drawn, inks.levels[3 if most else 1])]
+        return fitted(pieces, width, inks.base, self._look)
+
+    def _figures(self, row: PartOfStep, width: int) -> str:
+        cells = [duration(row.own_us), difference_text(row)]
+        if width >= _WIDE:
+            cells = [duration(row.own_us), typical_text(row), difference_text(row), percent(row.share)]
+        return f" {row.part:<{_NAME}}" + "".join(f"{self._plain(cell):>{_FIGURE + 1}}" for cell in cells) + " "
+
+    def _plain(self, text: str) -> str:
+        return clean(text, ascii_only=self._look.ascii_only)
+
+    @property
+    def _peak(self) -> float:
+        return max(max(row.own_us, row.typical_us or 0.0) for row in self._parts)
+
+    @property
+    def _most(self) -> PartOfStep:
+        return max(self._parts, key=lambda row: difference_us(row) or 0.0)

@@ -1,0 +1,106 @@
+"""The step's time as it is, with the chosen fixes made, and without any straggler: three bars under each other."""
+
+from dataclasses import dataclass
+
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kair_engine.results.whatif import FixPrice, WhatifResult
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.units import duration, percent, plural
+from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.styles import inks_of
+
+_LABEL, _TIME = 14, 8
+_NARROWEST, _WIDEST = 6, 40
+_REMARK = 42
+"""Columns that are kept at least for what stands behind a bar, so that bars seldom change their length."""
+
+
+@dataclass(frozen=True)
+class _Bar:
+    label: str
+    us: float | None
+    """None while it is being computed."""
+    remark: str
+    style: Style
+
+
+class StepBars(Widget):
+    """Of a what-if analysis, and the price of the fixes that are chosen."""
+
+    DEFAULT_CSS = "StepBars { height: 3; width: 1fr; }"
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(id="step_bars")
+        self.look = look
+        self._result: WhatifResult | None = None
+        self._chosen = 0
+        self._price: FixPrice | None = None
+        self._cost: float | None = None
+
+    def show(self, result: WhatifResult, cost_per_day: float | None) -> None:
+        """The job as it is and as it could be; what that costs per day, where the price of a GPU hour is known."""
+        self._result, self._cost = result, cost_per_day
+        self.refresh()
+
+    def choose(self, number: int, price: FixPrice | None) -> None:
+        """How many fixes are chosen, and what they save together; None while that is being computed."""
+        self._chosen, self._price = number, price
+        self.refresh()
+
+    @property
+    def lines(self) -> list[str]:
+        """The same as text."""
+        return [" ".join(part for part in (bar.label, _time(bar), bar.remark) if part) for bar in self._bars()]
+
+    def render_line(self, y: int) -> Strip:
+        """One of the bars."""
+        inks, width = inks_of(self.look), self.size.width
+        bars = self._bars()
+        pieces = self._drawn(bars[y], bars, width) if y < len(bars) else []
+        return fitted(pieces, width, inks.base, self.look)
+
+    def _drawn(self, bar: _Bar, bars: list[_Bar], width: int) -> list[Piece]:
+        inks, glyphs, ascii_only = inks_of(self.look), self.look.glyphs, self.look.ascii_only
+        longest = max((one.us or 0.0 for one in bars), default=0.0)
+        remark = max(_REMARK, *(len(one.remark) for one in bars))
+        room = min(max(width - _LABEL - _TIME - remark - 5, _NARROWEST), _WIDEST)
+        cells = round(room * (bar.us or 0.0) / longest) if longest > 0 else 0
+        time = clean(_time(bar), ascii_only=ascii_only) or glyphs.ellipsis
+        return [
+            (f" {bar.label:<{_LABEL}}", bar.style),
+            (f"{time:>{_TIME}}  ", bar.style),
+            (glyphs.full * cells, bar.style),
+            (glyphs.empty * (room - cells) + "  ", inks.dim),
+            (clean(bar.remark, ascii_only=ascii_only), inks.dim if bar.us is None else inks.base),
+        ]
+
+    def _bars(self) -> list[_Bar]:
+        result, inks = self._result, inks_of(self.look)
+        if result is None:
+            return []
+        money = "" if self._cost is None else f" ({self._cost:,.2f})"
+        wasted = f"{percent(result.waste)} waste: {result.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
+        return [
+            _Bar("now", result.step_time_us, f"S {result.slowdown:.4f}", inks.base),
+            self._fixed(result),
+            _Bar("no stragglers", result.ideal_step_time_us, wasted, inks.base),
+        ]
+
+    def _fixed(self, result: WhatifResult) -> _Bar:
+        inks, price = inks_of(self.look), self._price
+        label = f"with {plural(self._chosen, 'fix', 'fixes')}"
+        if not self._chosen:
+            return _Bar("with no fix", result.step_time_us, "space chooses a fix below", inks.dim)
+        if price is None:
+            return _Bar(label, None, "being replayed", inks.strong)
+        money = "" if price.cost_per_day is None else f" ({price.cost_per_day:,.2f})"
+        saved = f"{price.throughput_gain:+.2%} throughput, {price.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
+        return _Bar(label, price.step_time_us, saved, inks.strong)
+
+
+def _time(bar: _Bar) -> str:
+    return "" if bar.us is None else duration(bar.us)

@@ -1,0 +1,1 @@
+"""Widgets of cells: grids, heat maps and matrices."""

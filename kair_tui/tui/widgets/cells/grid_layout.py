@@ -1,0 +1,143 @@
+"""Where on the screen each rank of a job is: blocks of cells that flow into lines, or rows and columns."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from kair_engine.trace.model import Layout
+
+Grouping = Literal["host", "dp × pp"]
+_GAP = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that belong together, in their order."""
+
+    label: str
+    ranks: tuple[int, ...]
+
+
+def by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> tuple[Group, ...]:
+    """A group per host, in the order of their lowest ranks."""
+    members: dict[str, list[int]] = {}
+    for rank in sorted(ranks):
+        members.setdefault(hosts.get(rank) or "no host", []).append(rank)
+    return tuple(Group(host, tuple(of)) for host, of in members.items())
+
+
+def by_position(ranks: Iterable[int], layout: Layout | None) -> tuple[Group, ...]:
+    """A group per pipeline stage, its ranks in the order of their data-parallel ranks; () where neither is known."""
+    if layout is None or not (layout.pipeline_stage or layout.dp_rank):
+        return ()
+    members: dict[int, list[int]] = {}
+    for rank in ranks:
+        members.setdefault(layout.pipeline_stage.get(rank, 0), []).append(rank)
+    return tuple(
+        Group(f"pp {stage}", tuple(sorted(members[stage], key=lambda rank: (layout.dp_rank.get(rank, 0), rank))))
+        for stage in sorted(members)
+    )
+
+
+@dataclass(frozen=True)
+class Zoom:
+    """How a rank is drawn: `width` columns a cell, `ranks` of them in one."""
+
+    width: int
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a cell is: its line and column, and the group and the cell of it."""
+
+    x: int
+    y: int
+    group: int
+    cell: int
+
+
+class Arrangement:
+    """The cells of groups in lines of at most `width` columns.
+
+    Each group begins a line of its own, unless there are more of them than fit `height` lines: then they stand beside
+    each other as often as needed. With `aligned` each has one line, however long, so that the cells of all groups stand
+    under each other.
+    """
+
+    def __init__(self, groups: Sequence[Group], zoom: Zoom, width: int, height: int, *, aligned: bool = False) -> None:
+        self.groups = groups
+        self.zoom = zoom
+        self.label_width = max((len(group.label) for group in groups), default=0) + 2
+        largest = max((self.cells(group) for group in range(len(groups))), default=1)
+        room = max((width - self.label_width) // zoom.width, 1)
+        self.columns = largest if aligned else min(largest, room)
+        """Cells in a line of one group."""
+        self._rows = -(-largest // self.columns)
+        block = self.columns * zoom.width + _GAP
+        most = 1 if aligned else max((width - self.label_width + _GAP) // block, 1)
+        self.abreast = min(most, max(-(-len(groups) * self._rows // max(height, 1)), 1))
+        """Groups beside each other."""
+        self._block = block
+        self.height = -(-len(groups) // self.abreast) * self._rows
+        self.width = self.label_width + min(self.abreast, max(len(groups), 1)) * block - _GAP
+
+    @cached_property
+    def _place(self) -> dict[int, tuple[int, int]]:
+        """Each rank's group, and its place in it."""
+        return {rank: (g, at) for g, group in enumerate(self.groups) for at, rank in enumerate(group.ranks)}
+
+    def cells(self, group: int) -> int:
+        """How many cells the group has."""
+        return -(-len(self.groups[group].ranks) // self.zoom.ranks)
+
+    def ranks_in(self, spot: Spot) -> tuple[int, ...]:
+        """The ranks of a cell."""
+        first = spot.cell * self.zoom.ranks
+        return self.groups[spot.group].ranks[first : first + self.zoom.ranks]
+
+    def spot_of(self, rank: int) -> Spot | None:
+        """The cell of a rank."""
+        place = self._place.get(rank)
+        return None if place is None else self._spot(place[0], place[1] // self.zoom.ranks)
+
+    def label(self, y: int) -> str:
+        """What stands before line `y`: the first group of it."""
+        block, row = divmod(y, self._rows)
+        return self.groups[block * self.abreast].label if row == 0 else ""
+
+    def line(self, y: int) -> list[Spot]:
+        """The cells of line `y`, from left to right."""
+        block, row = divmod(y, self._rows)
+        spots = []
+        for group in range(block * self.abreast, min((block + 1) * self.abreast, len(self.groups))):
+            first = row * self.columns
+            last = min(first + self.columns, self.cells(group))
+            spots += [self._spot(group, cell) for cell in range(first, last)]
+        return spots
+
+    def at(self, x: int, y: int) -> Spot | None:
+        """The cell at a place of the screen, if there is one."""
+        return next((spot for spot in self.line(y) if spot.x <= x < spot.x + self.zoom.width), None)
+
+    def beside(self, spot: Spot, dx: int, dy: int) -> Spot:
+        """The next cell in a direction; the same one at the edge. Sideways goes on in the next line."""
+        if dy:
+            y = min(max(spot.y + dy, 0), self.height - 1)
+            return min(self.line(y), key=lambda other: abs(other.x - spot.x), default=spot)
+        line = self.line(spot.y)
+        at = line.index(spot) + dx
+        if 0 <= at < len(line):
+            return line[at]
+        y = spot.y + (1 if dx > 0 else -1)
+        if not 0 <= y < self.height:
+            return spot
+        neighbours = self.line(y)
+        return neighbours[0 if dx > 0 else -1] if neighbours else spot
+
+    def _spot(self, group: int, cell: int) -> Spot:
+        row, column = divmod(cell, self.columns)
+        line, beside = divmod(group, self.abreast)
+        x = self.label_width + beside * self._block + column * self.zoom.width
+        return Spot(x, line * self._rows + row, group, cell)

@@ -1,0 +1,189 @@
+"""The lines that every screen has: where one is, what is under the cursor, and which keys do what."""
+
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.tui.widgets.styles import Inks, inks_of
+
+_MOST_KEYS = 8
+_APART = 3
+
+Piece = tuple[str, Style]
+"""Text that is safe to draw, and how."""
+
+
+def fitted(pieces: list[Piece], width: int, fill: Style, look: Look) -> Strip:
+    """`pieces` as one line of exactly `width` cells, shortened with an ellipsis."""
+    strip = Strip([Segment(text, style) for text, style in pieces if text])
+    if strip.cell_length > width:
+        strip = Strip([*strip.crop(0, max(width - 1, 0)), Segment(look.glyphs.ellipsis, fill)])
+    return strip.adjust_cell_length(width, fill)
+
+
+class Line(Widget):
+    """One line of the screen, drawn from pieces."""
+
+    DEFAULT_CSS = "Line { height: 1; width: 1fr; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.look = look
+        self.inks: Inks = inks_of(look)
+
+    def safe(self, text: str) -> str:
+        """`text` as it may be sent to the terminal."""
+        return clean(text, ascii_only=self.look.ascii_only)
+
+    def pieces(self, width: int) -> list[Piece]:
+        """What the line says."""
+        raise NotImplementedError
+
+    def fill(self) -> Style:
+        """The style of what is left of the line."""
+        return self.inks.base
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        width = self.size.width
+        return fitted(self.pieces(width) if y == 0 else [], width, self.fill(), self.look)
+
+
+class HeaderLine(Line):
+    """The path of screens that led here on the left, what is open on the right."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, id="header")
+        self._crumbs: tuple[str, ...] = ()
+        self._about = ""
+        self._alarm = ""
+
+    def show(self, crumbs: tuple[str, ...], about: str, alarm: str = "") -> None:
+        """Redraws where something changed."""
+        if (crumbs, about, alarm) != (self._crumbs, self._about, self._alarm):
+            self._crumbs, self._about, self._alarm = crumbs, about, alarm
+            self.refresh()
+
+    def fill(self) -> Style:
+        """A bar across the screen."""
+        return self.inks.bar
+
+    def pieces(self, width: int) -> list[Piece]:
+        """`kair  job › overview › rank 3        12 steps`."""
+        inks, glyphs = self.inks, self.look.glyphs
+        crumbs = [self.safe(crumb) for crumb in self._crumbs]
+        pieces: list[Piece] = [(" kair ", inks.bar_strong), (" ", inks.bar)]
+        pieces += [(f"{crumb} {glyphs.crumb} ", inks.bar) for crumb in crumbs[:-1]]
+        pieces += [(crumb, inks.bar_strong) for crumb in crumbs[-1:]]
+        right: list[Piece] = [(self.safe(self._about), inks.bar), (" ", inks.bar)]
+        if self._alarm:
+            right[1:1] = [(f"  {self.safe(self._alarm)}", inks.bar_strong)]
+        gap = width - _length(pieces) - _length(right)
+        return [*pieces, (" " * gap, inks.bar), *right] if gap > 1 else pieces
+
+
+class StatusLine(Line):
+    """What is under the cursor; a message takes its place until the cursor moves."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, id="status")
+        self._text = ""
+        self._about = ""
+        self._alarming = False
+
+    @property
+    def text(self) -> str:
+        """What it says now."""
+        return self._text.strip()
+
+    def describe(self, text: str) -> None:
+        """What is under the cursor; a message gives way only if that is something new."""
+        if text != self._about:
+            self._about = text
+            self._show(text, alarm=False)
+
+    def say(self, text: str, *, alarm: bool = False) -> None:
+        """A message; without text what is under the cursor is seen again."""
+        self._show(text or self._about, alarm=alarm)
+
+    def _show(self, text: str, *, alarm: bool) -> None:
+        """Redraws only the part that differs."""
+        shown = f" {self.safe(text)}"
+        if (shown, alarm) == (self._text, self._alarming):
+            return
+        before, self._text = self._text, shown
+        if alarm != self._alarming:
+            self._alarming = alarm
+            self.refresh()
+            return
+        width = max(len(before), len(shown))
+        first, last = _difference(before.ljust(width), shown.ljust(width))
+        self.refresh(Region(first, 0, last - first, 1))
+
+    def fill(self) -> Style:
+        """One bar with the footer."""
+        return self.inks.status
+
+    def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
+        """The message."""
+        return [(self._text, self.inks.status_alarm if self._alarming else self.inks.status)]
+
+
+class FooterKey(NamedTuple):
+    """A key, what it does, and whether it is shown even where there is little room."""
+
+    key: str
+    does: str
+    stays: bool = False
+
+
+class FooterLine(Line):
+    """The keys that matter here."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, id="footer")
+        self._keys: tuple[FooterKey, ...] = ()
+
+    def show(self, keys: tuple[FooterKey, ...]) -> None:
+        """Redraws where the keys changed."""
+        if keys != self._keys:
+            self._keys = keys
+            self.refresh()
+
+    def fill(self) -> Style:
+        """A bar across the screen."""
+        return self.inks.bar
+
+    def pieces(self, width: int) -> list[Piece]:
+        """As many whole keys as there is room for; the last of those that need not stay go first."""
+        keys = list(self._keys)
+        while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
+            keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
+        pieces: list[Piece] = [(" ", self.inks.bar)]
+        for key in keys:
+            gap = " " * _APART if len(pieces) > 1 else ""
+            pieces += [(gap, self.inks.bar), (key.key, self.inks.bar_strong), (f" {key.does}", self.inks.bar)]
+        return pieces
+
+
+def _length(pieces: list[Piece]) -> int:
+    return sum(cell_len(text) for text, _ in pieces)
+
+
+def _needed(keys: list[FooterKey]) -> int:
+    return 1 + sum(len(key.key) + 1 + len(key.does) for key in keys) + _APART * (len(keys) - 1)
+
+
+def _difference(one: str, other: str) -> tuple[int, int]:
+    """The first cell in which two texts of the same length differ, and one past the last."""
+    if cell_len(one) != len(one) or cell_len(other) != len(other):
+        return 0, max(cell_len(one), cell_len(other))
+    differing = [index for index, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+    return (differing[0], differing[-1] + 1) if differing else (0, 1)

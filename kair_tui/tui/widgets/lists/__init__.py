@@ -1,0 +1,1 @@
+"""Widgets of rows: tables, lists and trees."""

@@ -1,0 +1,136 @@
+"""Fixes to choose from, with what each would save by itself; then remedies, and what to know of the figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from kair_engine.results.whatif import FixPrice
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.units import duration, signed_duration
+from kair_tui.tui.fix_options import short
+from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph
+from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.styles import inks_of
+
+_TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
+_ORIGIN = 14
+"""Columns for why a fix is listed, left out where the fix itself needs them."""
+
+
+@dataclass(frozen=True)
+class ListedFix:
+    """A fix, a remedy (which cannot be chosen), or something to be read (without figures)."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    origin: str = ""
+    """Why it is here: `finding 1`, `costs 12.5 %`, `typed`."""
+    ranks: tuple[int, ...] = ()
+    step_time_us: float | None = None
+    saved_us: float | None = None
+    throughput_gain: float | None = None
+    cost_per_day: float | None = None
+
+    @classmethod
+    def of(cls, options: tuple[str, ...], origin: str, ranks: tuple[int, ...], price: FixPrice | None) -> "ListedFix":
+        """One to choose; its price is None until it is known."""
+        text = ", ".join(short(option) for option in options)
+        if price is None:
+            return cls(text, options, origin, ranks)
+        figures = price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day
+        return cls(text, options, origin, ranks, *figures)
+
+
+class FixList(Choices[ListedFix]):
+    """Space chooses the one under the cursor."""
+
+    DEFAULT_CSS = "FixList { scrollbar-gutter: stable; }"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "choose_fix", "choose fix"),
+        Binding("enter", "choose", "open rank", show=False),
+    ]
+
+    class Toggled(Message):
+        """Space was pressed on a fix."""
+
+        def __init__(self, fix: ListedFix) -> None:
+            super().__init__()
+            self.fix = fix
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, self._lines_of, id="fixes")
+        self._chosen: frozenset[tuple[str, ...]] = frozenset()
+
+    def show_fixes(self, fixes: Sequence[ListedFix], chosen: frozenset[tuple[str, ...]]) -> None:
+        """The cursor stays on its fix."""
+        on, top = self.chosen, self.scroll_offset.y
+        self._chosen = chosen
+        self.show(fixes)
+        same = (at for at, fix in enumerate(self.items) if on is not None and (fix.text, fix.options) == key(on))
+        self.at = next(same, 0)
+        self.scroll_to(y=top if on is not None else 0, animate=False)
+
+    @property
+    def titles(self) -> str:
+        """What stands over the figures."""
+        money = any(fix.cost_per_day is not None for fix in self.items)
+        return f"{'step':>{_TIME}}{'change':>{_CHANGE}}{'throughput':>{_GAIN}}" + (
+            f"{'cost/day':>{_MONEY}}  " if money else "  "
+        )
+
+    def action_choose_fix(self) -> None:
+        """Chooses it, or no longer."""
+        if self.chosen is not None and self.chosen.options:
+            self.post_message(self.Toggled(self.chosen))
+
+    def _lines_of(self, item: ListedFix, width: int) -> Lines:
+        inks, glyphs, ascii_only = inks_of(self.look), self.look.glyphs, self.look.ascii_only
+        if not item.options and item.step_time_us is None:
+            note = Paragraph(item.text, inks.dim, " ")
+            return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
+        is_chosen = item.options in self._chosen
+        style = inks.strong if is_chosen else inks.base
+        mark = (" [x] " if is_chosen else " [ ] ") if item.options else f"  {glyphs.bullet}  "
+        figures = self._figures(item)
+        room = width - len(mark) - len(figures) - 1
+        origin = clean(item.origin, ascii_only=ascii_only)
+        wide = _ORIGIN if origin and len(item.text) < room - _ORIGIN else 0
+        lines = Paragraph(item.text, style).lines(room - wide - 1, ascii_only=ascii_only)
+        first: list[Piece] = [
+            (mark, style),
+            (_padded(lines[0][0], room - wide, glyphs.ellipsis), style),
+            (_padded(origin, wide, glyphs.ellipsis), inks.dim),
+            (figures, style),
+        ]
+        return [first, *([(" " * len(mark) + text, style)] for text, _ in lines[1:])]
+
+    def _figures(self, item: ListedFix) -> str:
+        ascii_only, glyphs = self.look.ascii_only, self.look.glyphs
+        if item.step_time_us is None or item.saved_us is None:
+            return f"{glyphs.ellipsis:>{_TIME}}{'':{_CHANGE + _GAIN}}"
+        gain = "" if item.throughput_gain is None else f"{item.throughput_gain:+.2%}"
+        money = "" if item.cost_per_day is None else f"{item.cost_per_day:>{_MONEY},.2f}"
+        time, saved = (clean(text, ascii_only=ascii_only) for text in (duration(item.step_time_us), _less(item)))
+        return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gain:>{_GAIN}}{money}"
+
+
+def key(fix: ListedFix) -> tuple[str, tuple[str, ...]]:
+    """What makes it the same fix, whatever its price."""
+    return fix.text, fix.options
+
+
+def _less(item: ListedFix) -> str:
+    """A saving is time that goes: `-11.5 ms`."""
+    assert item.saved_us is not None
+    return signed_duration(-item.saved_us)
+
+
+def _padded(text: str, width: int, ellipsis: str) -> str:
+    fits = text if len(text) < width else text[: max(width - 2, 0)] + ellipsis
+    return f"{fits:<{width}}" if width > 0 else ""

@@ -1,0 +1,52 @@
+"""The store's jobs as a list: each with its last verdict, and where it comes from."""
+
+from collections.abc import Sequence
+
+from kair_tui.cli.stored import ListedJob
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.units import plural
+from kair_tui.render.views.jobs import minute
+from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.styles import inks_of
+
+_WIDEST_NAME = 40
+_INDENT = "     "
+
+
+class JobList(Choices[ListedJob]):
+    """Two lines for each job."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, self._lines_of, id="jobs")
+        self._name_width = 0
+
+    def show(self, items: Sequence[ListedJob]) -> None:
+        """Replaces the jobs; their verdicts stand under each other."""
+        self._name_width = min(max((len(job.name) for job in items), default=0), _WIDEST_NAME) + 2
+        super().show(items)
+
+    def _lines_of(self, job: ListedJob, width: int) -> Lines:  # noqa: ARG002
+        inks, glyphs = inks_of(self.look), self.look.glyphs
+        is_slow = job.last_verdict == "straggler"
+        verdict = job.last_summary or "not triaged yet"
+        ranks = plural(job.ranks, "rank") if job.ranks == job.world_size else f"{job.ranks}/{job.world_size} ranks"
+        about = [
+            "in use" if job.in_use else "",
+            ranks,
+            plural(job.steps, "step"),
+            f"imported {minute(job.imported_at)} UTC",
+            job.source,
+        ]
+        name = f"{self._safe(job.name):<{self._name_width}} "
+        return [
+            [
+                (f" {glyphs.alarm if is_slow else ' '} ", inks.alarm),
+                (name, inks.strong),
+                (self._safe(verdict), inks.alarm if is_slow else inks.base if job.last_verdict else inks.dim),
+            ],
+            [(_INDENT, inks.dim), (self._safe(f" {glyphs.dot} ".join(part for part in about if part)), inks.dim)],
+        ]
+
+    def _safe(self, text: str) -> str:
+        return clean(text, ascii_only=self.look.ascii_only)

@@ -1,0 +1,123 @@
+"""The few styles that all screens are drawn with: one colour for alarm, one tone for what is secondary."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from rich.style import Style
+
+from kair_tui.render.terminal import Look
+
+if TYPE_CHECKING:
+    from textual.theme import Theme
+
+
+@dataclass(frozen=True)
+class Inks:
+    """A style for each purpose, complete with its background."""
+
+    base: Style
+    dim: Style
+    strong: Style
+    alarm: Style
+    title: Style
+    """The heading of a part of the screen."""
+    bar: Style
+    """The first and the last line of the screen."""
+    bar_strong: Style
+    status: Style
+    status_alarm: Style
+    cursor: Style
+    """Added to what the cursor is on."""
+    levels: tuple[Style, ...]
+    """A cell of the grid, from ordinary to far out."""
+
+
+@dataclass(frozen=True)
+class _Palette:
+    background: str
+    text: str
+    dim: str
+    alarm: str
+    bar: str
+    levels: tuple[str, str, str, str, str]
+
+
+_DARK: Final = _Palette(
+    "#15181d",
+    "#d3d7de",
+    "#7b838f",
+    "#ff6b57",
+    "#20242b",
+    ("#5a626e", "#98a0ab", "#d2b06c", "#e09250", "#f07a50"),
+)
+_LIGHT: Final = _Palette(
+    "#fcfcfa",
+    "#22272e",
+    "#6b7480",
+    "#c62a1b",
+    "#ecebe6",
+    ("#a4abb4", "#626b76", "#94690c", "#b4530c", "#c63a12"),
+)
+
+
+@cache
+def inks_of(look: Look) -> Inks:
+    """The styles for what the terminal can show."""
+    if look.colours in ("none", "16"):
+        return _ansi(coloured=look.colours == "16")
+    palette = _LIGHT if look.light else _DARK
+    base = Style(color=palette.text, bgcolor=palette.background)
+    bar = Style(color=palette.dim, bgcolor=palette.bar)
+    return Inks(
+        base=base,
+        dim=base + Style(color=palette.dim),
+        strong=base + Style(bold=True),
+        alarm=base + Style(color=palette.alarm, bold=True),
+        title=base + Style(color=palette.dim, bold=True),
+        bar=bar,
+        bar_strong=bar + Style(color=palette.text, bold=True),
+        status=bar + Style(color=palette.text),
+        status_alarm=bar + Style(color=palette.alarm, bold=True),
+        cursor=Style(reverse=True),
+        levels=tuple(base + Style(color=colour) for colour in palette.levels),
+    )
+
+
+def _ansi(*, coloured: bool) -> Inks:
+    """The terminal's own colours, or none at all: then weight, and always the signs, tell things apart."""
+    base = Style(color="default", bgcolor="default")
+    dim, bold = base + Style(dim=True), base + Style(bold=True)
+    shades = ("", "yellow", "yellow", "red") if coloured else ("", "", "bold", "bold")
+    return Inks(
+        base=base,
+        dim=dim,
+        strong=bold,
+        alarm=bold + Style(color="red" if coloured else None),
+        title=dim + Style(bold=True),
+        bar=dim,
+        bar_strong=bold,
+        status=base,
+        status_alarm=bold + Style(color="red" if coloured else None),
+        cursor=Style(reverse=True),
+        levels=(dim, *(base + Style.parse(shade) for shade in shades)),
+    )
+
+
+def theme_of(look: Look) -> "Theme":
+    """Textual's theme of the same colours, for the widgets that are its own."""
+    from textual.theme import BUILTIN_THEMES, Theme
+
+    if look.colours in ("none", "16"):
+        return replace(BUILTIN_THEMES["ansi-light" if look.light else "ansi-dark"], name="kair")
+    palette = _LIGHT if look.light else _DARK
+    return Theme(
+        "kair",
+        primary=palette.text,
+        foreground=palette.text,
+        background=palette.background,
+        surface=palette.background,
+        panel=palette.bar,
+        boost=palette.bar,
+        dark=not look.light,
+    )

@@ -1,0 +1,166 @@
+"""What goes wrong is said in one line, with the exit status that belongs to it."""
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.cli_samples import answering, kair
+
+from kair_engine.errors import InputError
+from kair_tui.cli.registry import Entry
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("triagge",), "no such command: triagge"),
+        (("localize", "--bogus"), "no such option: --bogus"),
+        (("localize", "--method", "best"), "--method 'best': choose from robust, paper"),
+        (("localize", "--by", "gpu"), "--by 'gpu': choose from rank, host, role"),
+        (("localize", "--method"), "option '--method' requires an argument"),
+        (("localize", "one", "two"), "got unexpected extra argument(s) (two)"),
+        (("localize", "--step", "4x"), "--step '4x' is not a choice of steps"),
+        (("localize", "--step", "60-40"), "--step 60-40: the range runs backwards"),
+        (("localize", "--step", ""), "--step '' is not a choice of steps"),
+        (("localize", "--step", "99"), "step 99 is not among the complete steps of this job (40-42)"),
+        (("localize", "--step", "50-60"), "no step of 50-60 is among the complete steps of this job (40-42)"),
+        (("localize", "--fields", "rank,colour"), "no field 'colour'; there are: rank, host, role, score"),
+        (("localize", "--fields", ","), "--fields names no field"),
+        (("localize", "-o", "yaml"), "--output 'yaml': choose from table, wide"),
+        (("localize", "--fail-on", "doom"), "--fail-on 'doom' is not a condition"),
+        (("localize", "--fail-on", "slowdown>1.1"), "localize knows no slowdown"),
+        (("triage", "--fail-on", "slowdown>>1"), "--fail-on 'slowdown>>1' is not a condition"),
+        (("pinpoint",), "missing --rank"),
+        (("pinpoint", "--rank", "three"), "--rank 'three': not a whole number"),
+        (("pinpoint", "--rank", "-1"), "--rank -1: must be 0 or more"),
+        (("sensitivity", "--draws", "5"), "--draws 5: must be 20 or more"),
+        (("sensitivity", "--seed", "-1"), "--seed -1: must be 0 or more"),
+        (("sensitivity", "--probability", "high"), "--probability 'high': not a number"),
+        (("schema", "recipe"), "no schema 'recipe'"),
+        (("use",), "missing JOB"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    with answering(monkeypatch):
+        outcome = kair(*arguments)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    lines = outcome.err.splitlines()
+    assert lines[0].startswith(f"kair: error: {said}")
+    assert all(line.startswith("hint: ") for line in lines[1:])
+    assert len(lines) <= 2
+
+
+def test_an_unknown_command_is_told_the_nearest() -> None:
+    assert "hint: did you mean kair triage?" in kair("triagge").err
+
+
+def _failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> tuple[int, str]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with answering(monkeypatch), monkeypatch.context() as patch:
+        stand_in = Entry.load
+        patch.setattr(Entry, "load", lambda entry: _wrapped(stand_in(entry), fail))
+        outcome = kair("localize", *arguments)
+    assert outcome.out == ""
+    return outcome.status, outcome.err
+
+
+def _wrapped(run: Callable[..., Any], fail: Callable[..., Any]) -> Callable[..., Any]:
+    """`fail` with the options that `run` declares."""
+    fail.__wrapped__ = run  # type: ignore[attr-defined]
+    fail.__annotations__ = run.__annotations__
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (
+            InputError("rank 3's trace ends inside an event (byte 12)", "re-export it"),
+            3,
+            "kair: error: rank 3's trace ends inside an event (byte 12)\nhint: re-export it\n",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/cache/x"),
+            3,
+            "kair: error: /cache/x: No space left on device\n",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/t"), 3, "kair: error: /t: Permission denied\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
+    ],
+)
+def test_each_way_of_failing_has_its_status(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, said: str
+) -> None:
+    assert _failing(monkeypatch, error) == (status, said)
+
+
+def test_ascii_holds_for_errors_too() -> None:
+    assert kair("info", "/nowhere/größe", "--ascii").err.isascii()
+
+
+def test_a_defect_is_one_line_that_tells_how_to_report_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, said = _failing(monkeypatch, ZeroDivisionError("division by zero"))
+    assert status == 1
+    first, second = said.splitlines()
+    assert first == "kair: error: ZeroDivisionError: division by zero"
+    assert "report" in second
+    assert "--debug" in second
+
+
+def test_debug_shows_the_traceback_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, said = _failing(monkeypatch, ZeroDivisionError("division by zero"), "--debug")
+    assert status == 1
+    assert said.startswith("Traceback (most recent call last):\n")
+    assert "\nkair: error: ZeroDivisionError: division by zero\n" in said
+
+
+def test_a_name_in_an_error_cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, said = _failing(monkeypatch, InputError("no job '\x1b[2J\x9b\u202e'"))
+    assert said == "kair: error: no job '␛[2J\\x9b\\u202e'\n"
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        ("straggler", 10),
+        ("slowdown>1.05", 10),
+        ("slowdown>1.051", 0),
+        ("slowdown>=1.051", 10),
+        ("slowdown > 2", 0),
+    ],
+)
+def test_fail_on_tells_through_the_status(monkeypatch: pytest.MonkeyPatch, condition: str, status: int) -> None:
+    with answering(monkeypatch):
+        outcome = kair("triage", "--fail-on", condition)
+    assert outcome.status == status
+    assert outcome.out.startswith("straggler: rank 1")
+
+
+def test_fail_on_straggler_of_localize(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(monkeypatch):
+        assert kair("localize", "--fail-on", "straggler").status == 10
+
+
+@pytest.mark.parametrize(
+    ("choice", "steps"),
+    [
+        ("all", (40, 41, 42)),
+        ("last", (42,)),
+        ("41", (41,)),
+        ("40-41", (40, 41)),
+        ("41-99", (41, 42)),
+        ("40, 42", (40, 42)),
+        ("40,41-42", (40, 41, 42)),
+    ],
+)
+def test_steps_are_chosen(monkeypatch: pytest.MonkeyPatch, choice: str, steps: tuple[int, ...]) -> None:
+    with answering(monkeypatch) as asked:
+        assert kair("localize", "--step", choice).status == 0
+    assert asked[0]["steps"] == steps

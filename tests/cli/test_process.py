@@ -1,0 +1,98 @@
+"""The program as a process: pipes, interrupts, closed and full outputs, an unwritable home."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.places import MEGATRON
+
+KAIR = (sys.executable, "-m", "kair_tui")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        run = subprocess.run([*KAIR, "spec"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writer)
+    assert run.returncode == 141
+    assert run.stderr == b""
+
+
+def test_help_into_a_closed_pipe_is_silent_too() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        run = subprocess.run([*KAIR, "--help"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writer)
+    assert (run.returncode, run.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_under_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        run = subprocess.run([*KAIR, "spec"], stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    assert run.returncode == 3
+    assert run.stderr == "kair: error: standard output: No space left on device\n"
+
+
+def test_an_interrupt_is_status_130_without_a_word(tmp_path: Path) -> None:
+    # The trace is a pipe that nobody writes to: opening it lasts until the interrupt comes.
+    waiting = tmp_path / "interrupt.py"
+    waiting.write_text(
+        "import sys, kair_tui.cli.app, kair_tui.cli.main\n"
+        "def wait(_):\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "kair_tui.cli.main.run = wait\n"
+        "sys.exit(kair_tui.cli.main.main(['info']))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(waiting)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, b"")
+
+
+def test_an_ascii_only_locale_gets_ascii() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    run = subprocess.run([*KAIR, "info", "/no/where/größe"], capture_output=True, check=False, env=environment)
+    assert run.returncode == 3
+    assert run.stderr.isascii()
+    assert run.stderr.startswith(b"kair: error: /no/where/gr")
+
+
+@pytest.mark.skipif(not MEGATRON.exists(), reason="the shared traces are not on this machine")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; see the test below")
+def test_an_unwritable_home_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert _info_at_home(tmp_path).returncode == 0
+
+
+@pytest.mark.skipif(not MEGATRON.exists(), reason="the shared traces are not on this machine")
+def test_a_home_that_is_no_folder_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("")
+    run = _info_at_home(home)
+    assert run.returncode == 0, run.stderr
+    assert "8 ranks" in run.stdout
+    assert "cannot write the cache" in run.stderr
+
+
+def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "KAIR_"))}
+    return subprocess.run(
+        [*KAIR, "info", str(MEGATRON)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**kept, "HOME": str(home)},
+    )

@@ -1,0 +1,70 @@
+"""What `kair whatif` shows of who costs what, on a terminal of 80 columns."""
+
+from dataclasses import replace
+
+from support.cli_samples import whatif
+
+from kair_engine.results.whatif import WhatifResult
+from kair_tui.render.page import Look, Page
+from kair_tui.render.views.whatif import VIEW
+
+
+def shown(result: WhatifResult, **look: object) -> list[str]:
+    page = Page(Look(width=80, **look))  # type: ignore[arg-type]
+    assert VIEW.body is not None
+    VIEW.body(result, page)
+    lines = page.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+def heatmap(result: WhatifResult, **look: object) -> list[str]:
+    """The lines from its title to its scale."""
+    lines = shown(result, **look)
+    begin = next(at for at, line in enumerate(lines) if line.startswith("what each worker costs"))
+    return lines[begin : lines.index("", begin)]
+
+
+def with_costs(*rows: tuple[float, ...]) -> WhatifResult:
+    """Of stages × data-parallel ranks."""
+    return replace(whatif(), heatmap=rows, by_dp_rank=dict.fromkeys(range(len(rows[0])), 1.0))
+
+
+def test_rows_columns_and_glyphs_of_the_heatmap_are_explained() -> None:
+    assert heatmap(with_costs((1.0, 1.0, 1.1), (1.0, 1.2, 1.0)), ascii_only=True) == [
+        "what each worker costs (rows: stages, columns: data-parallel ranks)",
+        "stage 0   |  +| up to 10.0 %",
+        "stage 1   | @ | up to 20.0 %",
+        "columns   0 to 2, from the left",
+        "scale     | .:-=+*#%@| from nothing to 20.0 % of the ideal step",
+    ]
+
+
+def test_more_ranks_than_columns_are_drawn_together() -> None:
+    lines = heatmap(with_costs(tuple(1.0 + (rank == 700) for rank in range(1024)), (1.0,) * 1024))
+    assert lines[1].count("█") == 1
+    assert lines[3] == "columns   0 to 1023, from the left; a glyph is the worst of 19.0 columns"
+
+
+def test_ranks_without_stages_are_one_row() -> None:
+    result = replace(whatif(), heatmap=((1.0, 1.2, 1.0, 1.0),), by_dp_rank={})
+    assert heatmap(result, ascii_only=True)[:2] == [
+        "what each worker costs (columns: ranks)",
+        "ranks     | @  | up to 20.0 %",
+    ]
+
+
+def test_a_job_that_nobody_slows_down_has_no_heatmap() -> None:
+    assert not any(line.startswith("what each") for line in shown(with_costs((1.0, 1.0))))
+
+
+def test_the_replay_says_what_only_delays_explain() -> None:
+    text = " ".join(" ".join(shown(whatif())).split())
+    assert "0.1 % off the recording" in text
+    assert "4.0 % of the step rests on them alone" in text
+
+
+def test_both_sides_of_the_slowest_workers_are_shown() -> None:
+    text = " ".join(" ".join(shown(whatif())).split())
+    assert "90.0 % of the slowdown would go if the slowest 3 % of workers (rank 1) were ideal" in text
+    assert "if all others were, 95.0 % would stay" in text

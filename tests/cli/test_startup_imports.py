@@ -1,0 +1,94 @@
+"""What a start-up may import: the help stays quick, and an analysis loads only what it needs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.pipeline_builder import pipeline_job, written
+from support.places import SAMPLES
+
+SAMPLE = SAMPLES / "slow_operator"
+LATE = {
+    "msgspec",
+    "networkx",
+    "numpy",
+    "platformdirs",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "scipy",
+    "textual",
+    "torch",
+}
+LIST_MODULES = (
+    "import json, sys\n"
+    "from kair_tui.cli.main import main\n"
+    "try:\n"
+    "    status = main(sys.argv[1:])\n"
+    "finally:\n"
+    "    loaded = sorted({*sys.modules, *(name.partition('.')[0] for name in sys.modules)})\n"
+    "    print(json.dumps([status, loaded]), file=sys.stderr)\n"
+)
+
+
+def loaded_by(*arguments: str, cache: Path | None = None) -> set[str]:
+    """What is in `sys.modules`, and the top-level packages of that, after `kair <arguments>`."""
+    environment = {**os.environ, **({"KAIR_CACHE": str(cache)} if cache else {})}
+    run = subprocess.run(
+        [sys.executable, "-c", LIST_MODULES, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    status, loaded = json.loads(run.stderr.splitlines()[-1])
+    assert status == 0, run.stderr
+    return set(loaded)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    assert loaded_by("--help") & LATE == set()
+
+
+def test_help_imports_no_command() -> None:
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "kair_tui", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.rsplit("|", 1)[1].strip() for line in run.stderr.splitlines() if "|" in line}
+    assert not [name for name in imported if name.startswith("kair_tui.commands")]
+    assert "kair_engine.results.triage" not in imported
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency", "jobs", "schema"],
+)
+def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
+    assert loaded_by(command, "--help") & LATE == set()
+
+
+def test_spec_imports_no_engine() -> None:
+    assert loaded_by("spec") & LATE <= {"msgspec"}
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason="the sample traces are not recorded yet")
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(tmp_path: Path, output: str) -> None:
+    arguments = ("localize", str(SAMPLE), "-o", output)
+    loaded_by(*arguments, cache=tmp_path)
+    allowed = {"msgspec", "numpy", "polars", "platformdirs", *(["rich"] if output == "table" else [])}
+    assert loaded_by(*arguments, cache=tmp_path) & LATE <= allowed
+
+
+def test_what_if_of_a_pipeline_recording_needs_neither_polars_nor_all_of_arrows_functions(tmp_path: Path) -> None:
+    recording = written(tmp_path, pipeline_job(dp=2, pp=2))
+    loaded = loaded_by("whatif", str(recording), cache=tmp_path / "cache")
+    assert "pyarrow" in loaded
+    assert loaded & {"polars", "pyarrow.compute"} == set()

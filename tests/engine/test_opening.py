@@ -1,0 +1,250 @@
+"""Opening a path: what is found, what is cached, and how ranks and steps come together."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support import kineto_builder as kb
+
+from kair_engine.errors import KairError
+from kair_engine.recording.importing import ImportOutcome, ImportTask, import_files
+from kair_engine.recording.opening import open_trace
+from kair_engine.recording.usable_steps import incomplete_cells
+from kair_engine.trace.model import Trace
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def codes(trace: Trace) -> list[str]:
+    return [warning.code for warning in trace.job.warnings]
+
+
+def test_a_folder_of_traces_nested_and_of_any_name(tmp_path: Path, cache: Path) -> None:
+    job = tmp_path / "job"
+    for rank, name in enumerate(("a/one.bin", "a/b/two", "three.json.gz")):
+        kb.write(job / name, kb.trace(kb.training_steps(3), rank=rank, world=3))
+    (job / "README.md").write_text("notes")
+    (job / "truth.json").write_text('{"guilty": 2}')
+    (job / "long.json").write_text(json.dumps({"text": "x" * 100_000}))
+    (job / "meta.yaml").write_text("a: 1")
+    (job / ".hidden.json").write_text("{")
+    trace = open_trace(job, cache=cache)
+    assert (trace.job.name, trace.job.world_size, trace.job.ranks) == ("job", 3, (0, 1, 2))
+    assert trace.job.steps == trace.steps == (2, 3, 4)
+    assert trace.job.warnings == ()
+    assert trace.scan().collect().height == trace.job.operations + 9
+
+
+def test_one_file_is_a_trace(tmp_path: Path, cache: Path) -> None:
+    source = kb.write(tmp_path / "rank1.pt.trace.json.gz", kb.trace(kb.training_steps(2), rank=1, world=1))
+    trace = open_trace(source, cache=cache)
+    assert (trace.job.name, trace.job.ranks, trace.job.steps) == ("rank1", (1,), (2, 3))
+
+
+def test_progress_counts_the_files_that_are_parsed(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2])
+    calls: list[tuple[int, int, str]] = []
+    ranks: list[tuple[int, ...]] = []
+
+    def progress(done: int, total: int, what: str, outcome: ImportOutcome) -> None:
+        calls.append((done, total, what))
+        ranks.append(outcome.info.ranks if outcome.info else ())
+
+    open_trace(job, cache=cache, progress=progress)
+    assert calls == [(1, 3, "rank0.json.gz"), (2, 3, "rank1.json.gz"), (3, 3, "rank2.json.gz")]
+    assert ranks == [(0,), (1,), (2,)]
+    open_trace(job, cache=cache, progress=lambda *call: calls.append(call))
+    assert len(calls) == 3
+
+
+def test_what_was_parsed_before_the_user_stopped_is_kept(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2])
+
+    def stopping(done: int, total: int, what: str, outcome: ImportOutcome) -> None:  # noqa: ARG001
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_trace(job, cache=cache, progress=stopping)
+    parsed: list[str] = []
+    open_trace(job, cache=cache, progress=lambda done, total, what, outcome: parsed.append(what))  # noqa: ARG005
+    assert parsed == ["rank2.json.gz"]
+
+
+def test_a_second_opening_gives_the_same_without_parsing(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1])
+    first = open_trace(job, cache=cache)
+    monkeypatch.setattr("kair_engine.recording.opening.import_files", None)
+    assert open_trace(job, cache=cache) == first
+
+
+def test_a_known_job_opens_without_the_heavy_libraries(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1])
+    open_trace(job, cache=cache)
+    program = (
+        "import sys; from pathlib import Path; from kair_engine.recording.opening import open_trace\n"
+        "open_trace(Path(sys.argv[1]), cache=Path(sys.argv[2]))\n"
+        "print([name for name in ('numpy', 'pyarrow', 'polars') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, job, cache], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_changed_file_is_parsed_again(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0], count=2)
+    assert open_trace(job, cache=cache).job.steps == (2, 3)
+    kb.write_job(tmp_path / "job", [0], count=3)
+    assert open_trace(job, cache=cache).job.steps == (2, 3, 4)
+
+
+def test_equal_files_of_different_ranks_stay_different(tmp_path: Path, cache: Path) -> None:
+    for rank in (0, 1):
+        path = kb.write(tmp_path / "job" / f"rank{rank}.json", kb.trace(kb.training_steps(2), rank=None))
+        os.utime(path, ns=(10**18, 10**18))
+    trace = open_trace(tmp_path / "job", cache=cache)
+    assert trace.job.ranks == (0, 1)
+    assert sorted(trace.scan().collect()["rank"].unique().to_list()) == [0, 1]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "removed", "json", "json fields"])
+def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, cache: Path, damage: str) -> None:
+    job = kb.write_job(tmp_path / "job", [0])
+    first = open_trace(job, cache=cache)
+    (fragment,) = first.fragments
+    sidecar = fragment.with_suffix(".json")
+    if damage == "truncated":
+        fragment.write_bytes(fragment.read_bytes()[:-10])
+    elif damage == "emptied":
+        fragment.write_bytes(b"")
+    elif damage == "removed":
+        fragment.unlink()
+    elif damage == "json":
+        sidecar.write_text("{not json")
+    else:
+        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "info": {"ranks": "all"}}))
+    again = open_trace(job, cache=cache)
+    assert again == first
+    assert again.scan().collect().height == first.job.operations + 3
+
+
+def test_an_unwritable_cache_falls_back_to_a_temporary_one(tmp_path: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0])
+    (tmp_path / "file").write_text("no folder")
+    trace = open_trace(job, cache=tmp_path / "file" / "cache")
+    assert codes(trace) == ["cache_unwritable"]
+    assert trace.scan().collect().height == trace.job.operations + 3
+
+
+def test_the_cache_is_never_beside_the_traces(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1])
+    before = sorted(job.rglob("*"))
+    open_trace(job, cache=cache)
+    assert sorted(job.rglob("*")) == before
+    assert {path.suffix for path in (cache / "fragments").iterdir()} == {".parquet", ".json"}
+
+
+def test_workers_give_the_same_as_one_process(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2])
+    (job / "broken.json").write_text('{"traceEvents": [')
+    (job / "other.json").write_text(json.dumps({"text": "x" * 100_000}))
+    alone = open_trace(job, cache=cache)
+    together = open_trace(job, cache=tmp_path / "cache2", workers=2)
+    assert together.job == alone.job
+    assert codes(alone) == ["unreadable_file"]
+
+
+def test_importing_stops_where_nothing_can_be_written(tmp_path: Path) -> None:
+    source = kb.write(tmp_path / "rank0.json", kb.trace(kb.training_steps(1)))
+    with pytest.raises(KairError, match="cannot write"):
+        list(import_files([ImportTask(source, tmp_path / "missing" / "out.parquet")]))
+
+
+def test_files_of_one_rank_are_joined_when_their_steps_differ(tmp_path: Path, cache: Path) -> None:
+    for first in (2, 10):
+        content = kb.trace(kb.training_steps(3, first=first), rank=0, world=1)
+        kb.write(tmp_path / "job" / f"window{first}.json", content)
+    trace = open_trace(tmp_path / "job", cache=cache)
+    assert (trace.job.steps, codes(trace), len(trace.fragments)) == ((2, 3, 4, 10, 11, 12), [], 2)
+
+
+def test_files_that_do_not_say_their_rank_are_numbered_by_name(tmp_path: Path, cache: Path) -> None:
+    for name in ("beta.json", "alpha.json", "gamma.json"):
+        count = {"alpha.json": 2, "beta.json": 3, "gamma.json": 4}[name]
+        kb.write(tmp_path / "job" / name, kb.trace(kb.training_steps(count), rank=None))
+    for _ in range(2):
+        trace = open_trace(tmp_path / "job", cache=cache)
+        assert trace.job.ranks == (0, 1, 2)
+        steps = {rank: trace.job.step_times.rank.count(rank) for rank in (0, 1, 2)}
+        assert steps == {0: 2, 1: 3, 2: 4}
+        assert codes(trace)[0] == "rank_from_order"
+        assert sorted(trace.scan().collect()["rank"].unique().to_list()) == [0, 1, 2]
+
+
+def test_a_single_file_without_a_rank_is_rank_0(tmp_path: Path, cache: Path) -> None:
+    source = kb.write(tmp_path / "trace.json", kb.trace(kb.training_steps(2), rank=None))
+    trace = open_trace(source, cache=cache)
+    assert (trace.job.ranks, trace.job.world_size, codes(trace)) == ((0,), 1, ["rank_from_order"])
+
+
+def test_hosts_come_together(tmp_path: Path, cache: Path) -> None:
+    for rank in (0, 1):
+        name = f"node{rank}_42.1700000000000000000.pt.trace.json.gz"
+        kb.write(tmp_path / "job" / name, kb.trace(kb.training_steps(2), rank=rank, world=2))
+    assert open_trace(tmp_path / "job", cache=cache).job.hosts == {0: "node0", 1: "node1"}
+
+
+def test_the_places_that_ranks_state_come_together(tmp_path: Path, cache: Path) -> None:
+    for rank in (0, 1):
+        groups = [{"pg_name": "1", "pg_desc": "PIPELINE_MODEL_PARALLEL_GROUP", "ranks": [0, 1]}]
+        distributed = {"rank": rank, "world_size": 2, "pg_config": groups}
+        content = kb.trace(kb.training_steps(2), rank=None, distributedInfo=distributed)
+        kb.write(tmp_path / "job" / f"{rank}.json", content)
+    layout = open_trace(tmp_path / "job", cache=cache).job.layout
+    assert layout is not None
+    assert (layout.pp, layout.dp, layout.pipeline_stage) == (2, None, {0: 0, 1: 1})
+
+
+def test_a_step_cut_at_the_edge_is_set_aside(tmp_path: Path, cache: Path) -> None:
+    for rank in (0, 1):
+        events = kb.training_steps(4)
+        last = max(one["ts"] for one in events if one["name"].startswith("ProfilerStep"))
+        events = [one for one in events if one["ts"] < last + 150]
+        kb.write(tmp_path / "job" / f"rank{rank}.json", kb.trace(events, rank=rank, world=2))
+    trace = open_trace(tmp_path / "job", cache=cache)
+    assert trace.steps == (2, 3, 4)
+    assert codes(trace) == ["incomplete_steps"]
+    assert set(trace.job.step_times.step) == {2, 3, 4, 5}
+    assert trace.scan().select(pl.col("step").max()).collect().item() == 4
+
+
+def test_incomplete_is_judged_against_the_rank_s_own_steps_first() -> None:
+    pipeline = {(rank, step): 100 if rank < 3 else 10 for rank in range(4) for step in range(5)}
+    assert incomplete_cells(pipeline) == set()
+    assert incomplete_cells({**pipeline, (0, 4): 40, (3, 0): 4}) == {(0, 4), (3, 0)}
+    assert incomplete_cells({(0, 0): 100, (1, 0): 100, (2, 0): 10}) == {(2, 0)}
+    assert incomplete_cells({(0, 0): 10, (0, 1): 100}) == {(0, 0)}
+    assert incomplete_cells({(0, 0): 10}) == set()
+
+
+def test_two_openings_at_once_do_not_disturb_each_other(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", range(4))
+    program = (
+        "import sys; from pathlib import Path; from kair_engine.recording.opening import open_trace\n"
+        "trace = open_trace(Path(sys.argv[1]), cache=Path(sys.argv[2])); print(trace.scan().collect().height)"
+    )
+    command = [sys.executable, "-c", program, str(job), str(cache)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    heights = {process.communicate(timeout=120)[0].strip() for process in running}
+    assert heights == {str(4 * (3 * 14 + 3))}
+    assert not [path for path in (cache / "fragments").iterdir() if path.name.startswith(".")]

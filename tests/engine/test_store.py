@@ -1,0 +1,181 @@
+"""The store: jobs appear whole, are found by name, and a hostile job.json leads nowhere."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import kineto_builder as kb
+
+from kair_engine.errors import InputError, KairError, UsageError
+from kair_engine.recording.opening import open_trace
+from kair_engine.store.jobs import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    return kb.write_job(tmp_path / "traces", [0, 1])
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def edit_job_file(folder: Path, **changes: object) -> None:
+    path = folder / "job.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_an_imported_job_is_listed_and_opens(store: Store, traces: Path, cache: Path) -> None:
+    imported = store.import_traces([traces], "job1", cache=cache)
+    raw = open_trace(traces, cache=cache)
+    (job,) = store.jobs()
+    assert (job.name, job.world_size, job.ranks, job.steps) == ("job1", 2, 2, 3)
+    assert (job.operations, job.source) == (raw.job.operations, str(traces))
+    assert imported.job.name == "job1"
+    assert imported.job.steps == raw.job.steps
+    assert store.open("job1").scan().collect().equals(imported.scan().collect())
+    assert imported.scan().collect().height == raw.scan().collect().height
+
+
+def test_a_job_folder_opens_as_a_path(store: Store, traces: Path, cache: Path) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    assert open_trace(store.root / "job1", cache=cache) == store.open("job1")
+
+
+def test_fragments_lie_by_host_and_outlive_the_cache_and_the_source(store: Store, tmp_path: Path, cache: Path) -> None:
+    name = "node a_42.1700000000000000000.pt.trace.json.gz"
+    source = kb.write(tmp_path / "one" / name, kb.trace(kb.training_steps(2), rank=3, world=4))
+    store.import_traces([source], "job1", cache=cache)
+    source.unlink()
+    for path in (cache / "fragments").iterdir():
+        path.unlink()
+    trace = store.open("job1")
+    (fragment,) = trace.fragments
+    assert fragment.relative_to(store.root).parts[:3] == ("job1", "fragments", "host=node%20a")
+    assert trace.scan().collect().height == 2 * 14 + 2
+    assert [warning.code for warning in trace.job.warnings] == ["missing_ranks"]
+
+
+def test_several_sources_make_one_job(store: Store, tmp_path: Path, cache: Path) -> None:
+    sources = [kb.write_job(tmp_path / f"node{rank}", [rank], world=2) for rank in (0, 1)]
+    assert store.import_traces(sources, "both", cache=cache).job.ranks == (0, 1)
+
+
+def test_warnings_about_the_input_are_kept(store: Store, traces: Path, cache: Path) -> None:
+    (traces / "broken.json").write_text('{"traceEvents": [')
+    imported = store.import_traces([traces], "job1", cache=cache)
+    assert [warning.code for warning in imported.job.warnings] == ["unreadable_file"]
+    assert store.open("job1").job == imported.job
+
+
+def test_a_name_that_is_taken_needs_replace(store: Store, traces: Path, cache: Path, tmp_path: Path) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    with pytest.raises(UsageError) as taken:
+        store.import_traces([traces], "job1", cache=cache)
+    assert "--replace" in (taken.value.hint or "")
+    other = kb.write_job(tmp_path / "other", [0, 1, 2])
+    (store.root / "job1" / "bookmarks.json").write_text("[]")
+    store.import_traces([other], "job1", cache=cache, replace=True)
+    assert store.open("job1").job.world_size == 3
+    assert (store.root / "job1" / "bookmarks.json").read_text() == "[]"  # the user's own
+    assert [path.name for path in store.root.iterdir()] == ["job1"]
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "../up", "a/b", "a b", "-x", "x" * 101, "é", "a\n"])
+def test_names_that_are_no_folder_names_are_refused(store: Store, traces: Path, cache: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        store.import_traces([traces], name, cache=cache)
+    with pytest.raises(UsageError):
+        store.open(name)
+
+
+def test_the_job_in_use_and_the_latest(store: Store, traces: Path, cache: Path) -> None:
+    assert (store.current(), store.latest(), store.jobs()) == (None, None, [])
+    for name in ("zeta", "alpha"):
+        store.import_traces([traces], name, cache=cache)
+    assert store.latest() == "alpha"
+    store.use("zeta")
+    assert store.current() == "zeta"
+    with pytest.raises(UsageError, match="no job gamma"):
+        store.use("gamma")
+    (store.root / ".current").write_text("../../etc")
+    assert store.current() is None
+
+
+def test_nothing_is_left_of_an_import_that_fails(
+    store: Store, traces: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kair_engine.store.jobs._link_or_copy", no_space)
+    with pytest.raises(KairError, match="No space left on device") as failure:
+        store.import_traces([traces], "job1", cache=cache)
+    assert "\n" not in str(failure.value)
+    assert list(store.root.iterdir()) == []
+
+
+def test_an_import_without_traces_leaves_nothing(store: Store, tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError):
+        store.import_traces([tmp_path / "empty"], "job1", cache=cache)
+    assert store.jobs() == []
+
+
+def test_a_newer_job_file_says_so(store: Store, traces: Path, cache: Path) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    edit_job_file(store.root / "job1", version=99)
+    with pytest.raises(InputError, match="newer kair"):
+        store.open("job1")
+    assert store.jobs() == []
+
+
+@pytest.mark.parametrize("path", ["../../secret.parquet", "/etc/passwd", "a\0b", 7])
+def test_a_job_file_cannot_point_out_of_its_folder(store: Store, traces: Path, cache: Path, path: object) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    document = json.loads((store.root / "job1" / "job.json").read_text())
+    document["fragments"][0]["path"] = path
+    edit_job_file(store.root / "job1", fragments=document["fragments"])
+    with pytest.raises(InputError, match="damaged"):
+        store.open("job1")
+
+
+def test_a_job_file_cannot_point_out_through_a_link(store: Store, traces: Path, cache: Path, tmp_path: Path) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    (tmp_path / "outside").mkdir()
+    (store.root / "job1" / "fragments" / "link").symlink_to(tmp_path / "outside")
+    document = json.loads((store.root / "job1" / "job.json").read_text())
+    document["fragments"][0]["path"] = "fragments/link/x.parquet"
+    edit_job_file(store.root / "job1", fragments=document["fragments"])
+    with pytest.raises(InputError, match="out of the job"):
+        store.open("job1")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"fragments": {}}, {"fragments": [[]]}, {"warnings": [1]}, {"name": 5}, {"fragments": [{"path": "x"}]}]
+)
+def test_a_damaged_job_file_is_an_input_error(store: Store, traces: Path, cache: Path, changes: dict[str, Any]) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    edit_job_file(store.root / "job1", **changes)
+    with pytest.raises(InputError) as failure:
+        store.open("job1")
+    assert "\n" not in str(failure.value)
+
+
+def test_a_job_file_of_someone_else_is_just_a_file(traces: Path, cache: Path) -> None:
+    (traces / "job.json").write_text('{"scheduler": "slurm"}')
+    assert open_trace(traces, cache=cache).job.ranks == (0, 1)
+
+
+def test_fragments_that_are_gone_are_a_warning(store: Store, traces: Path, cache: Path) -> None:
+    trace = store.import_traces([traces], "job1", cache=cache)
+    trace.fragments[0].unlink()
+    job = store.open("job1").job
+    assert (job.ranks, [warning.code for warning in job.warnings]) == ((1,), ["unreadable_file", "missing_ranks"])

@@ -1,0 +1,68 @@
+"""Two production jobs of the what-if paper: their stages differ, none of their machines is slow."""
+
+import pytest
+from support.places import TRACES
+
+from kair_engine.blame.analysis import blame
+from kair_engine.localize.analysis import localize
+from kair_engine.recording.opening import open_trace
+from kair_engine.timeline.roles import roles
+from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
+from kair_engine.views.overview import info
+
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces are not at {TRACES}")
+
+JOBS = {"ST": (8, 4, 32), "SE": (64, 2, 43)}
+"""Workers, pipeline stages and steps."""
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Trace]:
+    source = TRACES / "bytedance" / f"trace-{request.param}.parquet"
+    return request.param, open_trace(source, cache=tmp_path_factory.mktemp("cache"))
+
+
+def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
+    name, trace = job
+    workers, stages, steps = JOBS[name]
+    role_of = roles(trace)
+    assert len(role_of) == workers
+    assert set(role_of.values()) == {f"stage {stage}" for stage in range(stages)}
+    sizes = {role: list(role_of.values()).count(role) for role in role_of.values()}
+    assert set(sizes.values()) == {workers // stages}
+    assert len(trace.steps) == len(info(trace).steps) == steps
+
+
+def test_uneven_work_is_named_and_no_machine_is_accused(job: tuple[str, Trace]) -> None:
+    name, trace = job
+    result = triage(trace)
+    causes = [finding.cause for finding in result.findings]
+    assert causes == {"ST": ["stage_imbalance"], "SE": ["sequence_imbalance", "stage_imbalance"]}[name]
+    assert {finding.pattern for finding in result.findings} == {"job_wide"}
+    last = max(JOBS[name][1] - 1, 0)
+    uneven = next(finding for finding in result.findings if finding.cause == "stage_imbalance")
+    assert uneven.ranks == tuple(rank for rank, role in roles(trace).items() if role == f"stage {last}")
+    assert not any(score.flagged for score in localize(trace).scores)
+
+
+def test_all_waiting_is_accounted_for(job: tuple[str, Trace]) -> None:
+    _, trace = job
+    result = blame(trace.select(trace.steps[:3]))
+    assert result.waiting_us > 0
+    assert result.attributed_us + result.unattributed_us == pytest.approx(result.waiting_us)
+    assert sum(cause.blamed_us for cause in result.root_causes) == pytest.approx(result.attributed_us)
+    assert sum(cause.share for cause in result.root_causes) == pytest.approx(result.attributed_us / result.waiting_us)
+
+
+def test_every_collective_finds_its_members(job: tuple[str, Trace]) -> None:
+    _, trace = job
+    looked_at = info(trace)
+    assert looked_at.matched_collectives == looked_at.collectives > 0
+
+
+def test_the_first_line_accuses_no_rank_of_what_is_no_rank_s_fault(job: tuple[str, Trace]) -> None:
+    name, trace = job
+    causes = {"SE": ("sequence imbalance", "stage imbalance"), "ST": ("stage imbalance",)}[name]
+    said = triage(trace).summary.removeprefix("straggler: ").split(" and ")
+    assert [part.partition(",")[0] for part in said] == [f"no rank's fault ({cause}" for cause in causes]

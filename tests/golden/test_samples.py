@@ -1,0 +1,103 @@
+"""The recordings in sample_traces, made with known faults: the triage says what their truth.json says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.places import SAMPLES
+
+from kair_engine.blame.analysis import blame
+from kair_engine.localize.analysis import localize
+from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.recording.opening import open_trace
+from kair_engine.results.triage import TriageResult
+from kair_engine.sensitivity.analysis import sensitivity
+from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
+
+Sample = tuple[dict[str, Any], Trace, TriageResult]
+
+
+@pytest.fixture(scope="module", params=sorted(path.parent.name for path in SAMPLES.glob("*/truth.json")))
+def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    folder = SAMPLES / request.param
+    trace = open_trace(folder, cache=tmp_path_factory.mktemp("cache"))
+    return json.loads((folder / "truth.json").read_text()), trace, triage(trace)
+
+
+def test_the_job_is_laid_out_as_the_truth_says(sample: Sample) -> None:
+    truth, trace, _ = sample
+    assert list(trace.steps) == truth["steps"]
+    assert trace.job.world_size == truth["world_size"]
+    assert trace.job.hosts == {rank: host for host, ranks in truth["hosts"].items() for rank in ranks}
+    if truth["layout"]["pp"] > 1:
+        assert trace.job.layout is not None
+        assert {"dp": trace.job.layout.dp, "pp": trace.job.layout.pp} == truth["layout"]
+
+
+def test_the_verdict_is_the_truth(sample: Sample) -> None:
+    truth, _, found = sample
+    guilty = [tuple(truth["ranks"])] if truth["ranks"] else []
+    assert found.verdict == ("straggler" if guilty else "no_straggler")
+    assert [finding.ranks for finding in found.findings] == guilty
+
+
+def test_the_finding_is_the_fault(sample: Sample) -> None:
+    truth, _, found = sample
+    for finding in found.findings:
+        assert (finding.cause, finding.pattern) == (truth["cause"], truth["pattern"])
+        assert list(finding.steps) == truth["affected_steps"]
+        assert set(finding.hosts) == {host for host, ranks in truth["hosts"].items() if {*ranks} & {*truth["ranks"]}}
+        if truth["operator"] is not None:
+            assert finding.operator == truth["operator"]
+        lost_us = truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
+        # Of a pipeline's three delayed microbatches, one is hidden by the wait for the backward pass of the first.
+        hidden = 1 / 3 if truth["layout"]["pp"] > 1 else 0
+        assert 0.75 * (1 - hidden) * lost_us < finding.time_lost_us_per_step < 1.25 * lost_us
+
+
+def test_every_stage_points_at_the_guilty_ranks(sample: Sample) -> None:
+    truth, trace, found = sample
+    guilty = truth["ranks"]
+    if not guilty:
+        return
+    assert sorted(score.rank for score in found.ranking[: len(guilty)]) == guilty
+    assert sorted(score.rank for score in localize(trace).scores[: len(guilty)]) == guilty
+    result = blame(trace)
+    assert sorted(rank.rank for rank in result.by_rank[: len(guilty)]) == guilty
+    # A pipeline's stages wait for one another in any case.
+    assert sum(rank.share for rank in result.by_rank[: len(guilty)]) > (0.9 if truth["layout"]["pp"] == 1 else 0.25)
+    of_guilty = [cause for cause in result.root_causes if cause.rank in guilty]
+    assert of_guilty[0].cause == truth["cause"]
+
+
+def test_a_slow_operator_is_the_first_outlier(sample: Sample) -> None:
+    truth, trace, _ = sample
+    if truth["operator"] is None:
+        return
+    first = pinpoint(trace, rank=truth["ranks"][0]).outliers[0]
+    assert first.operator == truth["operator"]
+    assert truth["occurrence"] in {None, first.occurrence}
+
+
+def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -> None:
+    truth, trace, _ = sample
+    if len(truth["ranks"]) != 1:
+        return
+    kinds = {"compute": "slow_operator", "input": "slow_input", "host": "slow_host"}
+    kind = "stall" if truth["pattern"] == "intermittent" else kinds[truth["cause"]]
+    result = sensitivity(trace, draws=40)
+    (fault,) = (fault for fault in result.faults if fault.fault == kind)
+    assert list(result.corrected_ranks) == truth["ranks"]
+    assert fault.smallest_us_per_step is not None
+    assert fault.smallest_us_per_step < truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
+
+
+def test_what_the_healthy_recording_can_show(tmp_path: Path) -> None:
+    result = sensitivity(open_trace(SAMPLES / "healthy", cache=tmp_path), draws=40)
+    found = {fault.fault: fault.smallest_share_of_step for fault in result.faults}
+    expected = {"slow_device": 0.055, "slow_operator": 0.026, "slow_input": 0.018, "slow_host": 0.06, "stall": 0.125}
+    for fault, share in expected.items():
+        assert found[fault] == pytest.approx(share, rel=0.4), fault
+    assert found["slow_link"] is None

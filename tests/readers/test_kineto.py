@@ -1,0 +1,422 @@
+"""What the rows of a Kineto trace say: kinds, stages, steps, collectives, times."""
+
+import gzip
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support import kineto_builder as kb
+
+from kair_engine.readers.kineto.reader import read_kineto
+from kair_engine.trace.format import MAX_NAME_LENGTH, read_metadata
+from kair_engine.trace.model import FragmentInfo
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def read(events: list[kb.Event], *, rank: int | None = 0, **header: object) -> tuple[pl.DataFrame, FragmentInfo]:
+    with tempfile.TemporaryDirectory() as folder:
+        source = kb.write(Path(folder) / "rank0.json", kb.trace(events, rank=rank, **header))
+        out = Path(folder) / "out.parquet"
+        info = read_kineto(source, out)
+        return pl.read_parquet(out).with_columns(pl.col(pl.Categorical).cast(pl.String)), info
+
+
+def row(rows: pl.DataFrame, name: str) -> dict[str, Any]:
+    (found,) = rows.filter(pl.col("name") == name).to_dicts()
+    return found
+
+
+def kinds(rows: pl.DataFrame) -> dict[str, str]:
+    return {found["name"]: found["kind"] for found in rows.to_dicts()}
+
+
+def test_every_step_has_its_scope_row_and_its_own_row_group(tmp_path: Path) -> None:
+    source = kb.write(tmp_path / "rank3.json", kb.trace(kb.training_steps(3), rank=3, world=8))
+    info = read_kineto(source, tmp_path / "out.parquet")
+    rows = pl.read_parquet(tmp_path / "out.parquet")
+    scopes = rows.filter(pl.col("name").cast(pl.String) == "step")
+    assert scopes.select("step", "rank", "start_ns", "duration_ns").rows() == [
+        (2, 3, 10_000_000, 990_000),
+        (3, 3, 11_000_000, 990_000),
+        (4, 3, 12_000_000, 990_000),
+    ]
+    assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups == 3
+    assert rows["step"].to_list() == sorted(rows["step"].to_list())
+    assert (info.ranks, info.world_size, info.has_device) == ((3,), 8, True)
+    assert (info.operations, info.step_times.operations, info.outside_steps) == (42, (14, 14, 14), 0)
+    assert msgspec.convert(type=FragmentInfo, str_keys=True, obj=read_metadata(tmp_path / "out.parquet")) == info
+
+
+def test_rows_stand_in_the_table_s_order() -> None:
+    rows, _ = read(list(reversed(kb.training_steps(2))))
+    keys = rows.select("step", "rank", "lane", "start_ns").rows()
+    assert keys == sorted(keys)
+
+
+def test_a_kernel_belongs_to_the_step_that_launched_it() -> None:
+    events = [kb.step(0, 0, 100), kb.step(1, 100, 100), kb.launch(90, 5, 1), kb.kernel("late", 150, 10, 1)]
+    events += [kb.launch(300, 5, 2), kb.kernel("outside", 150, 10, 2), kb.kernel("orphan", 160, 10, 99)]
+    rows, info = read(events)
+    assert row(rows, "late")["step"] == 0
+    assert row(rows, "orphan")["step"] == 1
+    assert rows.filter(pl.col("name") == "outside").is_empty()
+    assert info.outside_steps == 2
+
+
+def test_an_external_id_stands_in_for_a_missing_correlation() -> None:
+    memcpy = kb.event("Memcpy HtoD", "gpu_memcpy", 150, 5, pid=0, tid=7, **{"External id": 12, "bytes": 64})
+    rows, _ = read([kb.step(0, 0, 100), kb.step(1, 100, 100), kb.op("aten::to", 50, 9, **{"External id": 12}), memcpy])
+    found = row(rows, "Memcpy HtoD")
+    assert (found["step"], found["kind"], found["bytes"], found["stage"]) == (0, "memory", 64, "forward")
+
+
+def test_the_longest_mark_of_a_step_counts_and_device_marks_do_not() -> None:
+    events = [kb.step(0, 0, 100), kb.step(0, 10, 5), kb.op("aten::add", 50, 1)]
+    events.append(kb.event("ProfilerStep#0", "gpu_user_annotation", 0, 900, pid=0, tid=7))
+    rows, info = read(events)
+    assert info.step_times.duration_ns == (100_000,)
+    assert rows["name"].to_list().count("step") == 1
+
+
+def test_without_marks_the_whole_recording_is_one_step() -> None:
+    rows, info = read([kb.op("aten::add", 5, 10), kb.op("aten::mul", 40, 20)])
+    assert info.whole_recording
+    assert [warning.code for warning in info.warnings] == ["no_step_marks"]
+    assert row(rows, "step")["start_ns"] == 5000
+    assert row(rows, "step")["duration_ns"] == 55_000
+    assert info.operations == 2
+
+
+def test_the_last_instant_belongs_to_the_whole_recording() -> None:
+    assert read([kb.op("a", 0, 10), kb.op("b", 10, 0)])[1].operations == 2
+
+
+def test_kinds_of_a_gpu_recording() -> None:
+    rows, _ = read(
+        [
+            kb.step(0, 0, 1000),
+            kb.op("aten::mm", 1, 2),
+            kb.op("c10d::allreduce_", 3, 2),
+            kb.launch(5, 1, 1),
+            kb.launch(6, 1, -1, name="cudaDeviceSynchronize"),
+            kb.event("hipStreamSynchronize", "hip_runtime", 7, 1),
+            kb.event("cuLaunchKernelEx", "cuda_driver", 8, 1, correlation=2),
+            kb.event("Activity Buffer Request", "overhead", 9, 1, pid=-1, tid=0),
+            kb.kernel("sgemm", 10, 5, 1),
+            kb.kernel(ALL_REDUCE, 20, 5, 2, stream=20),
+            kb.kernel("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)", 30, 5, 3, stream=20),
+            kb.kernel("mscclKernel_Sum", 36, 1, 4, stream=20),
+            kb.kernel("at::native::nccl_like_op_but_not_first", 38, 1, 4),
+            kb.event("Memset (Device)", "gpu_memset", 40, 1, pid=0, tid=7, correlation=4),
+            kb.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 50, 5),
+            kb.annotation("gc", 60, 5),
+            kb.op("Python GC", 65, 1),
+            kb.annotation("my_scope", 70, 5),
+            kb.event("<built-in method run>", "python_function", 80, 5),
+            kb.event("PyTorch Profiler (0)", "Trace", 0, 999, pid="Spans", tid="PyTorch Profiler"),
+            {"ph": "i", "name": "[memory]", "ts": 5, "pid": 1, "tid": 1, "cat": "cpu_instant_event"},
+            {"ph": "s", "id": 1, "pid": 100, "tid": 100, "ts": 5, "cat": "ac2g", "name": "ac2g"},
+        ]
+    )
+    assert kinds(rows) == {
+        "step": "scope",
+        "aten::mm": "host",
+        "c10d::allreduce_": "host",
+        "cudaLaunchKernel": "host",
+        "cudaDeviceSynchronize": "sync",
+        "hipStreamSynchronize": "sync",
+        "cuLaunchKernelEx": "host",
+        "Activity Buffer Request": "host",
+        "sgemm": "compute",
+        ALL_REDUCE: "collective",
+        "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)": "collective",
+        "mscclKernel_Sum": "collective",
+        "at::native::nccl_like_op_but_not_first": "compute",
+        "Memset (Device)": "memory",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "input",
+        "gc": "gc",
+        "Python GC": "gc",
+        "my_scope": "scope",
+    }
+
+
+def test_lanes_and_correlations() -> None:
+    rows, _ = read([kb.step(0, 0, 100), kb.launch(5, 1, 42), kb.kernel("k", 10, 5, 42), kb.op("aten::mm", 1, 2)])
+    assert {found["name"]: (found["lane"], found["correlation"]) for found in rows.to_dicts()} == {
+        "step": ("thread 100", None),
+        "aten::mm": ("thread 100", None),
+        "cudaLaunchKernel": ("thread 100", 42),
+        "k": ("stream 7", 42),
+    }
+
+
+def test_lanes_of_several_devices_name_the_device() -> None:
+    events = [kb.step(0, 0, 100), kb.kernel("a", 1, 1, 1)]
+    events.append(kb.event("b", "kernel", 2, 1, pid=1, tid="stream 7", correlation=2))
+    rows, _ = read(events)
+    assert (row(rows, "a")["lane"], row(rows, "b")["lane"]) == ("stream 0/7", "stream 1/7")
+
+
+def test_stages_come_from_scopes_and_threads_and_reach_the_device() -> None:
+    backward_thread = 200
+    rows, _ = read(
+        [
+            kb.step(0, 0, 1000),
+            kb.annotation("enumerate(DataLoader)#_Iter.__next__", 5, 10),
+            kb.op("aten::stack", 7, 2),
+            kb.op("aten::forward_op", 20, 5),
+            kb.op("autograd::engine::evaluate_function: MmBackward0", 100, 50, tid=backward_thread),
+            kb.launch(110, 2, 1, tid=backward_thread),
+            kb.kernel("backward_kernel", 400, 5, 1),
+            kb.op("between_functions", 160, 5, tid=backward_thread),
+            kb.annotation("Optimizer.step#AdamW.step", 500, 100),
+            kb.launch(510, 2, 2),
+            kb.kernel("optimizer_kernel", 700, 5, 2),
+            kb.annotation("backward", 300, 50),
+            kb.op("in_my_backward", 310, 5),
+            kb.kernel("unknown_launch", 800, 5, 99),
+        ]
+    )
+    stages = {found["name"]: found["stage"] for found in rows.to_dicts()}
+    assert stages["step"] is None
+    assert stages["enumerate(DataLoader)#_Iter.__next__"] == "input"
+    assert stages["aten::stack"] == "input"
+    assert stages["aten::forward_op"] == "forward"
+    assert stages["backward_kernel"] == "backward"
+    assert stages["between_functions"] == "backward"
+    assert stages["Optimizer.step#AdamW.step"] == "optimizer"
+    assert stages["optimizer_kernel"] == "optimizer"
+    assert stages["in_my_backward"] == "backward"
+    assert stages["unknown_launch"] is None
+
+
+def test_backward_on_the_main_thread_is_only_what_autograd_runs() -> None:
+    rows, _ = read(
+        [
+            kb.step(0, 0, 100),
+            kb.op("before", 5, 1),
+            kb.op("autograd::engine::evaluate_function: X", 10, 10),
+            kb.op("inside", 12, 1),
+            kb.op("after", 25, 1),
+        ]
+    )
+    assert [row(rows, name)["stage"] for name in ("before", "inside", "after")] == ["forward", "backward", "forward"]
+
+
+def test_occurrences_count_by_stage_name_and_kind_in_order_of_start() -> None:
+    events = [kb.step(0, 0, 100), kb.step(1, 100, 100)]
+    events += [kb.op("aten::mm", ts, 1) for ts in (30, 10, 20, 110)]
+    rows, _ = read(events)
+    found = rows.filter(pl.col("name") == "aten::mm").select("step", "start_ns", "occurrence").rows()
+    assert found == [(0, 10_000, 0), (0, 20_000, 1), (0, 30_000, 2), (1, 110_000, 0)]
+
+
+def test_a_collective_s_own_arguments() -> None:
+    args = {
+        "Collective name": "allreduce",
+        "In msg nelems": 100,
+        "Out msg nelems": 100,
+        "dtype": "BFloat16",
+        "Process Group Name": "dp_3",
+        "Process Group Ranks": "[0, 4]",
+        "Seq": 17,
+    }
+    rows, _ = read([kb.step(0, 0, 100), kb.kernel(ALL_REDUCE, 10, 5, 1, **args)])
+    found = row(rows, ALL_REDUCE)
+    assert (found["kind"], found["group"], found["group_seq"], found["bytes"]) == ("collective", "dp_3 [0, 4]", 17, 200)
+
+
+@pytest.mark.parametrize(("name", "kind", "peer"), [("send", "send", 5), ("recv", "recv", 2), ("irecv", "recv", 2)])
+def test_sends_and_receives_name_their_peer(name: str, kind: str, peer: int) -> None:
+    args = {"Collective name": name, "Src Rank": 2, "Dst Rank": 5, "Process Group Name": "pp"}
+    rows, _ = read([kb.step(0, 0, 100), kb.kernel("ncclDevKernel_SendRecv", 10, 5, 1, **args)])
+    assert (row(rows, "ncclDevKernel_SendRecv")["kind"], row(rows, "ncclDevKernel_SendRecv")["peer"]) == (kind, peer)
+
+
+def test_an_old_collective_takes_its_number_from_the_call_around_its_launch() -> None:
+    pointer = "93825133356096"
+    rows, _ = read(
+        [
+            kb.step(0, 0, 100),
+            kb.op("record_param_comms", 5, 10, **{"Concrete Inputs": ["", "337", pointer, "3", "", "[]", "[]", "8"]}),
+            kb.launch(8, 2, 1),
+            kb.op("record_param_comms", 20, 10, **{"Concrete Inputs": ["337", "0", "3", "", "[]", "[]", "1"]}),
+            kb.kernel(ALL_REDUCE, 50, 5, 1),
+            kb.launch(60, 2, 2),
+            kb.kernel("ncclDevKernel_AllGather", 70, 5, 2),
+        ]
+    )
+    assert (row(rows, ALL_REDUCE)["group"], row(rows, ALL_REDUCE)["group_seq"]) == (None, 337)
+    assert row(rows, "ncclDevKernel_AllGather")["group_seq"] is None
+    assert rows.filter(pl.col("name") == "record_param_comms")["kind"].to_list() == ["host", "host"]
+
+
+def gloo_events() -> list[kb.Event]:
+    """Two all-reduces: queued on the main thread, timed on two workers."""
+    dims = {"Input Dims": [[100]], "Input type": ["float"]}
+    return [
+        kb.step(0, 0, 1000),
+        kb.op("aten::mm", 1, 50),
+        kb.op("autograd::engine::evaluate_function: AccumulateGrad", 100, 100),
+        kb.op("c10d::allreduce_", 110, 5),
+        kb.op("c10d::allreduce_", 150, 5),
+        kb.annotation("gloo:all_reduce", 160, 300, tid=301, **dims),
+        kb.annotation("gloo:all_reduce", 120, 200, tid=302, **dims),
+    ]
+
+
+def test_on_a_cpu_the_timed_collective_is_the_one_and_operators_compute() -> None:
+    config = {"pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]}
+    rows, info = read(
+        gloo_events(), distributedInfo={"backend": "gloo", "rank": 1, "world_size": 2, **config}, rank=None
+    )
+    found = rows.filter(pl.col("kind") == "collective").sort("start_ns")
+    assert found["name"].to_list() == ["gloo:all_reduce"] * 2
+    assert found.select("occurrence", "bytes", "stage", "group").rows() == [
+        (0, 400, "backward", "0 [0, 1]"),
+        (1, 400, "backward", "0 [0, 1]"),
+    ]
+    assert kinds(rows)["aten::mm"] == "compute"
+    assert kinds(rows)["c10d::allreduce_"] == "host"
+    assert not info.has_device
+    assert (info.ranks, info.world_size) == ((1,), 2)
+
+
+def test_on_a_cpu_recorded_calls_name_the_timed_collectives_by_order() -> None:
+    records = [
+        kb.op("record_param_comms", ts, 5, **{"Process Group Name": "7", "Seq": seq, "Collective name": "allreduce"})
+        for ts, seq in ((111, 1), (151, 2))
+    ]
+    rows, _ = read(gloo_events() + records)
+    found = rows.filter(pl.col("kind") == "collective").sort("start_ns")
+    assert found.select("group", "group_seq").rows() == [("7", 1), ("7", 2)]
+
+
+def test_on_a_cpu_without_timed_collectives_the_calls_stand_for_them() -> None:
+    rows, _ = read([one for one in gloo_events() if not one["name"].startswith("gloo")])
+    assert kinds(rows)["c10d::allreduce_"] == "collective"
+
+
+def test_base_time_before_or_after_the_events_is_added_exactly(tmp_path: Path) -> None:
+    for order in ("before", "after"):
+        base = {"baseTimeNanoseconds": 1790000000000000000}
+        events = {"traceEvents": [kb.step(0, 4394162679094.005, 10.001), kb.op("a", 4394162679095, 0.002)]}
+        source = kb.write(tmp_path / f"{order}.json", {**base, **events} if order == "before" else {**events, **base})
+        info = read_kineto(source, tmp_path / "out.parquet")
+        assert info.step_times.begin_ns == (1790000000000000000 + 4394162679094005,)
+        assert info.step_times.duration_ns == (10_001,)
+        assert info.absolute_time
+
+
+def test_small_times_are_the_recording_s_own() -> None:
+    assert not read(kb.training_steps(1))[1].absolute_time
+    assert read([kb.op("a", 1706850122821045, 1)])[1].absolute_time
+
+
+def test_begin_and_end_events_are_paired_per_thread() -> None:
+    def half(ph: str, name: str, ts: float, tid: int = kb.MAIN) -> kb.Event:
+        return {"ph": ph, "cat": "cpu_op", "name": name, "ts": ts, "pid": kb.MAIN, "tid": tid}
+
+    events = [half("B", "outer", 1), half("B", "other", 2, 7), half("B", "inner", 3), half("E", "", 5.5)]
+    events += [half("E", "", 9), half("E", "", 10, 7), half("B", "never_ends", 11), half("E", "", 12, 9)]
+    rows, info = read(events)
+    assert {name: row(rows, name)["duration_ns"] for name in ("outer", "inner", "other")} == {
+        "outer": 8000,
+        "inner": 2500,
+        "other": 8000,
+    }
+    assert "2 events" in info.warnings[0].message
+
+
+def test_a_bare_array_is_a_trace(tmp_path: Path) -> None:
+    source = kb.write(tmp_path / "rank5.json", kb.training_steps(1))
+    info = read_kineto(source, tmp_path / "out.parquet")
+    assert (info.ranks, info.operations, info.world_size) == ((5,), 14, None)
+
+
+@pytest.mark.parametrize("form", ["plain", "gz", "two-member gz", "zst"])
+def test_the_content_decides_how_it_is_unpacked(tmp_path: Path, form: str) -> None:
+    text = json.dumps(kb.trace(kb.training_steps(2))).encode()
+    half = len(text) // 2
+    if form == "gz":
+        text = gzip.compress(text)
+    elif form == "two-member gz":
+        text = gzip.compress(text[:half]) + gzip.compress(text[half:]) + b"\0" * 100
+    elif form == "zst":
+        text = pa.Codec("zstd").compress(text, asbytes=True)
+    source = tmp_path / "trace.bin"
+    source.write_bytes(text)
+    info = read_kineto(source, tmp_path / "out.parquet")
+    assert (info.operations, len(info.step_times.step)) == (28, 2)
+
+
+def test_the_host_comes_from_the_name_the_folder_or_the_trace(tmp_path: Path) -> None:
+    content = kb.trace(kb.training_steps(1))
+    for name, host in (
+        ("gpu-node12_4242.1700000000000000000.pt.trace.json.gz", "gpu-node12"),
+        ("host=node7/x.json", "node7"),
+        ("y.json", None),
+    ):
+        info = read_kineto(kb.write(tmp_path / name, content), tmp_path / "out.parquet")
+        assert info.hosts == ({0: host} if host else {})
+    info = read_kineto(kb.write(tmp_path / "z.json", {**content, "host_name": "vm"}), tmp_path / "out.parquet")
+    assert info.hosts == {0: "vm"}
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("job_rank_3.json", 3),
+        ("rank12/trace.json", 12),
+        ("kineto_0.json.gz", 0),
+        ("worker3.pt.trace.json", 3),
+        ("trace7.json", 7),
+        ("node1_rank5.json", 5),
+        ("node12_4242.1700000000000000000.pt.trace.json", None),
+        ("rank_2_4242.1700000000000000000.pt.trace.json", 2),
+        ("frank.json", None),
+        ("1700000000000.json", None),
+    ],
+)
+def test_the_rank_from_the_name(tmp_path: Path, name: str, rank: int | None) -> None:
+    source = kb.write(tmp_path / "traces" / name, kb.trace(kb.training_steps(1), rank=None))
+    info = read_kineto(source, tmp_path / "out.parquet")
+    assert (info.ranks, info.rank_known) == ((rank or 0,), rank is not None)
+
+
+def test_the_trace_s_own_rank_beats_the_name_and_the_hint(tmp_path: Path) -> None:
+    source = kb.write(tmp_path / "rank9.json", kb.trace(kb.training_steps(1), rank=4))
+    assert read_kineto(source, tmp_path / "out.parquet", rank_hint=7).ranks == (4,)
+
+
+def test_a_row_group_carries_only_its_own_names(tmp_path: Path) -> None:
+    events = [kb.step(0, 0, 100), kb.step(1, 100, 100), kb.op("only_0", 5, 1), kb.op("only_1", 105, 1)]
+    read_kineto(kb.write(tmp_path / "a.json", kb.trace(events)), tmp_path / "out.parquet")
+    groups = [pq.ParquetFile(tmp_path / "out.parquet").read_row_group(at)["name"] for at in (0, 1)]
+    names = [{name for chunk in group.chunks for name in chunk.dictionary.to_pylist()} for group in groups]
+    assert names == [{"step", "only_0"}, {"step", "only_1"}]
+
+
+def test_long_names_are_cut_and_stay_apart() -> None:
+    first, second = "k" * 5000 + "1", "k" * 5000 + "2"
+    rows, _ = read([kb.step(0, 0, 100), kb.op(first, 1, 1), kb.op(second, 2, 1), kb.op(first, 3, 1)])
+    names = rows.filter(pl.col("name").str.starts_with("kkk"))["name"]
+    assert names.n_unique() == 2
+    assert names.str.len_chars().max() == MAX_NAME_LENGTH
+
+
+def test_large_recordings_spill_and_give_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = kb.write(tmp_path / "a.json", kb.trace(kb.training_steps(5)))
+    read_kineto(source, tmp_path / "in_memory.parquet")
+    monkeypatch.setattr("kair_engine.readers.kineto.rows._IN_MEMORY", 0)
+    monkeypatch.setattr("kair_engine.readers.kineto.reader._BATCH", 8)
+    read_kineto(source, tmp_path / "spilled.parquet")
+    assert pl.read_parquet(tmp_path / "in_memory.parquet").equals(pl.read_parquet(tmp_path / "spilled.parquet"))
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "in_memory.parquet", "spilled.parquet"}

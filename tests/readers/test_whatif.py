@@ -1,0 +1,213 @@
+"""What-if traces become the same table, with the layout that their columns state."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kair_engine.errors import InputError
+from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.whatif_parquet.meta import parse_sizes
+from kair_engine.readers.whatif_parquet.reader import read_whatif
+from kair_engine.trace.model import FragmentInfo
+
+Row = dict[str, Any]
+
+
+def operation(optype: str, start: float, duration: float, *, stage: int = 0, dp: int = 0, **more: object) -> Row:
+    """One row; the rank of stage s and dp rank d is 2 (2 s + d): every worker stands for two ranks."""
+    absent = {"seq_id": 0, "mc": -1, "gmc": -1, "mb_id": -1}
+    place = {"dp_rank": dp, "stage": stage, "rank": 2 * (2 * stage + dp), "step": 5}
+    return {"optype": optype, "start_ts": start, "duration": duration, **place, **absent, **more}
+
+
+def small_job() -> list[Row]:
+    rows = []
+    for dp in (0, 1):
+        for stage in (0, 1):
+            at = {"dp": dp, "stage": stage}
+            rows += [
+                operation("params-all-gather", 0.0, 0.5, **at, mc=0),
+                operation("forward-compute", 1.0, 0.25, **at, mc=0, gmc=1, mb_id=3),
+                operation("forward-send" if stage == 0 else "forward-recv", 2.0, 0.125, **at, seq_id=4),
+                operation("backward-recv" if stage == 0 else "backward-send", 3.0, 0.125, **at),
+                operation("gc", 3.5, 0.0, **at),
+                operation("grads-reduce-scatter", 4.0, 0.5, **at),
+                operation("optimizer-clip-main-grad", 5.0, 0.5, **at),
+                operation("optimizer", 6.0, 0.5, **at),
+            ]
+    return rows
+
+
+def read(tmp_path: Path, rows: list[Row], meta: str = "") -> tuple[pl.DataFrame, FragmentInfo]:
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "trace-X.parquet")
+    if meta:
+        (tmp_path / "meta-X.yaml").write_text(meta)
+    info = read_whatif(tmp_path / "trace-X.parquet", tmp_path / "out.parquet")
+    rows_found = pl.read_parquet(tmp_path / "out.parquet").with_columns(pl.col(pl.Categorical).cast(pl.String))
+    return rows_found, info
+
+
+def test_the_layout_comes_from_the_columns(tmp_path: Path) -> None:
+    _, info = read(tmp_path, small_job())
+    assert info.layout is not None
+    assert (info.layout.dp, info.layout.pp, info.world_size) == (2, 2, 8)
+    assert info.layout.pipeline_stage == {0: 0, 2: 0, 4: 1, 6: 1}
+    assert info.layout.dp_rank == {0: 0, 2: 1, 4: 0, 6: 1}
+    assert info.ranks == (0, 2, 4, 6)
+    assert not info.absolute_time
+
+
+def test_the_metadata_beside_it_states_the_sizes(tmp_path: Path) -> None:
+    _, info = read(tmp_path, small_job(), "trial_name: X\ndp_size: 2\npp_size: 2\ntp_size: 1 # none\nworld_size: 16\n")
+    assert info.layout is not None
+    assert (info.layout.tp, info.world_size) == (1, 16)
+
+
+def test_kinds_stages_and_lanes(tmp_path: Path) -> None:
+    rows, info = read(tmp_path, small_job())
+    own = rows.filter(pl.col("rank") == 0)
+    assert {one["name"]: (one["kind"], one["stage"], one["lane"]) for one in own.to_dicts()} == {
+        "step": ("scope", None, "stream compute"),
+        "params-all-gather": ("collective", "forward", "stream dp"),
+        "forward-compute": ("compute", "forward", "stream compute"),
+        "forward-send": ("send", "forward", "stream pp-forward-send"),
+        "backward-recv": ("recv", "backward", "stream pp-backward-recv"),
+        "grads-reduce-scatter": ("collective", "backward", "stream dp"),
+        "optimizer-clip-main-grad": ("collective", "optimizer", "stream dp"),
+        "optimizer": ("compute", "optimizer", "stream compute"),
+        "gc": ("gc", "forward", "stream compute"),
+    }
+    assert info.operations == 32
+
+
+def test_both_ends_of_a_transfer_share_group_and_number_and_name_each_other(tmp_path: Path) -> None:
+    rows, _ = read(tmp_path, small_job())
+    sends = rows.filter(pl.col("name") == "forward-send").select("rank", "group", "group_seq", "peer").rows()
+    recvs = rows.filter(pl.col("name") == "forward-recv").select("rank", "group", "group_seq", "peer").rows()
+    assert sends == [(0, "pp dp=0 0→1", 4, 4), (2, "pp dp=1 0→1", 4, 6)]
+    assert recvs == [(4, "pp dp=0 0→1", 4, 0), (6, "pp dp=1 0→1", 4, 2)]
+    assert row(rows, 0, "backward-recv")["group"] == "pp dp=0 1→0"
+
+
+def row(rows: pl.DataFrame, rank: int, name: str) -> dict[str, Any]:
+    (found,) = rows.filter((pl.col("rank") == rank) & (pl.col("name") == name)).to_dicts()
+    return found
+
+
+def test_collectives_of_a_group_are_numbered_alike_on_its_members(tmp_path: Path) -> None:
+    rows, _ = read(tmp_path, small_job())
+    found = rows.filter(pl.col("kind") == "collective").select("rank", "name", "group", "group_seq")
+    numbers = found.group_by("name", "group").agg(pl.col("group_seq").n_unique(), pl.col("rank").sort()).to_dicts()
+    assert all(one["group_seq"] == 1 for one in numbers)
+    assert {one["group"]: one["rank"] for one in numbers} == {
+        "dp stage=0": [0, 2],
+        "dp stage=1": [4, 6],
+        "world": [0, 2, 4, 6],
+    }
+    assert found.select("rank", "group", "group_seq").is_unique().all()
+
+
+def test_microbatch_and_chunk(tmp_path: Path) -> None:
+    rows, _ = read(tmp_path, small_job())
+    forward, optimizer = row(rows, 0, "forward-compute"), row(rows, 0, "optimizer")
+    assert (forward["microbatch"], forward["chunk"]) == (3, 1)
+    assert (optimizer["microbatch"], optimizer["chunk"]) == (None, None)
+    assert row(rows, 0, "params-all-gather")["chunk"] == 0
+
+
+def test_steps_follow_each_other_on_one_clock(tmp_path: Path) -> None:
+    rows = [operation("forward-compute", 0.0, 2.0), operation("optimizer", 2.0, 0.5)]
+    later = [{**one, "step": 9} for one in rows]
+    _, info = read(tmp_path, later + rows)
+    assert info.step_times.step == (5, 9)
+    assert info.step_times.begin_ns == (0, 2_500_000_000)
+    assert info.step_times.duration_ns == (2_500_000_000, 2_500_000_000)
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [operation("forward-compute", 0.0, 1.0)]
+    rows += [operation("optimizer", start, duration) for start, duration in ((0, -1.0), (float("nan"), 1), (0, 1e300))]
+    _, info = read(tmp_path, rows)
+    assert info.operations == 1
+    assert info.warnings[0].code == "bad_events"
+    assert "3 rows" in info.warnings[0].message
+
+
+def test_other_parquet_is_no_trace(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(NotATraceError, match="optype"):
+        read_whatif(tmp_path / "a.parquet", tmp_path / "out.parquet")
+
+
+def test_damaged_parquet_is_an_input_error(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(small_job()), tmp_path / "trace.parquet")
+    content = (tmp_path / "trace.parquet").read_bytes()
+    for damaged in (
+        content[:-20],
+        content[:4] + b"\xff" * (len(content) // 2) + content[4 + len(content) // 2 :],
+        b"PAR1",
+    ):
+        (tmp_path / "trace.parquet").write_bytes(damaged)
+        with pytest.raises(InputError):
+            read_whatif(tmp_path / "trace.parquet", tmp_path / "out.parquet")
+
+
+def test_operation_types_and_numbers_are_read_however_they_are_stored(tmp_path: Path) -> None:
+    plain, _ = read(tmp_path, small_job())
+    table = pq.read_table(tmp_path / "trace-X.parquet")
+    stored = pa.dictionary(pa.uint32(), pa.large_string())
+    table = table.set_column(0, "optype", table["optype"].cast(pa.string()).dictionary_encode().cast(stored))
+    table = table.set_column(table.column_names.index("stage"), "stage", table["stage"].cast(pa.uint8()))
+    pq.write_table(table, tmp_path / "trace-X.parquet")
+    read_whatif(tmp_path / "trace-X.parquet", tmp_path / "out.parquet")
+    assert pl.read_parquet(tmp_path / "out.parquet").with_columns(pl.col(pl.Categorical).cast(pl.String)).equals(plain)
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint16()])
+def test_null_is_absent_in_numbers_of_every_size(tmp_path: Path, kind: pa.DataType) -> None:
+    plain, _ = read(tmp_path, small_job())
+    table = pq.read_table(tmp_path / "trace-X.parquet")
+    for name in ("mc", "gmc", "mb_id"):
+        numbers = [None if number < 0 else number for number in table[name].to_pylist()]
+        table = table.set_column(table.column_names.index(name), name, pa.array(numbers, kind))
+    pq.write_table(table, tmp_path / "trace-X.parquet")
+    read_whatif(tmp_path / "trace-X.parquet", tmp_path / "out.parquet")
+    assert pl.read_parquet(tmp_path / "out.parquet").with_columns(pl.col(pl.Categorical).cast(pl.String)).equals(plain)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_rows_without_a_time_or_type_are_bad(tmp_path: Path, kind: pa.DataType) -> None:
+    table = pa.Table.from_pylist([operation("forward-compute", at, 0.5) for at in range(4)])
+    table = table.set_column(1, "start_ts", pa.array([0.0, None, 2.0, 3.0], kind))
+    table = table.set_column(2, "duration", pa.array([0.5, 0.5, None, 0.5], kind))
+    types = pa.array(["forward-compute", "gc", "gc", None]).dictionary_encode()
+    pq.write_table(table.set_column(0, "optype", types), tmp_path / "trace-X.parquet")
+    info = read_whatif(tmp_path / "trace-X.parquet", tmp_path / "out.parquet")
+    assert info.operations == 1
+    assert "3 rows" in info.warnings[0].message
+
+
+def test_more_operation_types_than_a_job_has_are_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kair_engine.readers.whatif_parquet.reader._LARGEST", 30)
+    with pytest.raises(InputError, match="8 operation types on 4 ranks"):
+        read(tmp_path, [row for row in small_job() if row["optype"] not in {"backward-recv", "backward-send"}])
+
+
+def test_columns_of_other_types_are_an_input_error(tmp_path: Path) -> None:
+    rows = [{**operation("optimizer", 0, 1), "rank": "zero"}]
+    with pytest.raises(InputError, match="type"):
+        read(tmp_path, rows)
+
+
+def test_metadata_is_read_as_flat_text(tmp_path: Path) -> None:
+    path = tmp_path / "meta.yaml"
+    path.write_text(
+        "dp_size: 4\npp_size: many\n!!python/object/apply:os.system\nworld_size: -3\ntp_size: 99999999999\n"
+    )
+    assert parse_sizes(path) == {"dp_size": 4}

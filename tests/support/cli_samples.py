@@ -1,0 +1,350 @@
+"""Hand-made results, one of each kind, small enough to check by eye; and a trace whose names are hostile."""
+
+import contextlib
+import io
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
+from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
+from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
+from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
+from kair_engine.results.sensitivity import DetectableFault, LongerRecording, SensitivityResult
+from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
+from kair_engine.results.whatif import Cause, FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
+from kair_engine.trace.model import Job, Layout, Notice, StepTimes, Trace
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
+KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
+
+TIMES = StepTimes((0, 1), (40, 40), (0, 0), (100_000_000, 110_000_000), (10, 10))
+
+
+def job(name: str = "job123") -> Job:
+    return Job(
+        name=name,
+        source=f"/traces/{name}",
+        format="kineto",
+        world_size=3,
+        ranks=(0, 1),
+        hosts={0: "node0", 1: "node1"},
+        layout=Layout(dp=2),
+        device="A100",
+        has_device=True,
+        absolute_time=True,
+        steps=(40, 41, 42),
+        step_times=TIMES,
+        operations=20,
+        warnings=(Notice("missing_ranks", "rank 2 of 3 left no trace"),),
+    )
+
+
+def trace(name: str = "job123") -> Trace:
+    made = job(name)
+    return Trace(made, (), made.steps)
+
+
+def localize(name: str = "compute") -> LocalizeResult:
+    scores = (
+        RankScore(1, "node1", "all", 8.25, 0.0004, True, {name: 5200.0, "host": -12.5}),
+        RankScore(0, "node0", "all", -0.5, 1.0, False, {name: -10.0, "host": 3.0}),
+    )
+    groups = (GroupScore("node1", (1,), 8.25, 8.25, 1), GroupScore("node0", (0,), -0.5, -0.5, 0))
+    uneven = JobPattern("stage_imbalance", (1,), (40, 41, 42), 15_000.0, {"stage 0": 50_000.0, name: 80_000.0})
+    matrix = ((0.0, 0.25), (0.25, 0.0))
+    slow_operator = OperatorScore(1, name, 5150.0, 0.0003)
+    return LocalizeResult(
+        "robust", scores, groups, (), (uneven,), matrix, (40, 41, 42), (), (slow_operator,), 105_000.0
+    )
+
+
+def pinpoint(name: str = KERNEL) -> PinpointResult:
+    outlier = Outlier(40, name, "forward", 3, None, 7.5, 7.5, 1e-9, 1500.0, 5400.0, 1350.0)
+    return PinpointResult(1, "robust", (outlier,), 120, 4, ())
+
+
+def node(rank: int, name: str, role: RoleInPath) -> PathNode:
+    return PathNode(rank, name, "compute", 1500.0, 5400.0, 310.0, role)
+
+
+def rank(name: str = "node1") -> RankProfileResult:
+    parts = (
+        PartOfStep("compute", 60_000.0, 0.6, 59_000.0),
+        PartOfStep("communication", 5_000.0, 0.05, 10_000.0),
+        PartOfStep("waiting", 0.0, 0.0, 21_000.0),
+        PartOfStep("input", 30_000.0, 0.3, 3_000.0),
+        PartOfStep("host", 4_500.0, 0.045, 5_000.0),
+        PartOfStep("rest", 500.0, 0.005, 0.0),
+    )
+    curve = (
+        CurvePoint(25_000.0, 0.0, 0.2, 0.25, 0.3, 0.25),
+        CurvePoint(50_000.0, 0.25, 0.7, 0.75, 0.8, 0.75),
+        CurvePoint(75_000.0, 0.5, 0.8, 0.9, 0.95, 0.9),
+        CurvePoint(100_000.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    )
+    farthest = CurveDistance(0, 0.5, 50_000.0, 0.25, 0.75)
+    return RankProfileResult(1, name, "all", 3, 100_000.0, 99_000.0, parts, curve, farthest, 0.45, (40, 41, 42), ())
+
+
+def blame(name: str = KERNEL) -> BlameResult:
+    symptom = node(0, "ncclDevKernel_AllReduce", "victim")
+    path = BlamePath(symptom, (symptom, node(1, name, "culprit")), "compute", 5100.0, 40)
+    cause = RootCause(1, name, "compute", False, 5100.0, 0.75, (40,), 1)
+    ranks = (RankBlame(1, 5100.0, 0.75, 1), RankBlame(0, 0.0, 0.0, 0))
+    return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, 6800.0, 5100.0, 1700.0, 2, ())
+
+
+def frequency(name: str = "aten::add") -> FrequencyResult:
+    counts = (RankCounts(0, (4, 4, 4, 4)), RankCounts(1, (4, 0, 2, 4)))
+    degraded = (
+        DegradedWindow(1, 1, 25_000.0, 0, 4.0, "missing"),
+        DegradedWindow(1, 2, 50_000.0, 2, 4.0, "degraded"),
+    )
+    return FrequencyResult(name, 25_000.0, 4, counts, degraded, ())
+
+
+def steps() -> StepsResult:
+    rows = (StepTime(40, 0, 0.0, 100_000.0, 10, True), StepTime(40, 1, 0.0, 110_000.0, 10, True))
+    return StepsResult((StepSummary(40, 2, 105_000.0, 110_000.0, 1, True, False),), rows, ())
+
+
+def info(name: str = "node1") -> InfoResult:
+    return InfoResult(
+        format="kineto",
+        world_size=3,
+        ranks=(0, 1),
+        missing_ranks=(2,),
+        hosts={"node0": (0,), name: (1,)},
+        layout=Layout(dp=2),
+        roles={"all": (0, 1)},
+        device="A100",
+        steps=(40, 41, 42),
+        operations=20,
+        operations_by_kind={"compute": 16, "collective": 4},
+        collectives=2,
+        matched_collectives=2,
+        clock=ClockInfo("collectives", 12.5, 340.0),
+        warnings=(),
+        operators=(OperatorUse(name, 16, ("forward",)), OperatorUse("gloo:all_reduce", 4, ())),
+    )
+
+
+def triage(name: str = KERNEL) -> TriageResult:
+    finding = Finding(
+        cause="compute",
+        pattern="persistent",
+        ranks=(1,),
+        hosts=(name[:40],),
+        operator=name,
+        edge=None,
+        steps=(40, 41, 42),
+        p_value=0.0004,
+        time_lost_us_per_step=5100.0,
+        slowdown=1.051,
+        evidence=(f"rank 1 spends 5.2 ms more in {name} than its peers", "in 3 of 3 steps"),
+        suggestion="check the clocks of node1's GPU",
+    )
+    ranking = (
+        RankedRank(1, "node1", "all", 8.25, True, 5200.0, 5100.0),
+        RankedRank(0, "node0", "all", -0.5, False, -10.0, 0.0),
+    )
+    return TriageResult(
+        verdict="straggler",
+        summary=f"straggler: rank 1 (compute) – 1.05× in {name}",
+        findings=(finding,),
+        ranking=ranking,
+        step_time_us=105_000.0,
+        waiting_us_per_step=6800.0,
+        unattributed_us_per_step=1700.0,
+        steps=(40, 41, 42),
+        warnings=(Notice("few_steps", f"only 3 steps of {name}"),),
+    )
+
+
+def sensitivity(name: str = KERNEL) -> SensitivityResult:
+    longer = (LongerRecording(6, 3000.0, 0.03, None), LongerRecording(15, 2000.0, 0.02, None))
+    stalls = (LongerRecording(6, 12_500.0, 0.125, 3), LongerRecording(15, None, None, None))
+    nothing = "no process group has 3 siblings"
+    slower = DetectableFault(
+        "slow_operator", "compute", name, 4000.0, 0.04, 20_000.0, 1.2, 310.0, None, longer, "steps", "record 15 steps"
+    )
+    stall = DetectableFault("stall", None, None, 16_600.0, 0.166, None, None, None, 2, stalls, "ranks", "too different")
+    link = DetectableFault("slow_link", "communication", None, None, None, None, None, None, None, (), None, nothing)
+    return SensitivityResult((slower, stall, link), 0.95, 0.01, 100_000.0, (1,), (name,), 100, 0, (40, 41, 42), ())
+
+
+def whatif(name: str = "forward-compute") -> WhatifResult:
+    step = StepPrice(
+        40,
+        105_000.0,
+        100_000.0,
+        80_000.0,
+        1.25,
+        {name: 1.25},
+        {1: 1.2, 0: 1.0},
+        {0: 1.25},
+        {1: 1.2, 0: 1.0},
+        {"first-op": 1.04},
+        {1: 1.05},
+        {0: 1.05},
+    )
+    return WhatifResult(
+        slowdown=1.25,
+        waste=0.2,
+        step_time_us=100_000.0,
+        measured_step_time_us=105_000.0,
+        ideal_step_time_us=80_000.0,
+        by_operator_type={name: 1.25},
+        by_dp_rank={1: 1.2, 0: 1.0},
+        by_stage={0: 1.25},
+        by_rank={1: 1.2, 0: 1.0},
+        by_rank_approximate={1: 1.2, 0: 1.0},
+        heatmap=((1.0, 1.2),),
+        m_w=0.9,
+        slowest_ranks=(1,),
+        slowest_workers=PartEffect(0.9, 0.95, 82_000.0, 99_000.0),
+        m_s=None,
+        last_stage=None,
+        forward_backward_correlation=0.5,
+        forward_variation=0.01,
+        simulation_error=0.001,
+        delay_share=0.04,
+        launch_slowdown=1.05,
+        launch_by_operator_type={"first-op": 1.04, name: 1.01},
+        launch_by_dp_rank={1: 1.05, 0: 1.0},
+        launch_by_stage={0: 1.05},
+        pattern="one_worker",
+        causes=(Cause("slow_workers", f"slow worker, rank 1 ({name})", (1,), 0.9),),
+        verdict=f"1.25 times slower than without stragglers: {name}",
+        fixes=(FixPrice(f"op={name}", 90_000.0, 10_000.0, 0.1, 0.111, 7.2, 14.4),),
+        remedies=(Remedy("even_stages", f"move {name}", 85_000.0, 15_000.0),),
+        per_step=(step,),
+        steps=(40,),
+        warnings=(),
+    )
+
+
+RESULTS: dict[str, Any] = {
+    "triage": triage(),
+    "localize": localize(),
+    "pinpoint": pinpoint(),
+    "rank": rank(),
+    "blame": blame(),
+    "frequency": frequency(),
+    "steps": steps(),
+    "info": info(),
+    "sensitivity": sensitivity(),
+    "whatif": whatif(),
+}
+HOSTILE_RESULTS: dict[str, Any] = {
+    "triage": triage(HOSTILE),
+    "localize": localize(HOSTILE),
+    "pinpoint": pinpoint(HOSTILE),
+    "rank": rank(HOSTILE),
+    "blame": blame(HOSTILE),
+    "frequency": frequency(HOSTILE),
+    "info": info(HOSTILE),
+    "sensitivity": sensitivity(HOSTILE),
+    "whatif": whatif(HOSTILE),
+}
+ARGUMENTS = {"pinpoint": ("--rank", "1"), "rank": ("--rank", "1"), "sensitivity": ("--draws", "20")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of `kair` left: its exit status and both streams."""
+
+    status: int
+    out: str
+    err: str
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def text(self) -> str:
+        self.seek(0)
+        return self.read()
+
+
+def kair(*arguments: str, terminal: bool = False) -> Outcome:
+    """Runs `kair` in this process."""
+    from kair_tui.cli.main import main
+
+    out, err = _Stream(terminal=terminal), _Stream(terminal=False)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(arguments)
+        except SystemExit as leaving:
+            status = int(leaving.code or 0)
+    return Outcome(status, out.text(), err.text())
+
+
+@contextlib.contextmanager
+def answering(
+    monkeypatch: pytest.MonkeyPatch, results: dict[str, Any] | None = None, opened: Trace | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """Lets every analysis answer with `results`, whatever the job; yields what they were asked."""
+    import kair_tui.cli.invoke
+    from kair_tui.cli.registry import Entry
+
+    asked: list[dict[str, Any]] = []
+    load = Entry.load
+    answers = results or RESULTS
+
+    def stand_in(entry: Entry) -> Any:  # noqa: ANN401
+        run = load(entry)
+        if entry.name not in answers:
+            return run
+
+        def answer(chosen: Trace, **arguments: Any) -> Any:  # noqa: ANN401
+            asked.append({"steps": chosen.steps, **arguments})
+            return answers[entry.name]
+
+        answer.__wrapped__ = run  # type: ignore[attr-defined]
+        answer.__annotations__ = run.__annotations__
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Entry, "load", stand_in)
+        patch.setattr(kair_tui.cli.invoke, "open_job", lambda *_, **__: opened or trace())
+        yield asked
+
+
+def printed(command: str) -> dict[str, Any]:
+    """What a `kair …` line answers: the `data` of its JSON."""
+    outcome = kair(*shlex.split(command)[1:], "--json")
+    assert outcome.status == 0, outcome.err
+    data: dict[str, Any] = json.loads(outcome.out)["data"]
+    return data
+
+
+def store_variables(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A store and a cache of the test's own, and no job in use."""
+    monkeypatch.setenv("KAIR_STORE", str(folder / "store"))
+    monkeypatch.setenv("KAIR_CACHE", str(folder / "cache"))
+    monkeypatch.delenv("KAIR_JOB", raising=False)
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def assert_valid(document: dict[str, Any], command: str) -> None:
+    """Holds `document` against what `kair schema <command>` prints."""
+    schema = json.loads(kair("schema", command).out)
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(document)

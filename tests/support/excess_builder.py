@@ -1,0 +1,73 @@
+"""Excesses written down directly: what stage 1 would make of a trace."""
+
+import numpy as np
+
+from kair_engine.localize.excess import CLASSES, PASSES, JobExcess, LateArrivals, OperatorExcess, StepExcess
+
+STEP_NS = 100_000_000.0
+COMPUTE, INPUT, HOST, COMMUNICATION = range(len(CLASSES))
+Percents = np.ndarray
+NOBODY = LateArrivals(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
+WORK = (80.0, 1.0, 1.0, 0.0)
+"""What ranks spend on each class, in percent of the step."""
+OPERATOR = 5.0
+"""What an operator takes, in percent of the step."""
+
+
+def job(
+    percents: Percents,
+    *,
+    role: list[int] | None = None,
+    unit: list[int] | None = None,
+    operators: dict[str, Percents] | None = None,
+    work: Percents | None = None,
+    passes: Percents | None = None,
+    idle: Percents | None = None,
+    garbage: Percents | None = None,
+    on_device: bool = True,
+) -> JobExcess:
+    """A job from (steps × classes × ranks) excesses in percent of the step.
+
+    In percent, too: `operators` are (steps × ranks) excesses of operators that take 5 % of the step, `work` is
+    (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `garbage` is (steps × ranks).
+    """
+    count, _, width = percents.shape
+    ranks = np.arange(width)
+    spent = np.repeat(np.array(WORK)[:, None], width, axis=1) if work is None else work
+    by_pass = np.zeros((count, len(PASSES), width))
+    collected = np.zeros((count, width)) if garbage is None else garbage
+    typical = np.full(width, OPERATOR / 100 * STEP_NS)
+    steps = tuple(
+        StepExcess(
+            step,
+            of_step * STEP_NS / 100,
+            STEP_NS,
+            NOBODY,
+            0,
+            0,
+            work_ns=spent * STEP_NS / 100,
+            passes_ns=(by_pass if passes is None else passes)[step] * STEP_NS / 100,
+            idle_ns=(by_pass if idle is None else idle)[step] * STEP_NS / 100,
+            garbage_ns=collected[step] * STEP_NS / 100,
+            pauses=np.zeros(width, dtype=np.int64),
+            paused_ns=np.zeros(width),
+            operators={
+                name: OperatorExcess(False, excess[step] * STEP_NS / 100, typical)
+                for name, excess in (operators or {}).items()
+            },
+        )
+        for step, of_step in enumerate(percents)
+    )
+    roles = np.zeros(width, dtype=np.int64) if role is None else np.array(role)
+    names = {int(rank): f"role {code}" for rank, code in enumerate(roles)}
+    return JobExcess(ranks, roles, names, steps, None if unit is None else np.array(unit), on_device)
+
+
+def nothing(steps: int, ranks: int) -> Percents:
+    """Excesses of a job in which all ranks are alike."""
+    return np.zeros((steps, len(CLASSES), ranks))
+
+
+def quiet(steps: int, ranks: int, seed: int = 0, percent: float = 0.1) -> Percents:
+    """Excesses of a healthy job: a little noise in every class."""
+    return np.random.default_rng(seed).normal(0, percent, (steps, len(CLASSES), ranks))

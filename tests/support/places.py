@@ -1,0 +1,9 @@
+"""Where recordings are: this repository's samples, and real traces beside the checkout, which may be absent."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "sample_traces"
+TRACES = ROOT.parent / "shared" / "traces"
+MEGATRON = TRACES / "megatron-tp8"
+BYTEDANCE = TRACES / "bytedance"

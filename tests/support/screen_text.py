@@ -1,0 +1,91 @@
+"""What is on a screen as lines of text, and the kept pictures that it is compared with.
+
+`KAIR_UPDATE_SNAPSHOTS=1 pytest tests/test_tui_...` writes the pictures anew; look at the difference before keeping it.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, ParamSpec
+
+from support.places import ROOT
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.render.terminal import Look
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.frame.view import ViewScreen
+
+SNAPSHOTS = ROOT / "tests" / "tui" / "snapshots"
+_TURNS = 2000
+
+Arguments = ParamSpec("Arguments")
+
+
+def played(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arguments, None]:
+    """A test that is a coroutine, for pytest."""
+
+    @wraps(test)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def screen_lines(app: KairApp) -> list[str]:
+    """The screen's lines as they are drawn, trailing blanks left out."""
+    # The compositor has no public way to be read; textual is pinned.
+    strips = app.screen._compositor.render_strips(app.size)
+    return [strip.text.rstrip() for strip in strips]
+
+
+def screen_text(app: KairApp) -> str:
+    """The same in one piece."""
+    return "\n".join(screen_lines(app)) + "\n"
+
+
+def assert_snapshot(app: KairApp, name: str) -> None:
+    """Compares the screen with `snapshots/<name>.txt`."""
+    file = SNAPSHOTS / f"{name}.txt"
+    shown = screen_text(app)
+    if os.environ.get("KAIR_UPDATE_SNAPSHOTS"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(shown, encoding="utf-8")
+    assert shown == file.read_text(encoding="utf-8"), f"{name} differs; KAIR_UPDATE_SNAPSHOTS=1 writes it anew"
+
+
+@asynccontextmanager
+async def opened(
+    job: str, *, size: tuple[int, int] = (80, 24), look: Look | None = None, step: str = "all"
+) -> AsyncIterator[tuple[KairApp, Pilot[int]]]:
+    """The program with a job open and every question of its first screen answered."""
+    app = KairApp(JobWanted(job, step), look or Look())
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: answered(app))
+        yield app, pilot
+
+
+async def type_line(pilot: Pilot[int], key: str, text: str) -> None:
+    """Presses the key of a line to type into, and enters a text there at once: each key by itself takes 60 ms here."""
+    await pilot.press(key)
+    pilot.app.screen.query_one(Input).value = text
+    await pilot.press("enter")
+
+
+def answered(app: KairApp) -> bool:
+    """Whether the screen in front shows all that it asked for."""
+    screen = app.screen
+    return isinstance(screen, ViewScreen) and bool(screen.shown) and not screen.waiting
+
+
+async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
+    """Lets the program go on until something holds, and what follows from it is drawn."""
+    for _ in range(_TURNS):
+        if holds():
+            await pilot.pause()
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"that never came:\n{screen_text(pilot.app)}")

@@ -1,0 +1,240 @@
+"""Traces from small tables written by hand: one lane a line, its operations in order, times in µs.
+
+    step 3: 0+100                                   every rank's step: begin and duration
+    0-2 main | launch 1+2 ^7 | aten::mm 4+10        ranks 0, 1 and 2, their main thread
+    2 gpu7   | gemm 5+30 ^7 | allreduce@dp#4 40+9   `^` correlation, `@` group, `#` its sequence number
+    0 th2    | gc 50+5 :gc | fetch 60+5 :input /input       `:` kind, `/` stage
+    1 step   | 2+98                                 this rank's own begin and duration
+
+An operation's kind is, unless it is written: `collective` in a group, `compute` on a stream (`gpu7`), and on
+a thread (`main`, `th2`) `host` where the trace has streams, else `compute`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from kair_engine.trace.format import SCHEMA, STEP_SCOPE, write_fragment
+from kair_engine.trace.loading import load_step
+from kair_engine.trace.model import Job, Layout, StepTimes, Trace
+from kair_engine.trace.operations import Operations
+
+EPOCH_NS = 1_750_000_000_000_000_000
+"""Times count from here, so that float64 would lose them if the engine let it."""
+
+_LINE = re.compile(r"(?P<ranks>[\d,-]+) +(?P<lane>\w+) *\|(?P<operations>.*)")
+_STEP = re.compile(r"step (\d+): (\S+)")
+_OPERATION = re.compile(
+    r"(?P<name>[^\s@#^]+)(@(?P<group>[^\s#]+))?(#(?P<seq>\d+))? (?P<start>[\d.]+)\+(?P<duration>[\d.]+)"
+    r"(?P<marks>( [\^:/]\S+)*)"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation; times in µs from the recording's begin."""
+
+    rank: int
+    lane: str
+    name: str
+    start: float
+    duration: float
+    step: int = 0
+    kind: str | None = None
+    stage: str | None = None
+    group: str | None = None
+    seq: int | None = None
+    correlation: int | None = None
+
+
+Spans = dict[tuple[int, int], tuple[float, float]]
+"""(rank, step) → begin and duration of the step, in µs."""
+
+
+def trace(
+    folder: Path,
+    table: str,
+    *,
+    shift: Mapping[int, float] | None = None,
+    hosts: Mapping[int, str] | None = None,
+    layout: Layout | None = None,
+) -> Trace:
+    """The trace that `table` describes; `shift` puts whole ranks' clocks forward, in µs."""
+    rows, spans = parse(table)
+    return build(folder, rows, spans, shift=shift, hosts=hosts, layout=layout)
+
+
+def operations(folder: Path, table: str, **how: Mapping[int, float]) -> Operations:
+    """The arrays of the table's first step."""
+    made = trace(folder, table, **how)
+    return load_step(made, made.steps[0])
+
+
+def parse(table: str) -> tuple[list[Row], Spans]:
+    """The rows of a table, and each rank's steps."""
+    step, rows = 0, []
+    spans: Spans = {}
+    of_all: dict[int, tuple[float, float]] = {}
+    for line in filter(None, map(str.strip, table.splitlines())):
+        if begins := _STEP.fullmatch(line):
+            step = int(begins[1])
+            of_all[step] = _span(begins[2])
+            continue
+        found = _LINE.fullmatch(line)
+        assert found, f"not a line of a table: {line}"
+        for rank in _ranks(found["ranks"]):
+            spans.setdefault((rank, step), of_all.get(step, (0, 100)))
+            if found["lane"] == "step":
+                spans[rank, step] = _span(found["operations"].strip())
+            else:
+                rows += [_row(text, rank, found["lane"], step) for text in found["operations"].split("|")]
+    return rows, spans
+
+
+def build(
+    folder: Path,
+    rows: Iterable[Row],
+    spans: Spans,
+    *,
+    shift: Mapping[int, float] | None = None,
+    hosts: Mapping[int, str] | None = None,
+    layout: Layout | None = None,
+) -> Trace:
+    """Writes a fragment per rank below `folder`, and returns them as a trace."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = list(rows)
+    on_device = any(row.lane.startswith("gpu") for row in rows)
+    ranks = tuple(sorted({rank for rank, _ in spans}))
+    fragments, counts = [], Counter((row.rank, row.step) for row in rows)
+    for rank in ranks:
+        path = folder / f"rank{rank}.parquet"
+        by_step: dict[int, list[Row]] = {step: [] for of, step in spans if of == rank}
+        for row in rows:
+            if row.rank == rank:
+                by_step[row.step].append(row)
+        moved = (shift or {}).get(rank, 0.0)
+        tables = [_arrow(by_step[s], spans[rank, s], rank, s, moved, on_device) for s in sorted(by_step)]
+        write_fragment(path, [pa.concat_tables(tables)], {"rank": rank})
+        fragments.append(path)
+    job = _job(folder, ranks, spans, counts, on_device, shift or {}, hosts or {}, layout)
+    return Trace(job, tuple(fragments), job.steps)
+
+
+def _row(text: str, rank: int, lane: str, step: int) -> Row:
+    found = _OPERATION.fullmatch(text.strip())
+    assert found, f"not an operation: {text}"
+    row = Row(rank, lane, found["name"], float(found["start"]), float(found["duration"]), step)
+    row = replace(row, group=found["group"], seq=int(found["seq"]) if found["seq"] else None)
+    for mark in found["marks"].split():
+        value = mark[1:]
+        field = {":": {"kind": value}, "/": {"stage": value}}.get(mark[0]) or {"correlation": int(value)}
+        row = replace(row, **field)
+    return row
+
+
+def _span(text: str) -> tuple[float, float]:
+    begin, duration = text.split("+")
+    return float(begin), float(duration)
+
+
+def _ranks(text: str) -> Iterable[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _lane(lane: str) -> str:
+    if lane.startswith("gpu"):
+        return f"stream {lane[3:]}"
+    return f"thread {1 if lane == 'main' else int(lane.removeprefix('th'))}"
+
+
+def _kind(row: Row, on_device: bool) -> str:
+    if row.kind is not None:
+        return row.kind
+    if row.group is not None:
+        return "collective"
+    return "host" if on_device and not row.lane.startswith("gpu") else "compute"
+
+
+def _ns(us: float) -> int:
+    return round(us * 1000)
+
+
+def _arrow(
+    rows: Sequence[Row], span: tuple[float, float], rank: int, step: int, shift: float, on_device: bool
+) -> pa.Table:
+    """One step of one rank, as the readers write it: by lane and start, occurrences counted by start."""
+    scope = Row(rank, "main", STEP_SCOPE, *span, step=step, kind="scope")
+    seen: Counter[tuple[str, str, str | None]] = Counter()
+    columns: list[dict[str, object]] = []
+    for row in sorted((*rows, scope), key=lambda row: row.start):
+        kind = _kind(row, on_device)
+        which = (row.name, kind, row.stage)
+        columns.append(
+            {
+                "step": step,
+                "rank": rank,
+                "lane": _lane(row.lane),
+                "name": row.name,
+                "kind": kind,
+                "stage": row.stage,
+                "occurrence": seen[which],
+                "start_ns": EPOCH_NS + _ns(row.start) + _ns(shift),
+                "duration_ns": _ns(row.duration),
+                "group": row.group,
+                "group_seq": row.seq,
+                "correlation": row.correlation,
+            }
+        )
+        seen[which] += 1
+    columns.sort(key=lambda row: (row["lane"], row["start_ns"], -int(str(row["duration_ns"]))))
+    names = SCHEMA.names
+    return pa.Table.from_pylist(
+        [{name: row.get(name) for name in names} for row in columns],
+        schema=pa.schema([pa.field(f.name, _plain(f.type)) for f in SCHEMA]),
+    )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _job(
+    folder: Path,
+    ranks: tuple[int, ...],
+    spans: Spans,
+    counts: Mapping[tuple[int, int], int],
+    on_device: bool,
+    shift: Mapping[int, float],
+    hosts: Mapping[int, str],
+    layout: Layout | None,
+) -> Job:
+    cells = sorted(spans)
+    begins = tuple(EPOCH_NS + _ns(spans[cell][0]) + _ns(shift.get(cell[0], 0)) for cell in cells)
+    return Job(
+        name=folder.name,
+        source=str(folder),
+        format="kineto",
+        world_size=max(ranks) + 1,
+        ranks=ranks,
+        hosts=dict(hosts),
+        layout=layout,
+        device=None,
+        has_device=on_device,
+        absolute_time=True,
+        steps=tuple(sorted({step for _, step in spans})),
+        step_times=StepTimes(
+            tuple(rank for rank, _ in cells),
+            tuple(step for _, step in cells),
+            begins,
+            tuple(_ns(spans[cell][1]) for cell in cells),
+            tuple(counts[cell] for cell in cells),
+        ),
+        operations=sum(counts.values()),
+        warnings=(),
+    )

@@ -1,0 +1,300 @@
+"""The blame screen: pictures of it, its figures beside those of the command, and what its keys do."""
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli_samples import printed
+from support.places import MEGATRON, SAMPLES
+from support.screen_text import (
+    answered,
+    assert_snapshot,
+    opened,
+    played,
+    screen_lines,
+    screen_text,
+    type_line,
+    until,
+)
+from textual.pilot import Pilot
+
+from kair_engine.causes import Cause
+from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RoleInPath
+from kair_tui.render.terminal import Look
+from kair_tui.render.units import duration, percent, signed_duration
+from kair_tui.render.views.blame_paths import key_of, paths_by_cause
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.screens.blame import BlameScreen
+from kair_tui.tui.session import Place
+from kair_tui.tui.widgets.lines.around import StatusLine
+from kair_tui.tui.widgets.lists.blame_tree import BlameTree
+from kair_tui.tui.widgets.lists.table import Table
+
+SLOW = str(SAMPLES / "slow_operator")
+PIPELINE = str(SAMPLES / "pipeline_slow_operator")
+HEALTHY = str(SAMPLES / "healthy")
+
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@asynccontextmanager
+async def blamed(
+    job: str, size: tuple[int, int] = (80, 24), look: Look | None = None, place: Place | None = None
+) -> AsyncIterator[tuple[KairApp, Pilot[int], BlameScreen]]:
+    """The program on the blame screen."""
+    async with opened(job, size=size, look=look) as (app, pilot):
+        if place is None:
+            await pilot.press("3")
+        else:
+            app.go(place)
+        await until(pilot, lambda: isinstance(app.screen, BlameScreen) and answered(app))
+        assert isinstance(app.screen, BlameScreen)
+        yield app, pilot, app.screen
+
+
+def tree(app: KairApp) -> BlameTree:
+    return app.screen.query_one(BlameTree)
+
+
+def below(app: KairApp, heading: str) -> list[str]:
+    """The lines under a heading, up to the status line."""
+    lines = screen_lines(app)
+    at = next(at for at, line in enumerate(lines) if line.lstrip(" ▸>").startswith(heading))
+    return lines[at + 1 : -2]
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "size", "look"),
+    [
+        ("blame_80x24", SLOW, (80, 24), Look()),
+        ("blame_160x50", PIPELINE, (160, 50), Look()),
+        ("blame_ascii", PIPELINE, (80, 24), Look(ascii_only=True)),
+        ("blame_no_colour", HEALTHY, (80, 24), Look(colours="none")),
+    ],
+)
+@played
+async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
+    async with blamed(job, size, look) as (app, _, _):
+        assert_snapshot(app, name)
+
+
+@played
+async def test_in_ascii_nothing_else_is_on_it() -> None:
+    async with blamed(PIPELINE, (160, 50), Look(ascii_only=True)) as (app, pilot, _):
+        await pilot.press("a", "tab", "z", "z")
+        assert screen_text(app).isascii()
+
+
+@pytest.mark.parametrize("job", [SLOW, PIPELINE, str(MEGATRON)])
+@played
+async def test_its_figures_are_those_of_the_command_that_prints_it(job: str) -> None:
+    if not Path(job).exists():
+        pytest.skip("no such recording here")
+    async with blamed(job, (200, 60)) as (app, pilot, screen):
+        await pilot.press("a", "tab", "z", "z")
+        data = printed(screen.commands()[0])
+        ranks, paths = below(app, "root causes"), below(app, "paths")
+        causes = ranks[1 : ranks.index("")]
+        assert len(causes) >= len(data["root_causes"][:12])
+        waited, attributed, rest = (data[f"{name}_us"] for name in ("waiting", "attributed", "unattributed"))
+        summary = f"{duration(waited)} in {data['collectives']} collectives: {duration(attributed)} attributed"
+        assert f" waiting {summary}, {duration(rest)} not" in screen_lines(app)
+        for row, line in zip(data["root_causes"], causes, strict=False):
+            assert f" {row['rank']}  " in line
+            assert f"{duration(row['blamed_us'])}  {percent(row['share']):>6}" in line
+        for row, line in zip(data["by_rank"], ranks, strict=False):
+            assert f"{percent(row['share'])}{duration(row['blamed_us']):>9}{row['arrived_last']:>6}" in line
+        expected = [figures for path in data["paths"] for figures in _figures(path, data["waiting_us"])]
+        shown = [line.rstrip("┃│ ") for line in paths]
+        for (who, figures), line in zip(expected, shown, strict=False):
+            assert who in line
+            assert line.endswith(figures)
+        assert len(shown) > 12
+
+
+def _figures(path: dict[str, Any], waiting_us: float) -> Iterator[tuple[str, str]]:
+    share = f"{percent(path['waited_us'] / waiting_us):>9}"
+    symptom = path["symptom"]
+    yield (
+        f"rank {symptom['rank']} waited in ",
+        f"{duration(path['waited_us']):>9}{signed_duration(symptom['lateness_us']):>10}{share}",
+    )
+    for node in path["chain"]:
+        if node != symptom:
+            yield (
+                f"rank {node['rank']} ",
+                f"{duration(node['duration_us']):>9}{signed_duration(node['lateness_us']):>10}{share}",
+            )
+
+
+@played
+async def test_the_paths_are_those_that_lead_to_the_cause_under_the_cursor() -> None:
+    async with blamed(SLOW) as (app, pilot, screen):
+        assert "to rank 2 kair_sample::mlp · 29 of 36" in screen_text(app)
+        assert tree(app).path is not None
+        assert "▲ culprit: compute" in screen_text(app)
+        await pilot.press("down", "down")
+        assert "to rank 2 idle before autograd::engine::evaluate_function: ReluB" in screen_text(app)
+        assert "▲ edge: host" in screen_text(app)
+        assert "└┄ rank 2 idle before autograd::engine::" in screen_text(app)
+        await pilot.press("down", "down")
+        assert "none ends here" in screen_text(app)
+        await pilot.press("a")
+        assert "to all causes · 36" in screen_text(app)
+        assert screen.commands()[0] == f"kair blame {SLOW} --limit 1000"
+
+
+@played
+async def test_paths_fold_and_the_cursor_walks_along_them() -> None:
+    async with blamed(SLOW) as (app, pilot, _):
+        await pilot.press("enter")
+        assert tree(app).has_focus
+        before = below(app, "paths")
+        await pilot.press("right", "l")
+        assert tree(app).node is not None
+        assert tree(app).node.operator == "kair_sample::mlp"
+        assert "rank 2 · kair_sample::mlp · began -319 µs" in app.screen.query_one(StatusLine).text
+        await pilot.press("left")
+        assert tree(app).at == 0
+        await pilot.press("h")
+        assert below(app, "paths")[0].startswith("▸ rank 0 waited in gloo:all_reduce")
+        assert below(app, "paths")[1].startswith("▸ rank 1 waited in gloo:all_reduce")
+        await pilot.press("space")
+        assert below(app, "paths") == before
+        await pilot.press("down", "down", "z")
+        assert tree(app).at == 0
+        assert all(line.startswith("▸") for line in below(app, "paths"))
+        await pilot.press("z")
+        assert sum(line.startswith("▾") for line in below(app, "paths")) == 2
+
+
+@played
+async def test_a_stop_leads_to_its_rank() -> None:
+    async with blamed(SLOW) as (app, pilot, _):
+        await pilot.press("tab", "down", "enter")
+        await until(pilot, lambda: not isinstance(app.screen, BlameScreen))
+        assert "rank 2" in screen_lines(app)[0]
+        await pilot.press("escape", "up", "2")
+        await until(pilot, lambda: not isinstance(app.screen, BlameScreen))
+        assert "rank 0" in screen_lines(app)[0]
+
+
+@played
+async def test_one_step_at_a_time_and_after_the_last_all_again() -> None:
+    async with blamed(SLOW) as (app, pilot, screen):
+        for keys, step in (("right_square_bracket", 4), ("right_square_bracket", 5), ("left_square_bracket", 4)):
+            await pilot.press(keys)
+            await until(pilot, lambda: answered(app))
+            assert screen.commands()[0] == f"kair blame {SLOW} --limit 1000 --step {step}"
+            assert f"blame step {step}" in screen_lines(app)[0]
+        assert "ranks together waited in step\n 4" in screen_text(app)
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: answered(app))
+        assert "waited in steps\n 4-15" in screen_text(app)
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: answered(app))
+        assert "blame step 15" in screen_lines(app)[0]
+
+
+@played
+async def test_the_cursor_stays_with_its_cause_from_step_to_step() -> None:
+    async with blamed(SLOW) as (app, pilot, _):
+        causes = app.screen.query_one(Table)
+        await pilot.press("s", "s", "S", "right_square_bracket", "right_square_bracket")
+        await until(pilot, lambda: answered(app))
+        await pilot.press("end")
+        key = key_of(causes.chosen)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: answered(app))
+        there = {key_of(causes.row(at)) for at in range(causes.count)}
+        assert key_of(causes.chosen) == key if key in there else causes.at == 0
+
+
+@played
+async def test_opened_for_a_rank_and_an_operator_it_says_so_and_goes_back_to_the_whole_job() -> None:
+    place = Place("blame", rank=2, operator="kair_sample::mlp", step=8)
+    async with blamed(SLOW, place=place) as (app, pilot, screen):
+        command = f"kair blame {SLOW} --rank 2 --operator kair_sample::mlp --limit 1000 --step 8"
+        assert screen.commands()[0] == command
+        assert "only rank 2 and operators with 'kair_sample::mlp'" in screen_text(app)
+        assert app.screen.query_one(Table).count == 1
+        await pilot.press("r")
+        await until(pilot, lambda: answered(app))
+        assert screen.commands()[0] == f"kair blame {SLOW} --limit 1000 --step 8"
+        await pilot.press("r")
+        await until(pilot, lambda: answered(app))
+        assert screen.commands()[0] == f"kair blame {SLOW} --rank 2 --limit 1000 --step 8"
+
+
+@played
+async def test_a_rank_that_nobody_waited_for_shows_where_it_waited() -> None:
+    async with blamed(SLOW, place=Place("blame", rank=1)) as (app, _, _):
+        assert "only rank 1: nobody waited for that (r shows the whole job)" in screen_text(app)
+        assert "to all causes" in screen_text(app)
+        assert "rank 1 waited in gloo:all_reduce" in screen_text(app)
+
+
+@played
+async def test_a_filter_and_an_order_apply_to_the_causes() -> None:
+    async with blamed(SLOW) as (app, pilot, _):
+        causes = app.screen.query_one(Table)
+        await type_line(pilot, "slash", "cause:host !idle")
+        assert "4 of 7 root causes · filter cause:host !idle" in screen_text(app)
+        await type_line(pilot, "slash", "rank:1")
+        assert "0 of 7 root causes" in screen_text(app)
+        assert "to none" in screen_text(app)
+        await type_line(pilot, "slash", "")
+        await pilot.press("s", "S")
+        assert "sorted by share, reversed" in screen_text(app)
+        shares = [causes.row(at).share for at in range(causes.count)]
+        assert shares == sorted(shares)
+
+
+@played
+async def test_a_healthy_job_accuses_nobody() -> None:
+    async with blamed(HEALTHY) as (app, _, _):
+        assert "triage accuses no rank: in every healthy job, too, somebody arrives last" in screen_text(app)
+
+
+def test_a_rank_alone_has_nobody_to_wait_for(tmp_path: Path) -> None:
+    one = min(Path(HEALTHY).glob("*.json.gz"))
+    shutil.copy(one, tmp_path)
+
+    @played
+    async def look() -> None:
+        async with blamed(str(tmp_path)) as (app, pilot, _):
+            assert "one rank alone: there is nobody who could wait for it" in screen_text(app)
+            assert "paths" not in "".join(screen_lines(app)[2:-1])
+            await pilot.press("enter", "tab", "a", "z", "space", "left", "right", "r")
+
+    look()
+
+
+@played
+async def test_a_move_along_the_paths_redraws_two_lines() -> None:
+    async with blamed(PIPELINE, (160, 50)) as (_, pilot, _):
+        await pilot.press("tab")
+        drawn: list[int] = []
+        render_line = BlameTree.render_line
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BlameTree, "render_line", lambda self, y: (drawn.append(y), render_line(self, y))[1])
+            await pilot.press("down")
+        assert sorted(set(drawn)) == [0, 1]
+
+
+def _path(rank: int, operator: str, role: RoleInPath, cause: Cause) -> BlamePath:
+    symptom = PathNode(0, "all_reduce", "collective", 10.0, 5.0, 0.0, "victim")
+    return BlamePath(symptom, (PathNode(rank, operator, "host", 1.0, 2.0, 3.0, role),), cause, 5.0, 7)
+
+
+def _result(*paths: BlamePath) -> BlameResult:
+    return BlameResult(7, (7,), "robust", paths, (), (RankBlame(1, 5.0, 1.0, 1),), 5.0, 5.0, 0.0, 1, ())
+
+
+def test_a_path_to_a_delay_too_small_to_be_named_is_its_ranks() -> None:
+    path = _path(1, "aten::add", "culprit", "compute")
+    assert paths_by_cause(_result(path)) == {(1, None, "compute", False): [path]}

@@ -1,0 +1,222 @@
+"""The keys that work on every screen, tried on the overview."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from support.cli_samples import kair, store_variables
+from support.places import SAMPLES
+from support.screen_text import answered, opened, played, screen_text, until
+
+from kair_tui.cli.registry import COMMANDS
+from kair_tui.render.terminal import Look
+from kair_tui.tui.frame.help import help_lines
+from kair_tui.tui.frame.output import OutputScreen
+from kair_tui.tui.screens import SCREENS
+from kair_tui.tui.screens.overview import OverviewScreen
+from kair_tui.tui.session import Place
+
+SLOW = str(SAMPLES / "slow_operator")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("kair")
+        store_variables(patch, folder)
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        yield
+
+
+@played
+async def test_help_lists_every_key_screen_and_command() -> None:
+    async with opened(SLOW) as (app, pilot):
+        assert isinstance(app.screen, OverviewScreen)
+        text = "\n".join(line for line, _ in help_lines(app.screen))
+        for key in ("enter", "+ -", "tab", "?", "q", ":", "ctrl+p", "o", "y", "e", "g", "m", "R", "/", "s", "S"):
+            assert re.search(rf"^  (.*, )?{re.escape(key)}(, .*)?  ", text, re.MULTILINE), key
+        assert all(f"  {entry.name} " in text for entry in COMMANDS if entry.needs != "screen")
+        assert all(f"{entry.name}: {entry.title}" in text for entry in SCREENS)
+        await pilot.press("question_mark")
+        assert "slow_operator › overview › help" in screen_text(app)
+        await pilot.press("escape")
+        assert isinstance(app.screen, OverviewScreen)
+
+
+@played
+async def test_a_typed_command_shows_its_output_in_place() -> None:
+    async with opened(SLOW) as (app, pilot):
+        await pilot.press("colon", *"steps", "enter")
+        await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+        first = screen_text(app).splitlines()[1].strip()
+        assert first == kair("steps", SLOW).out.splitlines()[0][: len(first)]
+        await pilot.press("escape", "colon", *"triag", "enter")
+        await until(pilot, lambda: "kair: error" in screen_text(app))
+        assert "kair: error: no such command: triag (did you mean triage?)" in screen_text(app)
+
+
+@played
+async def test_the_commands_behind_the_view_print_what_it_shows() -> None:
+    async with opened(SLOW) as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, OverviewScreen)
+        await pilot.press("o")
+        shown = screen_text(app)
+        for command in screen.commands():
+            assert command in shown
+            assert kair(*command.split()[1:]).status == 0
+        assert kair(*screen.commands()[1].split()[1:]).out.startswith("straggler: rank 2 (compute, 22.8 ms a step)")
+
+
+@played
+async def test_a_copy_is_in_a_file_too() -> None:
+    async with opened(SLOW) as (app, pilot):
+        await pilot.press("y")
+        assert "straggler: rank 2 (compute, 22.8 ms a step)" in app.clipboard
+        assert f"kair triage {SLOW}" in app.clipboard
+        said = screen_text(app)
+        assert "copied to the clipboard and to" in said
+        from kair_tui.cli.places import cache_root
+
+        assert (cache_root() / "copied.txt").read_text() == f"{app.clipboard}\n"
+
+
+@played
+async def _export(folder: Path, keys: tuple[str, ...]) -> None:
+    async with opened(SLOW) as (app, pilot):
+        await pilot.press("e", *keys, "enter")
+        await pilot.press("enter")
+        await until(pilot, lambda: "saved" in screen_text(app))
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("form", ["svg", "json", "csv"])
+def test_an_export_is_what_the_command_prints(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = "svg" if form == "svg" else f"{form} triage"
+    _export(tmp_path, tuple("space" if sign == " " else sign for sign in typed))
+    (file,) = tmp_path.iterdir()
+    content = file.read_text()
+    if form == "svg":
+        assert file.name == "slow_operator-overview.svg"
+        assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+        assert "straggler" in content
+    elif form == "json":
+        assert json.loads(content)["data"] == json.loads(kair("triage", SLOW, "--json").out)["data"]
+    else:
+        assert content.splitlines() == kair("triage", SLOW, "-o", "csv").out.splitlines()
+
+
+@played
+async def _bookmarked_twice(job: str) -> None:
+    async with opened(job) as (app, pilot):
+        assert app.session is not None
+        bookmarks = app.session.bookmarks
+        await pilot.press("m")
+        assert [mark.title for mark in bookmarks.all()] == ["overview"]
+        await pilot.press("ctrl+p", *"bookmark")
+        assert "m  overview" in screen_text(app)
+        await pilot.press("escape", "m")
+        assert bookmarks.all() == ()
+        app.session.narrow((5, 6))
+        await pilot.press("m")
+    # The next time the program is started.
+    async with opened(job) as (app, pilot):
+        assert app.session is not None
+        assert app.session.steps is None
+        await pilot.press("ctrl+p", *"bookmark", "enter")
+        await until(pilot, lambda: answered(app))
+        assert "only steps 5-6" in screen_text(app)
+
+
+def test_bookmarks_of_raw_traces_are_in_the_users_own_folder() -> None:
+    before = set(Path(SLOW).iterdir())
+    _bookmarked_twice(SLOW)
+    assert set(Path(SLOW).iterdir()) == before
+
+
+def test_bookmarks_of_a_stored_job_are_with_the_job() -> None:
+    from kair_tui.cli.places import store_root
+
+    kair("import", SLOW, "--job", "marked")
+    _bookmarked_twice("marked")
+    assert (store_root(None) / "marked" / "bookmarks.json").exists()
+    assert kair("triage", "marked").status == 0
+
+
+@played
+async def _record(runbook: Path, verdicts: list[str]) -> None:
+    async with opened(SLOW) as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, OverviewScreen)
+        await pilot.press("R", "enter")
+        assert f"● {runbook.name}" in screen_text(app)
+        verdicts += screen_text(app).splitlines()[2:3]
+        screen.narrow((5, 6, 7))
+        await until(pilot, lambda: answered(app))
+        verdicts += screen_text(app).splitlines()[2:3]
+        await pilot.press("colon", *"info", "enter")
+        await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+        await pilot.press("escape", "R")
+        assert "recorded to" in screen_text(app)
+
+
+def test_a_recording_is_a_runbook_of_commands_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runbook = tmp_path / "slow_operator.kair"
+    verdicts: list[str] = []
+    _record(runbook, verdicts)
+    assert runbook.read_text().splitlines() == [
+        "# what was looked at in slow_operator",
+        f"kair steps {SLOW}",
+        f"kair triage {SLOW}",
+        f"kair triage {SLOW} --step 5-7",
+        f"kair info {SLOW} --step 5-7",
+    ]
+    outcomes = [kair(*shlex.split(line)[1:]) for line in runbook.read_text().splitlines()[1:]]
+    assert [outcome.status for outcome in outcomes] == [0] * 4
+    assert [outcomes[1].out.splitlines()[0], outcomes[2].out.splitlines()[0]] == [line.strip() for line in verdicts]
+
+
+@played
+async def test_a_rank_that_the_job_does_not_have_is_named() -> None:
+    async with opened(SLOW) as (app, pilot):
+        await pilot.press("g", "9", "enter")
+        assert "no rank 9 in this job (0-3)" in screen_text(app)
+
+
+@played
+async def test_going_back_to_where_one_was_makes_no_second_screen() -> None:
+    async with opened(SLOW) as (app, pilot):
+        overview = app.screen
+        await pilot.press("question_mark")
+        app.go(Place("overview"))
+        await pilot.pause()
+        assert app.screen is overview
+        await pilot.press("escape")
+        assert app.screen is overview
+
+
+@played
+async def test_in_ascii_nothing_else_is_on_any_screen() -> None:
+    async with opened(SLOW, look=Look(ascii_only=True)) as (app, pilot):
+        shown = [screen_text(app)]
+        for keys in (("question_mark",), ("ctrl+p",), ("o",), ("e",), ("slash",), ("g",)):
+            await pilot.press(*keys)
+            shown.append(screen_text(app))
+            await pilot.press("escape")
+        await pilot.press("colon", *"localize", "enter")
+        await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+        shown.append(screen_text(app))
+        assert [line for text in shown for line in text.splitlines() if not line.isascii()] == []
+
+
+def test_what_is_no_terminal_is_refused_with_a_pointer() -> None:
+    outcome = kair("tui", SLOW)
+    assert outcome.status == 2
+    assert outcome.err.startswith("kair: error: kair-tui needs a terminal")
+    assert "kair triage" in outcome.err

@@ -1,0 +1,313 @@
+"""The store's jobs on the screen: listed, sifted, chosen, opened."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.cli_samples import kair, store_variables
+from support.places import SAMPLES
+from support.screen_text import answered, assert_snapshot, played, screen_lines, screen_text, type_line, until
+from textual.pilot import Pilot
+
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.places import store_root
+from kair_tui.render.terminal import Look
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.frame.output import OutputScreen
+from kair_tui.tui.screens.jobs import JobsScreen
+from kair_tui.tui.screens.opening import OpeningScreen
+from kair_tui.tui.screens.overview import OverviewScreen
+
+pytestmark = pytest.mark.skipif(not (SAMPLES / "healthy").exists(), reason="the sample traces are not recorded yet")
+
+
+@pytest.fixture(scope="module")
+def _store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Three jobs, two of them triaged; the last imported is the one without a verdict."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("kair")
+        store_variables(patch, folder)
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        for name, sample in (("night", "slow_operator"), ("calm", "healthy"), ("fresh", "two_hosts_slow_input")):
+            assert kair("import", str(SAMPLES / sample), "--job", name).status == 0
+        for name in ("night", "calm"):
+            assert kair("triage", name).status == 0
+        yield store_root(None)
+
+
+@pytest.fixture
+def _no_job_in_use(_store: Path) -> Iterator[None]:
+    yield
+    (_store / ".current").unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def listed(
+    wanted: JobWanted | None = None, *, size: tuple[int, int] = (80, 24), look: Look | None = None
+) -> AsyncIterator[tuple[KairApp, Pilot[int]]]:
+    """The program as it begins without a job, its store read."""
+    app = KairApp(wanted or JobWanted(), look or Look())
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: is_listed(app))
+        yield app, pilot
+
+
+def is_listed(app: KairApp) -> bool:
+    """Whether the store has been read."""
+    return any(said in screen_text(app) for said in ("job in", "jobs in", "no job yet"))
+
+
+def chosen(app: KairApp) -> str | None:
+    screen = app.screen
+    assert isinstance(screen, JobsScreen)
+    return screen.chosen.name if screen.chosen else None
+
+
+def shown(app: KairApp) -> list[str]:
+    """The names on the screen, in their order."""
+    names = ("night", "calm", "fresh")
+    words = [line[3:].split("  ")[0].strip() for line in screen_lines(app)]
+    return [word for word in words if word in names]
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_without_a_job_the_jobs_are_shown_with_their_last_verdicts() -> None:
+    async with listed() as (app, _):
+        text = screen_text(app)
+        assert "3 jobs in " in text
+        assert shown(app) == ["calm", "fresh", "night"]
+        assert "▲ night" in text
+        assert "straggler: rank 2 (compute" in text
+        assert "no straggler: 4 ranks, 12 steps" in text
+        assert "not triaged yet" in text
+        assert chosen(app) == "fresh"  # the most recent, which a command without a job would take
+
+
+@pytest.mark.usefixtures("_no_job_in_use")
+@played
+async def test_the_job_in_use_is_preselected_and_can_be_chosen_here() -> None:
+    kair("use", "calm")
+    async with listed() as (app, pilot):
+        assert chosen(app) == "calm"
+        await pilot.press("end", "u")
+        await until(pilot, lambda: "take night now" in screen_text(app))
+        assert chosen(app) == "night"
+        assert json.loads(kair("jobs", "--json").out)["data"]["current"] == "night"
+        assert "in use · 4 ranks" in screen_text(app)
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_enter_opens_a_job_and_esc_leads_back_to_the_list() -> None:
+    async with listed() as (app, pilot):
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: answered(app))
+        assert isinstance(app.screen, OverviewScreen)
+        assert "jobs › night › overview" in screen_text(app)
+        first = app.session
+        await pilot.press("escape")
+        assert chosen(app) == "night"
+        await pilot.press("enter")
+        assert app.session is first
+        await pilot.press("7", "home", "enter")
+        await until(pilot, lambda: app.session is not first and answered(app))
+        assert "jobs › calm › overview" in screen_text(app)
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_another_job_takes_the_place_of_the_open_one() -> None:
+    app = KairApp(JobWanted("night"), Look())
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: answered(app))
+        await pilot.press("7")
+        await until(pilot, lambda: is_listed(app))
+        assert "night › overview › jobs" in screen_text(app)
+        assert chosen(app) == "night"
+        await pilot.press("escape", "7")
+        await until(pilot, lambda: is_listed(app))
+        await pilot.press("home", "enter")
+        await until(pilot, lambda: answered(app) and "calm › overview" in screen_text(app))
+        assert "night" not in screen_text(app)
+        assert len(app.framed_screens) == 1
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_a_recording_goes_on_with_the_next_job() -> None:
+    runbook = store_root(None).parent / "two jobs.kair"
+    app = KairApp(JobWanted("night"), Look())
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: answered(app))
+        assert app.session is not None
+        app.session.recorder.start(runbook, "night")
+        await pilot.press("7")
+        await until(pilot, lambda: is_listed(app))
+        await pilot.press("home", "enter")
+        await until(pilot, lambda: answered(app))
+        assert f"● {runbook.name}" in screen_text(app)
+    assert runbook.read_text().splitlines()[1:] == ["kair jobs", "kair steps calm", "kair triage calm"]
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_jobs_are_filtered_and_sorted_with_the_cursor_on_its_job() -> None:
+    async with listed() as (app, pilot):
+        await pilot.press("s", "s")
+        assert "sorted by imported" in screen_text(app)
+        assert shown(app) == ["fresh", "calm", "night"]
+        await pilot.press("s")
+        assert shown(app) == ["night", "calm", "fresh"]
+        assert chosen(app) == "fresh"
+        await pilot.press("S")
+        assert shown(app) == ["fresh", "calm", "night"]
+        await type_line(pilot, "slash", "verdict:^straggler")
+        assert shown(app) == ["night"]
+        assert "1 of 3 jobs" in screen_text(app)
+        await type_line(pilot, "slash", "ranks:8")
+        assert shown(app) == ["fresh"]
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_the_list_is_what_its_command_prints() -> None:
+    async with listed() as (app, pilot):
+        await pilot.press("o")
+        assert "kair jobs" in screen_text(app)
+        await pilot.press("escape")
+        screen = app.screen
+        assert isinstance(screen, JobsScreen)
+        (export,) = screen.exports()
+        assert export.write("csv") == kair("jobs", "-o", "csv").out
+        assert json.loads(export.write("json"))["data"] == json.loads(kair("jobs", "--json").out)["data"]
+        await pilot.press("y")
+        assert app.clipboard.startswith("fresh: not triaged yet")
+        assert app.clipboard.endswith("kair jobs")
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_commands_run_here_before_a_job_is_open() -> None:
+    async with listed() as (app, pilot):
+        await type_line(pilot, "colon", "steps night")
+        await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+        first = screen_lines(app)[1].strip()
+        assert first.startswith("12 steps on ")
+        assert kair("steps", "night").out.startswith(first)
+        await pilot.press("escape")
+        await type_line(pilot, "colon", "info")
+        await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+        await pilot.press("o")
+        assert "kair info fresh" in screen_text(app)
+
+
+@played
+async def _empty(folder: Path) -> None:
+    async with listed() as (app, pilot):
+        text = screen_text(app)
+        assert f"no job yet in {folder}" in " ".join(text.split())
+        assert "kair import FOLDER --job NAME" in text
+        assert chosen(app) is None
+        await pilot.press("enter", "u", "slash", "s")
+        assert screen_text(app) == text
+        await type_line(pilot, "colon", f"import {SAMPLES / 'healthy'} --job mine")
+        await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: "1 job in" in screen_text(app))
+        assert chosen(app) == "mine"
+
+
+def test_an_empty_store_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_variables(monkeypatch, tmp_path)
+    _empty(store_root(None))
+
+
+@played
+async def _damaged() -> None:
+    async with listed() as (app, _):
+        text = screen_text(app)
+        assert "1 job in" in text
+        assert "▲ job torn is left out" in text
+        assert "whole" in text
+
+
+def test_a_damaged_job_is_told_and_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_variables(monkeypatch, tmp_path)
+    for name in ("torn", "whole"):
+        kair("import", str(SAMPLES / "healthy"), "--job", name)
+    file = store_root(None) / "torn" / "job.json"
+    file.write_bytes(file.read_bytes()[:300])
+    _damaged()
+    outcome = kair("jobs")
+    assert "warning: job torn is left out" in outcome.err
+    assert "torn" not in outcome.out
+
+
+@played
+async def _named_by_the_environment() -> None:
+    app = KairApp(JobWanted(), Look())
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: answered(app))
+        assert "night › overview" in screen_text(app)
+
+
+@pytest.mark.usefixtures("_store")
+def test_the_environment_names_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAIR_JOB", "night")
+    _named_by_the_environment()
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_steps_that_were_chosen_with_the_command_are_those_of_the_first_job() -> None:
+    async with listed(JobWanted(step="5-7")) as (app, pilot):
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: answered(app))
+        assert app.session is not None
+        assert app.session.steps == (5, 6, 7)
+        await pilot.press("7", "home", "enter")
+        await until(pilot, lambda: answered(app) and "calm" in screen_lines(app)[0])
+        assert app.session.steps is None
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_a_job_that_cannot_be_opened_leads_back_to_the_list() -> None:
+    async with listed(JobWanted(step="999")) as (app, pilot):
+        await pilot.press("enter")
+        await until(pilot, lambda: "kair: error" in screen_text(app))
+        assert isinstance(app.screen, OpeningScreen)
+        assert "step 999 is not among" in screen_text(app)
+        await pilot.press("escape")
+        assert chosen(app) == "fresh"
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "look"),
+    [("jobs_80x24", (80, 24), Look()), ("jobs_160x50", (160, 50), Look(colours="none"))],
+)
+def test_it_looks_like_its_picture(
+    name: str, size: tuple[int, int], look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _store: Path
+) -> None:
+    """From a copy of the store whose place, sources and times are always the same."""
+    shutil.copytree(_store, tmp_path / "store")
+    for hour, file in enumerate(sorted((tmp_path / "store").glob("*/job.json")), 10):
+        known = {"imported_at": f"2026-07-01T{hour}:00:00+00:00", "source": f"/traces/{file.parent.name}"}
+        file.write_text(json.dumps({**json.loads(file.read_text()), **known}))
+    for file in (tmp_path / "store").glob("*/verdict.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "triaged_at": "2026-07-02T09:00:00+00:00"}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAIR_STORE", "store")
+
+    @played
+    async def pictured() -> None:
+        app = KairApp(JobWanted(), look)
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: "3 jobs in store" in screen_text(app))
+            assert_snapshot(app, name)
+
+    pictured()

@@ -1,0 +1,169 @@
+"""The matrix of pairwise distances: pictures of it, its figures beside the command's, and what its keys do."""
+
+import pytest
+from support.cli_samples import printed
+from support.places import SAMPLES
+from support.screen_text import (
+    answered,
+    assert_snapshot,
+    opened,
+    played,
+    screen_lines,
+    screen_text,
+    type_line,
+    until,
+)
+from textual.pilot import Pilot
+
+from kair_tui.render.terminal import Look
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.screens import matrix
+from kair_tui.tui.widgets.cells.distances import DistanceMatrix
+from kair_tui.tui.widgets.cells.heat import Axis
+from kair_tui.tui.widgets.lines.around import StatusLine
+
+INPUT = str(SAMPLES / "slow_input")
+TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")
+HOST = str(SAMPLES / "slow_host")
+BUSY = str(SAMPLES / "busy_host")
+
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> ViewScreen:
+    await pilot.press(*keys)
+    await until(pilot, lambda: answered(app))
+    screen = app.screen
+    assert isinstance(screen, ViewScreen)
+    return screen
+
+
+def rows(app: KairApp) -> list[list[str]]:
+    """The words of the lines that begin with a rank."""
+    return [line.split() for line in screen_lines(app)[:-2] if line.split() and line.split()[0].isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "size", "look"),
+    [
+        ("matrix_80x24", INPUT, (80, 24), Look()),
+        ("matrix_160x50", TWO_HOSTS, (160, 50), Look()),
+        ("matrix_ascii", HOST, (80, 24), Look(ascii_only=True)),
+        ("matrix_no_colour", BUSY, (80, 24), Look(colours="none")),
+    ],
+)
+@played
+async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
+    async with opened(job, size=size, look=look) as (app, pilot):
+        await shown(app, pilot, "6")
+        assert_snapshot(app, name)
+
+
+@played
+async def test_its_figures_are_the_commands() -> None:
+    async with opened(INPUT) as (app, pilot):
+        screen = await shown(app, pilot, "6")
+        assert screen.commands() == [f"kair localize {INPUT} --method paper --matrix"]
+        answer = printed(screen.commands()[0])
+        scores = {row["rank"]: f"{row['score']:,.3f}" for row in answer["scores"]}
+        for rank, row in enumerate(rows(app)):
+            distances = [f"{distance:.1f}" for other, distance in enumerate(answer["matrix"][rank]) if other != rank]
+            assert [word for word in row[1:-1] if word.replace(".", "").isdigit()] == distances
+            assert row[-1] == scores[rank]
+
+
+@played
+async def test_the_cursor_begins_on_the_farthest_rank_and_tells_of_its_pair() -> None:
+    async with opened(TWO_HOSTS, size=(110, 30)) as (app, pilot):
+        screen = await shown(app, pilot, "6")
+        answer, cells = printed(screen.commands()[0]), screen.query_one(DistanceMatrix)
+        status = screen.query_one(StatusLine)
+        assert status.text.startswith("ranks 5 on node1 and 0 on node0 · distance 126.8 · means 124.029, 43.214")
+        await pilot.press("down", "right")
+        assert cells.pair == (6, 1)
+        assert f"distance {answer['matrix'][6][1]:.1f}" in status.text
+        await pilot.press("n")
+        ranking = [row["rank"] for row in answer["scores"]]
+        assert cells.pair == (6, 5)
+        await pilot.press("n")
+        assert cells.pair == (ranking[ranking.index(6) + 1], 5)
+        assert screen.rank == cells.pair[0]
+
+
+@played
+async def test_hosts_stand_apart_until_the_farthest_rank_is_wanted_first() -> None:
+    async with opened(TWO_HOSTS) as (app, pilot):
+        screen = await shown(app, pilot, "6")
+        assert [int(row[0]) for row in rows(app)] == list(range(8))
+        assert "┼" in screen_text(app)
+        await pilot.press("s")
+        assert [int(row[0]) for row in rows(app)] == [row["rank"] for row in printed(screen.commands()[0])["scores"]]
+        assert "┼" not in screen_text(app)
+        assert screen.query_one(DistanceMatrix).pair == (5, 0)
+
+
+@played
+async def test_shares_and_the_whole_run_are_options_of_the_command() -> None:
+    async with opened(INPUT) as (app, pilot):
+        screen = await shown(app, pilot, "6", "c", "w")
+        assert screen.commands() == [f"kair localize {INPUT} --method paper --whole-run --normalized --matrix"]
+        assert f"{printed(screen.commands()[0])['matrix'][1][0]:.4f}" in screen_text(app)
+        assert "over the run, shares" in screen_text(app)
+
+
+@played
+async def test_a_filter_leaves_ranks_out_on_both_sides() -> None:
+    async with opened(TWO_HOSTS) as (app, pilot):
+        screen = await shown(app, pilot, "6")
+        await type_line(pilot, "slash", "host:node1")
+        assert "4 of 8 ranks" in screen_text(app)
+        cells = screen.query_one(DistanceMatrix)
+        assert [int(row[0]) for row in rows(app)] == [4, 5, 6, 7]
+        assert cells.pair == (5, 4)
+        await type_line(pilot, "slash", "rank:9")
+        assert cells.pair is None
+        await pilot.press("down", "n", "enter")
+        await type_line(pilot, "slash", "")
+        assert len(rows(app)) == 8
+
+
+@played
+async def test_enter_goes_to_the_rank_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: list[int] = []
+    async with opened(INPUT) as (app, pilot):
+        await shown(app, pilot, "6")
+        monkeypatch.setattr(app, "go_to_rank", gone.append)
+        await pilot.press("enter")
+        assert gone == [1]
+
+
+@played
+async def test_of_too_many_ranks_the_hosts_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "RANKS_IN_A_MATRIX", 4)
+    gone: list[int] = []
+    async with opened(TWO_HOSTS) as (app, pilot):
+        screen = await shown(app, pilot, "6")
+        assert screen.commands() == [f"kair localize {TWO_HOSTS} --method paper --by host"]
+        text = screen_text(app)
+        assert "8 ranks have 64 distances: shown for up to 4 ranks" in text
+        for group in printed(screen.commands()[0])["groups"]:
+            assert any(
+                line.startswith(f" {group['group']} ") and f"{group['mean_score']:.3f}" in line
+                for line in screen_lines(app)
+            )
+        monkeypatch.setattr(app, "go_to_rank", gone.append)
+        await pilot.press("enter")
+        assert gone == [5]
+        await type_line(pilot, "slash", "host:node0")
+        assert "node1 " not in screen_text(app)
+
+
+def test_cells_have_their_places_between_borders() -> None:
+    axis = Axis(count=6, size=2, borders=(2, 4), gap=1)
+    assert axis.length == 14
+    assert [axis.start(item) for item in range(6)] == [0, 2, 5, 7, 10, 12]
+    assert [axis.at(cell) for cell in range(15)] == [0, 0, 1, 1, None, 2, 2, 3, 3, None, 4, 4, 5, 5, None]
+    assert axis.within(3, 6) == range(1, 3)
+    assert Axis().within(0, 5) == range(0)

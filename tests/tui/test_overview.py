@@ -1,0 +1,114 @@
+"""The overview: pictures of it, and what its keys do."""
+
+import pytest
+from support.places import SAMPLES
+from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
+
+from kair_tui.render.terminal import Look
+from kair_tui.tui.screens.overview import OverviewScreen
+from kair_tui.tui.widgets.bars.step_strip import StepStrip
+from kair_tui.tui.widgets.cells.grid import RankGrid
+from kair_tui.tui.widgets.lines.around import StatusLine
+
+SLOW = str(SAMPLES / "slow_operator")
+TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")
+HEALTHY = str(SAMPLES / "healthy")
+PIPELINE = str(SAMPLES / "pipeline_slow_operator")
+
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "size", "look"),
+    [
+        ("overview_80x24", SLOW, (80, 24), Look()),
+        ("overview_160x50", TWO_HOSTS, (160, 50), Look()),
+        ("overview_smallest", TWO_HOSTS, (60, 20), Look()),
+        ("overview_ascii", TWO_HOSTS, (80, 24), Look(ascii_only=True)),
+        ("overview_no_colour", HEALTHY, (80, 24), Look(colours="none")),
+        ("overview_pipeline", PIPELINE, (80, 24), Look()),
+    ],
+)
+@played
+async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
+    async with opened(job, size=size, look=look) as (app, _):
+        assert_snapshot(app, name)
+
+
+@played
+async def test_the_cursor_begins_on_the_worst_rank_and_tells_of_the_rank_it_is_on() -> None:
+    async with opened(SLOW) as (app, pilot):
+        status, grid = app.screen.query_one(StatusLine), app.screen.query_one(RankGrid)
+        assert grid.has_focus
+        assert status.text.startswith("rank 2 · node0 · score 49.760 ▲ slow")
+        grid.action_move(1, 0)
+        await pilot.pause()
+        assert status.text.startswith("rank 3 · node0 · score 0.009 · own")
+        grid.action_move(1, 0)
+        grid.action_next_flagged(1)
+        await pilot.pause()
+        assert grid.rank == 2
+
+
+@played
+async def test_a_range_of_steps_narrows_everything_until_all_are_wanted_again() -> None:
+    async with opened(SLOW) as (app, pilot):
+        screen, strip = app.screen, app.screen.query_one(StepStrip)
+        assert isinstance(screen, OverviewScreen)
+        strip.focus()
+        strip.action_move(1)
+        strip.action_anchor()
+        strip.action_move(4)
+        await pilot.press("enter")
+        await until(pilot, lambda: answered(app))
+        assert screen.session.steps == (5, 6, 7, 8, 9)
+        assert "only steps 5-9" in screen_text(app)
+        assert "5 steps analysed (5-9)" in screen_text(app)
+        assert screen.commands()[1] == f"kair triage {SLOW} --step 5-9"
+        await pilot.press("A")
+        await until(pilot, lambda: answered(app))
+        assert "12 steps analysed (4-15)" in screen_text(app)
+        assert "only steps" not in screen_text(app)
+
+
+@played
+async def test_a_filter_leaves_the_other_ranks_blank_and_an_empty_one_brings_them_back() -> None:
+    async with opened(TWO_HOSTS) as (app, pilot):
+        await type_line(pilot, "slash", "host:node1")
+        shown = screen_text(app)
+        assert "4 of 8 ranks · filter host:node1" in shown
+        assert "node1  4 · 0.177" in shown
+        assert "0 · 0.142" not in shown
+        await type_line(pilot, "slash", "")
+        assert "0 · 0.142" in screen_text(app)
+
+
+@played
+async def test_a_filter_that_is_wrong_says_so_and_changes_nothing() -> None:
+    async with opened(SLOW) as (app, pilot):
+        before = screen_text(app).splitlines()[:20]
+        await type_line(pilot, "slash", "size:3")
+        assert "no field 'size' to filter by; there are: rank, host" in screen_text(app)
+        assert screen_text(app).splitlines()[:20] == before
+
+
+@played
+async def test_hosts_come_in_the_order_of_their_worst_rank_when_sorted_by_score() -> None:
+    async with opened(TWO_HOSTS) as (app, pilot):
+        await pilot.press("s", "s")
+        assert "sorted by score" in screen_text(app)
+        lines = [line.split()[0] for line in screen_text(app).splitlines() if line.startswith(" node")]
+        assert lines == ["node1", "node0"]
+
+
+@played
+async def test_below_the_smallest_size_only_that_is_said() -> None:
+    async with opened(SLOW, size=(60, 20)) as (app, pilot):
+        assert "straggler: rank 2" in screen_text(app)
+        # The program hears of the new size when it comes to it.
+        await pilot.resize_terminal(59, 20)
+        await until(pilot, lambda: screen_text(app).split("\n", 1)[0] == "too small: 59x20, needs 60x20")
+        assert "straggler" not in screen_text(app)
+        await pilot.resize_terminal(100, 30)
+        await until(pilot, lambda: "straggler: rank 2" in screen_text(app))

@@ -1,0 +1,124 @@
+"""Questions written down as command lines, and answered."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli_samples import kair, store_variables, trace
+from support.places import SAMPLES
+
+from kair_engine.errors import UsageError
+from kair_engine.recording.opening import open_trace
+from kair_tui.cli.app import parse
+from kair_tui.cli.job_source import JobSource
+from kair_tui.cli.registry import find
+from kair_tui.render.look import Look
+from kair_tui.tui.in_place import run_line
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Session
+
+SAMPLE = SAMPLES / "slow_operator"
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    store_variables(monkeypatch, tmp_path)
+    opened = open_trace(SAMPLE, cache=tmp_path / "cache")
+    return Session(opened, JobSource(str(SAMPLE), SAMPLE, stored=False))
+
+
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        (Question.of("triage"), "kair triage job123"),
+        (Question.of("triage", (40, 41, 42, 45)), "kair triage job123 --step 40-42,45"),
+        (Question.of("pinpoint", rank=3, method="paper"), "kair pinpoint job123 --rank 3 --method paper"),
+        (Question.of("localize", matrix=True, whole_run=False), "kair localize job123 --matrix"),
+        (Question.of("whatif", fix=["rank=1", "op=a b"]), "kair whatif job123 --fix rank=1 --fix 'op=a b'"),
+        (Question.of("blame", operator=None), "kair blame job123"),
+        (Question.of("jobs"), "kair jobs"),
+    ],
+)
+def test_a_question_is_a_command_line(question: Question, line: str) -> None:
+    assert question.text("job123") == line
+
+
+def test_the_line_means_the_question() -> None:
+    question = Question.of("pinpoint", (41,), rank=1, method="paper")
+    _, command, *words = shlex.split(question.text("a job"))
+    entry = find(command)
+    assert entry is not None
+    arguments: dict[str, Any] = parse(entry, words)
+    assert arguments["job"] == "a job"
+    assert arguments["step"] == "41"
+    assert arguments["rank"] == 1
+    assert arguments["method"] == "paper"
+
+
+def test_a_question_is_answered_once(session: Session) -> None:
+    question = session.question("steps")
+    assert session.known(question) is None
+    assert session.ask(question) is session.ask(question)
+    assert session.known(question) is session.ask(question)
+
+
+def test_narrowing_changes_every_question(session: Session) -> None:
+    session.narrow((6, 5))
+    assert session.question("triage").steps == (5, 6)
+    assert session.command(session.question("triage")).endswith("--step 5-6")
+    assert session.ask(session.question("steps")).summary[0].step == 5
+    session.narrow(session.trace.job.steps)
+    assert session.question("triage").steps is None
+
+
+def test_a_step_that_is_not_there_is_turned_down(session: Session) -> None:
+    with pytest.raises(UsageError, match="step 999 is not among"):
+        session.narrow((999,))
+    assert session.steps is None
+
+
+def test_the_named_store_is_part_of_the_line(session: Session) -> None:
+    session.store = Path("/a store")
+    assert session.command(session.question("triage")).endswith(" --store '/a store'")
+
+
+@pytest.mark.parametrize(
+    "line", ["info", "kair info", "localize --fields rank,score", "steps -o csv", "triage --json", "schema triage"]
+)
+def test_a_typed_command_prints_what_the_shell_prints(session: Session, line: str) -> None:
+    printed = run_line(line, session, Look())
+    said = kair(*shlex.split(printed.command)[1:])
+    assert said.status == 0
+    assert printed.text == said.out
+
+
+def test_a_typed_command_is_about_the_open_job_and_its_steps(session: Session) -> None:
+    session.narrow((5, 6))
+    assert run_line("steps", session, Look()).command == f"kair steps {SAMPLE} --step 5-6"
+    assert run_line("steps --step 7", session, Look()).command == f"kair steps {SAMPLE} --step 7"
+
+
+def test_help_of_a_command_is_text(session: Session) -> None:
+    assert "--rank" in run_line("pinpoint --help", session, Look()).text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("triag", "no such command: triag"),
+        ("", "no command"),
+        ("tui", "tui is what you are looking at"),
+        ("pinpoint", "missing --rank"),
+        ("pinpoint --rank x", "not a whole number"),
+        ('info "', "a quote is not closed"),
+    ],
+)
+def test_a_wrong_line_says_what_is_wrong(session: Session, line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        run_line(line, session, Look())
+
+
+def test_a_sample_without_fragments_still_makes_a_line() -> None:
+    session = Session(trace(), JobSource("job123", Path("/store/job123"), stored=True))
+    assert session.command(session.question("triage")) == "kair triage job123"

@@ -1,0 +1,232 @@
+"""The what-if screen: pictures of it, what its keys do, and that its figures are those of the commands it names."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.cli_samples import printed
+from support.places import BYTEDANCE, SAMPLES
+from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
+from textual.pilot import Pilot
+
+from kair_engine.errors import UsageError
+from kair_tui.render.terminal import Look
+from kair_tui.render.units import duration, percent, signed_duration
+from kair_tui.tui.fix_choice import in_words
+from kair_tui.tui.fix_options import typed_option
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.screens.whatif import WhatifScreen
+from kair_tui.tui.widgets.bars.price_bars import PriceBars
+from kair_tui.tui.widgets.bars.step_bars import StepBars
+from kair_tui.tui.widgets.cells.worker_heat import WorkerHeat
+from kair_tui.tui.widgets.lines.around import StatusLine
+from kair_tui.tui.widgets.lists.fix_list import FixList
+
+HOSTS = str(SAMPLES / "slow_host")
+STAGES = str(SAMPLES / "pipeline_slow_operator")
+HEALTHY = str(SAMPLES / "healthy")
+PUBLISHED = BYTEDANCE
+
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@asynccontextmanager
+async def whatif(
+    job: str, *, size: tuple[int, int] = (80, 24), look: Look | None = None
+) -> AsyncIterator[tuple[KairApp, Pilot[int], WhatifScreen]]:
+    """The screen with every fix priced."""
+    async with opened(job, size=size, look=look) as (app, pilot):
+        await pilot.press("5")
+        await until(pilot, lambda: settled(app))
+        assert isinstance(app.screen, WhatifScreen)
+        yield app, pilot, app.screen
+
+
+def settled(app: KairApp) -> bool:
+    """Whether nothing is left to ask."""
+    screen = app.screen
+    return isinstance(screen, WhatifScreen) and answered(app) and screen.shown == dict(screen.questions())
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "size", "look"),
+    [
+        ("whatif_80x24", HOSTS, (80, 24), Look()),
+        ("whatif_160x50", STAGES, (160, 50), Look()),
+        ("whatif_ascii", STAGES, (80, 24), Look(ascii_only=True)),
+        ("whatif_no_colour", HEALTHY, (80, 24), Look(colours="none")),
+    ],
+)
+@played
+async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
+    async with whatif(job, size=size, look=look) as (app, pilot, _):
+        if name != "whatif_no_colour":
+            await pilot.press("space")
+            await until(pilot, lambda: settled(app))
+        assert_snapshot(app, name)
+
+
+@played
+async def test_chosen_fixes_are_priced_together_and_the_command_says_the_same() -> None:
+    async with whatif(HOSTS) as (app, pilot, screen):
+        bars = screen.query_one(StepBars)
+        assert bars.lines[1].startswith("with no fix")
+        await pilot.press("space", "down", "down", "down", "space")
+        await until(pilot, lambda: settled(app))
+        *_, command = screen.commands()
+        assert command.endswith("--fix rank=4-7+kind=compute --fix kind=host --only-fixes")
+        together = printed(command)["fixes"][-1]
+        assert together["fix"] == "all together"
+        assert bars.lines[1].startswith(f"with 2 fixes {duration(together['step_time_us'])} ")
+        assert f"{together['throughput_gain']:+.2%}" in bars.lines[1]
+        await pilot.press("space")
+        await until(pilot, lambda: settled(app))
+        assert bars.lines[1].startswith("with 1 fix ")
+        await pilot.press("backspace")
+        await until(pilot, lambda: settled(app))
+        assert bars.lines[1].startswith("with no fix")
+
+
+@played
+async def test_fixes_and_what_a_gpu_costs_stay_when_the_screen_is_left() -> None:
+    async with whatif(HOSTS) as (app, pilot, screen):
+        await pilot.press("space")
+        await type_line(pilot, "dollar_sign", "2.5")
+        await until(pilot, lambda: settled(app))
+        await type_line(pilot, "plus", "rank=1")
+        await until(pilot, lambda: settled(app) and "2 fixes" in screen.query_one(StepBars).lines[1])
+        before = screen_text(app).splitlines()[:-3]
+        await pilot.press("escape", "5")
+        await until(pilot, lambda: settled(app) and app.screen is not screen)
+        # Below them is what the cursor is on.
+        assert screen_text(app).splitlines()[:-3] == before
+
+
+@pytest.mark.parametrize("job", [HOSTS, STAGES, "trace-SE.parquet", "trace-ST.parquet"])
+@played
+async def test_every_figure_is_one_of_the_commands(job: str) -> None:
+    path = Path(job) if Path(job).is_absolute() else PUBLISHED / job
+    if not path.exists():
+        pytest.skip("the published traces are not here")
+    async with whatif(str(path), size=(160, 50)) as (app, pilot, screen):
+        answers = {name: printed(command) for name, command in zip(screen.questions(), screen.commands(), strict=True)}
+        whole = answers["whatif"]
+        now, _, ideal = screen.query_one(StepBars).lines
+        assert now == f"now {duration(whole['step_time_us'])} S {whole['slowdown']:.4f}"
+        assert f" {duration(whole['ideal_step_time_us'])} {percent(whole['waste'])} waste: " in ideal
+        assert f"{whole['gpu_hours_per_day']:,.1f} GPU-hours/day" in ideal
+        text = screen_text(app)
+        for fix in answers["fixes"]["fixes"][:-1]:
+            figures = duration(fix["step_time_us"]), signed_duration(-fix["saved_us"]), f"{fix['throughput_gain']:+.2%}"
+            (line,) = [line for line in text.splitlines() if f"[ ] {fix['fix']} " in line]
+            assert all(figure in line for figure in figures)
+        for remedy in whole["remedies"]:
+            assert duration(remedy["step_time_us"]) in text
+        by_rank = whole["by_rank"]
+        heat = screen.query_one(WorkerHeat)
+        heat.focus()
+        for rank in list(by_rank)[:3]:
+            heat.move_to(int(rank))
+            await pilot.pause()
+            status = screen.query_one(StatusLine).text
+            assert (
+                f"S {by_rank[rank]:.4f} · costs {duration((by_rank[rank] - 1) * whole['ideal_step_time_us'])}" in status
+            )
+        for parts in ("by_operator_type", "by_stage", "by_host"):
+            for _, slowdown in [one for one in whole[parts].items() if one[1] > 1.0005 and len(whole[parts]) > 1]:
+                assert f"+{duration((slowdown - 1) * whole['ideal_step_time_us'])}" in screen_text(app)
+            if len(whole[parts]) > 1:
+                await pilot.press("v")
+
+
+@played
+async def test_workers_and_prices_of_one_step() -> None:
+    async with whatif(STAGES, size=(160, 50)) as (app, pilot, screen):
+        whole = printed(screen.commands()[0])
+        await pilot.press("right_square_bracket")
+        first = whole["per_step"][0]
+        assert f"step {first['step']}: S {first['slowdown']:.4f}" in screen_text(app)
+        prices = screen.query_one(PriceBars).items
+        assert prices[1].costs == pytest.approx(next(iter(first["by_operator_type"].values())) - 1)
+        await pilot.press("left_square_bracket", "left_square_bracket")
+        assert f"step {whole['per_step'][-1]['step']}: S" in screen_text(app)
+
+
+@played
+async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> None:
+    async with whatif(HOSTS) as (app, pilot, screen):
+        status = screen.query_one(StatusLine)
+        await type_line(pilot, "plus", "speed=2")
+        assert status.text.startswith("'speed=2' is no fix: use rank=")
+        await type_line(pilot, "plus", "rank=77")
+        await until(pilot, lambda: "nothing in the chosen steps fits --fix rank=77 (the ranks are 0-7)" in status.text)
+        await type_line(pilot, "plus", "op=kair*:0.5")
+        await until(pilot, lambda: len(screen.shown) == 4 and settled(app))
+        assert "[x] --scale op=kair*:0.5" in screen_text(app)
+        assert screen.commands()[-1].endswith("--scale 'op=kair*:0.5' --only-fixes")
+
+
+@played
+async def test_the_price_of_a_gpu_hour_shows_money() -> None:
+    async with whatif(HEALTHY, size=(160, 50)) as (app, pilot, screen):
+        await type_line(pilot, "dollar_sign", "cheap")
+        assert "'cheap' is no price of a GPU hour" in screen.query_one(StatusLine).text
+        await type_line(pilot, "dollar_sign", "2.5")
+        await until(pilot, lambda: settled(app))
+        answer = printed(screen.commands()[2])
+        assert screen.commands()[2].endswith("--gpu-cost 2.5")
+        assert f"({answer['cost_per_day']:,.2f})" in screen.query_one(StepBars).lines[2]
+        assert f"{answer['fixes'][0]['cost_per_day']:,.2f}" in screen_text(app)
+
+
+@played
+async def test_fixes_are_filtered_and_sorted() -> None:
+    async with whatif(HOSTS) as (_, pilot, screen):
+        await type_line(pilot, "slash", "origin:finding")
+        assert [fix.text for fix in screen.query_one(FixList).items if fix.options] == ["rank=4-7+kind=compute"]
+        assert screen.query_one(StatusLine).text.startswith("1 of ")
+        await type_line(pilot, "slash", "")
+        await pilot.press("s")
+        saved = [fix.saved_us or 0.0 for fix in screen.query_one(FixList).items if fix.options]
+        assert len(saved) > 1
+        assert saved == sorted(saved, reverse=True)
+
+
+@played
+async def test_it_opens_on_the_rank_one_came_from_and_fits_a_small_terminal() -> None:
+    async with whatif(STAGES, size=(60, 20)) as (app, pilot, screen):
+        assert screen.rank == 1
+        assert "▸fixes" in screen_text(app)
+        await pilot.press("tab")
+        assert "▸workers" in screen_text(app)
+        await pilot.press("tab")
+        assert "▸prices" in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [
+        ("rank=3", "--fix rank=3"),
+        ("--fix rank=3", "--fix rank=3"),
+        ("--fix=rank=3", "--fix rank=3"),
+        ("op='flash*':0.5", "--scale op=flash*:0.5"),
+        ("--scale op=aten::mm:2", "--scale op=aten::mm:2"),
+        ("op=aten::mm", "--fix op=aten::mm"),
+    ],
+)
+def test_what_is_typed_is_an_option(typed: str, option: str) -> None:
+    assert typed_option(typed) == option
+
+
+@pytest.mark.parametrize("typed", ["", "rank", "--step 4", "rank='3", "--scale rank=3"])
+def test_what_is_no_option_is_turned_down(typed: str) -> None:
+    with pytest.raises(UsageError):
+        typed_option(typed)
+
+
+def test_a_fix_in_words() -> None:
+    assert in_words(["--fix rank=4-7+kind=compute"]) == "as if compute of ranks 4-7 took no longer than among peers"
+    assert in_words(["--scale op=flash*:0.5"]) == "as if flash* took 0.5 times as long"
+    assert in_words(["--fix host=node1"]) == "as if everything of host node1 took no longer than among peers"

@@ -1,0 +1,88 @@
+"""Distributions and estimators against scipy, which the engine does not load for them."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kair_engine.stats import (
+    benjamini_hochberg,
+    binomial_tail,
+    mad,
+    student_t_tail,
+    trimmed_deviation,
+    trimmed_mean,
+)
+from kair_engine.trace import format as table_format
+from kair_engine.trace import operations
+
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=200)
+probabilities = st.floats(0, 1)
+values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60).map(np.array)
+
+
+@PROPERTY
+@given(t=st.floats(-1e4, 1e4), df=st.floats(0.5, 1e5))
+@example(t=0.0, df=1.0)
+@example(t=4.75, df=1e5)
+@example(t=1e-9, df=6.0)
+@example(t=60.0, df=3.7)
+def test_students_t_tail_is_scipys(t: float, df: float) -> None:
+    assert student_t_tail(t, df) == pytest.approx(float(scipy.stats.t.sf(t, df)), rel=1e-9, abs=1e-300)
+
+
+def test_students_t_without_degrees_of_freedom_proves_nothing() -> None:
+    assert student_t_tail(1e9, 0) == student_t_tail(1e9, -1) == student_t_tail(float("nan"), 5) == 1.0
+
+
+@PROPERTY
+@given(data=st.data(), n=st.integers(0, 4000), p=st.floats(1e-4, 0.9))
+def test_the_binomial_tail_is_scipys(data: st.DataObject, n: int, p: float) -> None:
+    k = data.draw(st.integers(0, n + 1))
+    assert binomial_tail(k, n, p) == pytest.approx(float(scipy.stats.binom.sf(k - 1, n, p)), rel=1e-8, abs=1e-290)
+
+
+def test_the_binomial_tail_at_a_certain_event() -> None:
+    assert binomial_tail(3, 3, 1.0) == 1.0
+    assert binomial_tail(4, 3, 1.0) == 0.0
+
+
+@PROPERTY
+@given(p=st.lists(probabilities, min_size=1, max_size=50).map(np.array))
+def test_benjamini_hochberg_is_scipys(p: np.ndarray) -> None:
+    assert benjamini_hochberg(p) == pytest.approx(scipy.stats.false_discovery_control(p), rel=1e-12)
+
+
+@PROPERTY
+@given(p=st.lists(probabilities, min_size=1, max_size=20).map(np.array), more=st.integers(0, 30))
+def test_tests_that_were_not_listed_count_as_nothing_found(p: np.ndarray, more: int) -> None:
+    padded = np.concatenate([p, np.ones(more)])
+    expected = scipy.stats.false_discovery_control(padded)[: len(p)]
+    assert benjamini_hochberg(p, tests=len(padded)) == pytest.approx(expected, rel=1e-12)
+
+
+@PROPERTY
+@given(values=values)
+def test_the_trimmed_mean_is_scipys(values: np.ndarray) -> None:
+    assert float(trimmed_mean(values, 0.2)) == pytest.approx(scipy.stats.trim_mean(values, 0.2), rel=1e-9, abs=1e-6)
+
+
+@PROPERTY
+@given(values=values)
+def test_the_median_absolute_deviation_is_scipys(values: np.ndarray) -> None:
+    assert mad(values) == pytest.approx(scipy.stats.median_abs_deviation(values), rel=1e-9, abs=1e-9)
+
+
+def test_the_trimmed_deviation_leaves_out_a_fifth_at_each_end() -> None:
+    # 1, 2, 3 are left of five; without a fifth at each end a normal distribution keeps 0.4632 of its deviation.
+    assert trimmed_deviation(np.array([1000.0, 1, 2, 3, -1000]), 0.2) == pytest.approx(1 / 0.4632, rel=1e-4)
+    many = scipy.stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
+    assert trimmed_deviation(3 * many, 0.2) == pytest.approx(3, rel=1e-3)
+    assert trimmed_deviation(np.array([5.0]), 0.2) == 0.0
+
+
+def test_the_words_of_the_table_are_the_engines() -> None:
+    assert operations.KIND_NAMES == table_format.KINDS
+    assert operations.STAGE_NAMES == table_format.STAGES
+    assert operations.STEP_SCOPE == table_format.STEP_SCOPE

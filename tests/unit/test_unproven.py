@@ -1,0 +1,89 @@
+"""Large delays that are too few to accuse anybody: the verdict is left open, and says whom to look at."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.excess_builder import HOST, INPUT, STEP_NS, Percents, job, nothing
+from support.trace_builder import trace
+
+from kair_engine.localize.analysis import localize
+from kair_engine.localize.anomalies import Anomaly, large_delays, unproven
+from kair_engine.localize.localization import conclude
+from kair_engine.triage.analysis import triage
+
+
+def delayed(cells: dict[tuple[int, int], float], *, steps: int = 6, ranks: int = 4, row: int = HOST) -> Percents:
+    """Excesses by (step, rank), in percent of the step."""
+    percents = nothing(steps, ranks)
+    for (step, rank), percent in cells.items():
+        percents[step, row, rank] = percent
+    return percents
+
+
+def test_one_costly_delay_in_a_short_recording_is_left_open() -> None:
+    found = conclude(job(delayed({(2, 3): 40}, row=INPUT)))
+    assert found.anomalies == ()
+    # 40 % of one step of six.
+    lost = pytest.approx(0.4 * STEP_NS / 6)
+    assert found.undecided == (Anomaly("intermittent", (3,), INPUT, 1.0, lost, (1, 1)),)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [{}, {(2, 3): 29}, {(2, 3): 40, (4, 1): 40}, {(1, 0): 40, (2, 1): 40, (3, 2): 40, (4, 3): 40}, {(2, 3): 9}],
+    ids=["none", "4.8 % of the recording", "one each on two ranks", "everybody's", "less than a tenth of a step"],
+)
+def test_what_leaves_no_doubt(cells: dict[tuple[int, int], float]) -> None:
+    assert conclude(job(delayed(cells))).undecided == ()
+
+
+def test_most_of_a_few_delays_leave_it_open_too() -> None:
+    found = conclude(job(delayed({(1, 3): 15, (4, 3): 15, (3, 0): 15}, steps=12)))
+    assert found.anomalies == ()
+    (open_,) = found.undecided
+    assert (open_.ranks, open_.events) == ((3,), (2, 3))
+
+
+def test_a_rank_that_was_found_already_leaves_nothing_open() -> None:
+    made = job(delayed({(2, 3): 40}))
+    assert unproven(made, ()) is not None
+    assert unproven(made, {3}) is None
+
+
+def test_large_delays_are_steps_that_take_a_tenth_longer() -> None:
+    percents = delayed({(0, 1): 12, (1, 1): 9, (2, 1): 30, (2, 3): 11})
+    percents[3, [HOST, INPUT], 2] = 6  # together 12 %
+    assert large_delays(job(percents)).tolist() == [0, 2, 1, 1]
+
+
+def test_a_step_that_a_rank_lacks_is_no_delay() -> None:
+    percents = delayed({(0, 1): 12})
+    percents[1, :, 1] = np.nan
+    assert large_delays(job(percents)).tolist() == [0, 1, 0, 0]
+
+
+def short_recording() -> str:
+    """Six steps of five ranks; rank 0 is slower by a hair in each, rank 3 by 50 µs of 150 in one."""
+    lines = []
+    for step in range(6):
+        begin = 1000 * step
+        lines.append(f"step {step}: {begin}+150")
+        for rank in range(5):
+            took = 100 + step + (0.5 if rank == 0 else 0.1 * rank) + (50 if (step, rank) == (2, 3) else 0)
+            end = begin + (160 if step == 2 else 120)
+            lines.append(f"{rank} gpu7 | gemm {begin}+{took} | allreduce@dp#{step} {begin + took}+{end - begin - took}")
+    return "\n".join(lines)
+
+
+def test_the_verdict_is_open_and_names_the_rank(tmp_path: Path) -> None:
+    made = trace(tmp_path, short_recording())
+    result = triage(made)
+    assert (result.verdict, result.findings) == ("inconclusive", ())
+    assert "rank 3 had the only large delay in 6 steps (compute)" in result.summary
+    assert "record 20 steps more" in result.summary
+    # Rank 0 has the higher score, of a difference that does not matter.
+    assert [row.rank for row in result.ranking[:2]] == [3, 0]
+    assert result.ranking[1].score > result.ranking[0].score
+    assert not any(row.flagged for row in result.ranking)
+    assert {score.rank: score.large_delays for score in localize(made).scores} == {0: 0, 1: 0, 2: 0, 3: 1, 4: 0}

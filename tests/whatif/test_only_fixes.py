@@ -1,0 +1,107 @@
+"""Fixes priced alone: the same figures as with all that else costs, asked once or again and again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.cli_samples import kair, store_variables
+from support.cli_samples import triage as triage_sample
+from support.cli_samples import whatif as whatif_sample
+from support.pipeline_builder import pipeline_job, written
+from support.places import SAMPLES
+
+from kair_engine.errors import UsageError
+from kair_engine.recording.opening import open_trace
+from kair_engine.trace.model import Layout, Trace
+from kair_engine.whatif.analysis import whatif
+from kair_engine.whatif.candidates import candidates, workers
+from kair_engine.whatif.fixes import parse_fix, parse_scale
+from kair_engine.whatif.only_fixes import whatif_of_fixes
+
+SAME = ("slowdown", "waste", "step_time_us", "measured_step_time_us", "ideal_step_time_us", "simulation_error")
+"""Fields that do not depend on who costs what."""
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Trace:
+    return open_trace(SAMPLES / "pipeline_slow_operator", cache=tmp_path / "cache").select([4, 5, 6])
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Trace:
+    return open_trace(written(tmp_path, pipeline_job(dp=2, pp=2, steps=(0, 1))), cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("recording", ["sample", "pipeline"])
+def test_the_figures_are_those_of_the_whole_analysis(recording: str, request: pytest.FixtureRequest) -> None:
+    trace: Trace = request.getfixturevalue(recording)
+    fixes = [parse_fix("rank=1"), parse_fix("kind=compute"), parse_scale("stage=0+kind=compute:0.5")]
+    whole, alone = whatif(trace, fixes, gpu_cost=2.0), whatif_of_fixes(trace, fixes, gpu_cost=2.0)
+    assert alone.fixes == whole.fixes
+    assert {name: getattr(alone, name) for name in SAME} == {name: getattr(whole, name) for name in SAME}
+    assert (alone.gpu_hours_per_day, alone.cost_per_day) == (whole.gpu_hours_per_day, whole.cost_per_day)
+    assert whole.cost_per_day == pytest.approx(whole.waste * trace.job.world_size * 24 * 2.0)
+    assert [step.slowdown for step in alone.per_step] == [step.slowdown for step in whole.per_step]
+    assert alone.warnings == tuple(one for one in whole.warnings if one.code not in ("upper_bound", "too_many_workers"))
+    assert not alone.by_rank
+    assert not alone.heatmap
+
+
+def test_questions_that_follow_each_other_are_answered_as_if_each_were_the_only_one(sample: Trace) -> None:
+    rank, kind = parse_fix("rank=1"), parse_fix("kind=compute")
+    both = whatif_of_fixes(sample, [rank, kind]).fixes
+    assert whatif_of_fixes(sample, [kind]).fixes == both[1:2]
+    other = sample.select([5])
+    assert whatif_of_fixes(other, [rank]).fixes == whatif(other, [rank]).fixes
+    assert whatif_of_fixes(sample, [rank, kind]).fixes == both
+    for _ in range(2):
+        with pytest.raises(UsageError, match="nothing in the chosen steps fits --fix rank=77"):
+            whatif_of_fixes(sample, [rank, parse_fix("rank=77")])
+
+
+def test_without_any_fix_the_command_says_what_to_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store_variables(monkeypatch, tmp_path)
+    outcome = kair("whatif", str(SAMPLES / "healthy"), "--only-fixes")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.splitlines()[0] == "kair: error: there is no fix to price"
+
+
+def test_the_command_prints_the_fixes_and_no_attribution(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store_variables(monkeypatch, tmp_path)
+    question = ("whatif", str(SAMPLES / "healthy"), "--fix", "kind=compute", "--only-fixes")
+    text = kair(*question).out
+    assert text.splitlines()[0].endswith("times slower than without stragglers; only fixes were priced")
+    assert "kind=compute" in text
+    assert "kind of time" not in text
+    data = json.loads(kair(*question, "--json").out)["data"]
+    assert (data["by_rank"], data["heatmap"], data["pattern"]) == ({}, [], "unknown")
+
+
+def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
+    found = replace(triage_sample().findings[0], fix=("--fix rank=1",))
+    result = replace(
+        whatif_sample(),
+        by_operator_type={"forward-compute": 1.25, "forward-pp-comm": 1.1, "gc": 1.0},
+        by_stage={1: 1.2, 0: 1.0001},
+        by_host={"a+b": 1.2, "node1": 1.1},
+        by_rank={1: 1.2, 0: 1.1, **dict.fromkeys(range(2, 9), 1.01)},
+    )
+    proposed = candidates(result, [found, replace(found, fix=())])
+    assert [one.options[0].removeprefix("--fix ") for one in proposed] == [
+        *("rank=1", "op=forward-compute", "stage=1", "host=node1", "rank=0", "rank=2", "rank=3")
+    ]
+    assert (proposed[0].finding, proposed[0].cause) == (1, found.cause)
+    assert proposed[1].costs == pytest.approx(0.25)
+
+
+def test_a_worker_that_was_not_priced_costs_at_most_what_the_heatmap_says() -> None:
+    layout = Layout(dp=2, pp=2, pipeline_stage={0: 0, 1: 1, 2: 0, 3: 1}, dp_rank={0: 0, 1: 0, 2: 1, 3: 1})
+    result = replace(whatif_sample(), by_rank={3: 1.5}, by_rank_approximate={}, heatmap=((1.1, 1.2), (1.3, 1.5)))
+    found = workers(result, layout, range(4))
+    assert [(one.rank, one.slowdown, one.exact) for one in found] == [
+        *((3, 1.5, True), (1, 1.3, False), (2, 1.2, False), (0, 1.1, False))
+    ]
+    assert found[0].costs_us == pytest.approx(0.5 * result.ideal_step_time_us)
+    row = replace(result, heatmap=((1.1, 1.2, 1.3, 1.5),))
+    assert {one.rank: one.slowdown for one in workers(row, None, range(4))} == {0: 1.1, 1: 1.2, 2: 1.3, 3: 1.5}

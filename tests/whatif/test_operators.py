@@ -1,0 +1,246 @@
+"""What a fault costs, on steps small enough to replay by hand; times in µs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.places import TRACES
+from support.trace_builder import trace
+
+from kair_engine.recording.opening import open_trace
+from kair_engine.trace.model import Layout, Trace
+from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.operators.prices import StepPrices, price_steps
+
+
+def step_times(made: Trace, *fixes: Fix) -> list[float]:
+    """The first step's time in µs under each fix."""
+    return (price_steps(made, fixes).scenario_ns[:, 0] / 1e3).tolist()
+
+
+def two_ranks(folder: Path, *, first: float, second: float) -> Trace:
+    """On each rank a kernel of so many µs, launched ahead; then an all-reduce of 10, which the host waits for."""
+    last = max(first, second)
+    lines = ["step 0: 0+100"]
+    for rank, length in enumerate((first, second)):
+        end = 5 + last + 10
+        lines += [
+            f"{rank} step | 0+{end}",
+            f"{rank} main | launch 0+1 ^1 | launch 2+1 ^2 | cudaDeviceSynchronize 4+{end - 4} :sync",
+            f"{rank} gpu7 | gemm 5+{length} ^1",
+            f"{rank} gpu20 | allreduce@dp#1 {5 + length}+{end - 5 - length} ^2",
+        ]
+    return trace(folder, "\n".join(lines))
+
+
+def test_what_is_not_changed_takes_as_long_as_it_was_recorded(tmp_path: Path) -> None:
+    prices = price_steps(two_ranks(tmp_path, first=30, second=50), [])
+    assert prices.measured_ns.tolist() == prices.replayed_ns.tolist() == [65_000]
+    assert prices.replay_error.tolist() == [0]
+    assert prices.scenario_ns.shape == (0, 1)
+
+
+def test_fixing_a_slow_kernel_saves_what_it_took_longer_than_its_peer(tmp_path: Path) -> None:
+    made = two_ranks(tmp_path, first=30, second=50)
+    prices = price_steps(made, [Fix(ranks=(1,)), Fix(operators=("gem*",)), Fix(ranks=(1,), kinds=("compute",))])
+    assert prices.scenario_ns[:, 0].tolist() == [45_000] * 3
+    assert prices.saved_ns.tolist() == [20_000] * 3
+
+
+def test_fixing_who_is_not_slow_saves_nothing(tmp_path: Path) -> None:
+    made = two_ranks(tmp_path, first=30, second=50)
+    unhelpful = (
+        Fix(ranks=(0,)),
+        Fix(ranks=(1,), kinds=("input",)),
+        Fix(operators=("conv*",)),
+        Fix(ranks=(7,)),
+    )
+    assert step_times(made, *unhelpful) == [65] * 4
+
+
+def test_a_scaled_operator_takes_so_many_times_as_long(tmp_path: Path) -> None:
+    made = two_ranks(tmp_path, first=30, second=50)
+    assert step_times(
+        made,
+        Fix(operators=("gemm",), scale=0.5),
+        Fix(operators=("gemm",), scale=2.0),
+        Fix(operators=("gemm",), ranks=(1,), scale=0.5),
+        Fix(operators=("allreduce",), scale=3.0),
+    ) == [40, 115, 45, 85]
+
+
+def test_fixes_can_be_made_together(tmp_path: Path) -> None:
+    made = two_ranks(tmp_path, first=30, second=50)
+    faster = Fix(operators=("allreduce",), kinds=("communication",), scale=0.5)
+    assert (price_steps(made, [(Fix(ranks=(1,)), faster)]).scenario_ns / 1e3).tolist() == [[40]]
+
+
+FOUR_RANKS = """
+    step 0: 0+65
+    0-3 main | launch 0+1 ^1 | launch 2+1 ^2 | cudaDeviceSynchronize 4+61 :sync
+    0,1 gpu7 | gemm 5+20 ^1
+    2 gpu7   | gemm 5+40 ^1
+    3 gpu7   | gemm 5+50 ^1
+    0,1 gpu20 | allreduce@dp#1 25+40 ^2
+    2 gpu20 | allreduce@dp#1 45+20 ^2
+    3 gpu20 | allreduce@dp#1 55+10 ^2
+"""
+
+
+def test_of_two_culprits_the_second_keeps_the_step_slow(tmp_path: Path) -> None:
+    made = trace(tmp_path, FOUR_RANKS)
+    assert step_times(made, Fix(ranks=(3,)), Fix(ranks=(2,)), Fix(ranks=(2, 3))) == [55, 65, 35]
+
+
+def test_ranks_can_be_named_by_host_and_by_stage(tmp_path: Path) -> None:
+    layout = Layout(pp=1, pipeline_stage=dict.fromkeys(range(4), 0))
+    made = trace(tmp_path, FOUR_RANKS, hosts={0: "a", 1: "a", 2: "b", 3: "b"}, layout=layout)
+    named = (
+        Fix(hosts=("b",)),
+        Fix(hosts=("a",)),
+        Fix(stages=(0,)),
+        Fix(stages=(1,)),
+    )
+    assert step_times(made, *named) == [35, 65, 35, 65]
+
+
+def test_what_a_transfer_hides_costs_nothing(tmp_path: Path) -> None:
+    # The first gradients are reduced while the second are computed: on rank 1 in 10 more, which the transfer outlasts.
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+100
+        0-1 main | l 0+1 ^1 | l 2+1 ^2 | l 4+1 ^3 | l 6+1 ^4 | cudaDeviceSynchronize 8+92 :sync
+        0 gpu7 | grad1 10+10 ^1 | grad2 20+20 ^3 | adam 80+19 ^4
+        1 gpu7 | grad1 10+10 ^1 | grad2 20+30 ^3 | adam 80+19 ^4
+        0-1 gpu20 | allreduce@dp#1 20+60 ^2
+        """,
+    )
+    hidden, transfer = step_times(made, Fix(ranks=(1,)), Fix(operators=("allreduce",), scale=0.75))
+    assert hidden == 100
+    assert transfer == 85
+
+
+def test_an_optimizer_waits_for_the_gradients_as_it_did(tmp_path: Path) -> None:
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+100
+        0-1 main | l 0+1 ^1 | l 2+1 ^2 | l 4+1 ^3 | cudaDeviceSynchronize 8+92 :sync
+        0 gpu7 | grad 10+20 ^1 | adam 80+20 ^3
+        1 gpu7 | grad 10+50 ^1 | adam 80+20 ^3
+        0 gpu20 | allreduce@dp#1 30+50 ^2
+        1 gpu20 | allreduce@dp#1 60+20 ^2
+        """,
+    )
+    assert step_times(made, Fix(ranks=(1,))) == [70]
+
+
+def test_a_long_input_fetch_costs_what_the_device_starved_for(tmp_path: Path) -> None:
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+100
+        0 main | fetch 0+10 :input /input | launch 10+1 ^1 | launch 12+1 ^2 | cudaDeviceSynchronize 14+86 :sync
+        1 main | fetch 0+40 :input /input | launch 40+1 ^1 | launch 42+1 ^2 | cudaDeviceSynchronize 44+56 :sync
+        0 gpu7 | gemm 11+40 ^1
+        1 gpu7 | gemm 41+40 ^1
+        0 gpu20 | allreduce@dp#1 51+49 ^2
+        1 gpu20 | allreduce@dp#1 81+19 ^2
+        """,
+    )
+    assert step_times(made, Fix(ranks=(1,), kinds=("input",)), Fix(ranks=(1,), kinds=("host",))) == [70, 100]
+
+
+def test_a_pause_of_the_host_has_its_price_and_garbage_collection_its_own(tmp_path: Path) -> None:
+    table = """
+        step 0: 0+100
+        0,2 main | launch 0+1 ^1 | launch 2+1 ^2 | cudaDeviceSynchronize 4+96 :sync
+        1 main | launch 0+1 ^1 | {pause} launch 42+1 ^2 | cudaDeviceSynchronize 44+56 :sync
+        0,2 gpu7 | gemm 1+20 ^1 | tail 21+29 ^2
+        1 gpu7 | gemm 1+20 ^1 | tail 43+29 ^2
+        0,2 gpu20 | allreduce@dp#1 50+50
+        1 gpu20 | allreduce@dp#1 72+28
+        """
+    host, garbage = Fix(ranks=(1,), kinds=("host",)), Fix(ranks=(1,), kinds=("gc",))
+    assert step_times(trace(tmp_path / "pause", table.format(pause="")), host, garbage) == [78, 100]
+    collected = table.format(pause="python_gc 2+40 :gc |")
+    assert step_times(trace(tmp_path / "gc", collected), host, garbage) == [78, 78]
+
+
+def test_another_kernel_in_place_of_the_peers_is_not_taken_for_an_excess(tmp_path: Path) -> None:
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+60
+        0-3 main | launch 0+1 ^1 | cudaDeviceSynchronize 4+56 :sync
+        0-2 gpu7 | gemm_tile64 1+20 ^1
+        3 gpu7 | gemm_tile128 1+20 ^1
+        0-3 gpu20 | allreduce@dp#1 21+39
+        """,
+    )
+    assert step_times(made, Fix(ranks=(3,))) == [60]
+
+
+def test_a_rank_that_ends_late_makes_the_next_step_late(tmp_path: Path) -> None:
+    # Rank 1's optimizer takes 20 longer; its peer waits for that in the all-reduce of the next step.
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+50
+        1 step | 0+70
+        0-1 main | launch 0+1 ^1 | launch 2+1 ^2
+        0 main | cudaDeviceSynchronize 4+46 :sync
+        1 main | cudaDeviceSynchronize 4+66 :sync
+        0-1 gpu20 | allreduce@dp#1 10+10 ^1
+        0 gpu7 | adam 20+30 ^2
+        1 gpu7 | adam 20+50 ^2
+        step 1: 50+70
+        1 step | 70+70
+        0 main | launch 50+1 ^1 | launch 52+1 ^2 | cudaDeviceSynchronize 54+66 :sync
+        1 main | launch 70+1 ^1 | launch 72+1 ^2 | cudaDeviceSynchronize 74+66 :sync
+        0 gpu20 | allreduce@dp#2 60+30 ^1
+        1 gpu20 | allreduce@dp#2 80+10 ^1
+        0 gpu7 | adam 90+30 ^2
+        1 gpu7 | adam 90+50 ^2
+        """,
+    )
+    prices = price_steps(made, [Fix(ranks=(1,))])
+    assert (prices.scenario_ns / 1e3).tolist() == [[50, 50]]
+
+
+def test_clocks_that_differ_change_no_price(tmp_path: Path) -> None:
+    apart = trace(tmp_path, FOUR_RANKS, shift={1: 3000, 3: -500})
+    assert step_times(apart, Fix(ranks=(3,)), Fix(ranks=(2, 3))) == pytest.approx([55, 35])
+
+
+def test_without_a_device_a_thread_goes_on_when_the_collective_is_over(tmp_path: Path) -> None:
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+10000
+        0 main | aten::mm 0+3000 | aten::add 9000+1000
+        1 main | aten::mm 0+6000 | aten::add 9000+1000
+        0 th2 | gloo:all_reduce@dp#1 3010+5990
+        1 th2 | gloo:all_reduce@dp#1 6010+2990
+        """,
+    )
+    assert step_times(made, Fix(ranks=(1,)), Fix(ranks=(1,), kinds=("host",))) == [7000, 10000]
+
+
+@pytest.fixture(scope="module")
+def megatron(tmp_path_factory: pytest.TempPathFactory) -> StepPrices:
+    if not TRACES.is_dir():
+        pytest.skip(f"the real traces are not at {TRACES}")
+    made = open_trace(TRACES / "megatron-tp8", cache=tmp_path_factory.mktemp("cache"))
+    return price_steps(made, [Fix(ranks=(0, 6)), Fix(ranks=(0, 6), kinds=("host",)), Fix()])
+
+
+def test_a_real_step_is_replayed_as_recorded(megatron: StepPrices) -> None:
+    assert megatron.replay_error.max() < 0.01
+
+
+def test_the_culprits_of_a_real_step_have_a_price(megatron: StepPrices) -> None:
+    both, of_host, everybody = megatron.saved_ns
+    assert 0 < of_host <= both <= everybody < megatron.measured_ns.mean()
+    assert not np.isnan(megatron.scenario_ns).any()
