@@ -113,16 +113,16 @@ def _edge(graph: ExecutionGraph, before: int, row: int) -> Contribution:
     if ops.on_stream[before] or ops.rank[before] != ops.rank[row] or ops.lane[before] != ops.lane[row]:
         return gap
     around_row = int(ops.nesting.parent[row])
-    longest, chief = -1, gap
+    longest, found = -1, gap
     reached, around = int(graph.cut_ns[before]), int(ops.nesting.parent[before])
     while around not in (NONE, around_row) and ops.end_ns[around] <= ops.start_ns[row]:
         piece = int(ops.end_ns[around]) - reached
         if piece > longest:
-            longest, chief = piece, _operation(graph, around)
+            longest, found = piece, _operation(graph, around)
         reached, around = int(ops.end_ns[around]), int(ops.nesting.parent[around])
     if int(ops.start_ns[row]) - reached > longest:
         return gap if around_row == NONE else _operation(graph, around_row)
-    return chief
+    return found
 
 
 def _gap(ops: Operations, before: int, row: int) -> Contribution:

@@ -15,7 +15,7 @@ from kair_engine.triage.advice import link_evidence, pattern_evidence, suggestio
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
     """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them."""
     for ranks, links in in_common(found.links):
-        chief = links[0]
+        largest = links[0]
         yield _finding(
             trace,
             cause="communication",
@@ -23,7 +23,7 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
             ranks=ranks,
             lost_ns=max(slow.own_ns - slow.expected_ns for slow in links),
             step_time_ns=step_time_ns,
-            operator=chief.operator,
+            operator=largest.operator,
             edge=_named(links),
             p_value=min(slow.p_value for slow in links),
             evidence=link_evidence(links, ranks, step_time_ns),

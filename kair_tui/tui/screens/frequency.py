@@ -22,7 +22,7 @@ from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.cells.frequency_heat import FrequencyHeat
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 WINDOWS: Final = (10, 20, 50, 100, 200, 500, 1000)
 _USUAL: Final = 100
@@ -85,9 +85,9 @@ class FrequencyScreen(ViewScreen):
     def _show_counts(self, result: FrequencyResult) -> None:
         first = self._result is None
         self._result = result
-        inks = inks_of(self.look)
-        said = [Paragraph(VIEW.headline(result), inks.strong)]
-        said += [Paragraph(f"warning: {warning.message}", inks.dim) for warning in result.warnings]
+        styles = styles_of(self.look)
+        said = [Paragraph(VIEW.headline(result), styles.strong)]
+        said += [Paragraph(f"warning: {warning.message}", styles.dim) for warning in result.warnings]
         self.query_one("#said", Paragraphs).show(*said)
         self._heat.show(result, self.session.trace.job.hosts)
         if first and self.place.rank is not None:
@@ -98,10 +98,10 @@ class FrequencyScreen(ViewScreen):
         self._describe()
 
     def _explain(self) -> None:
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         assert self._result is not None
         window = f"{plural(self._result.windows, 'window')} of {duration(self._result.window_us)}"
-        legend = [(f"{glyphs.weak_alarm} degraded  ", inks.levels[2]), (f"{glyphs.alarm} missing", inks.alarm)]
+        legend = [(f"{glyphs.weak_alarm} degraded  ", styles.levels[2]), (f"{glyphs.alarm} missing", styles.alarm)]
         heading = self.query_one(Heading)
         heading.say([(f"how often in {window}", None)], legend)
         heading.light(True)

@@ -11,7 +11,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.views.triage import facts, title
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _INDENT = "     "
 
@@ -44,14 +44,14 @@ class Findings(Choices[Listed]):
         return self.chosen.finding if self.chosen else None
 
     def _lines_of(self, item: Listed, width: int) -> Lines:
-        inks, glyphs, ascii_only = inks_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
         finding = item.finding
         if finding is None:
-            note = Paragraph(item.text, inks.dim, " ")
+            note = Paragraph(item.text, styles.dim, " ")
             return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
-        head = Paragraph(title(finding), inks.alarm, f" {item.number} {glyphs.alarm} ")
-        rest = [Paragraph(fact, inks.base, _INDENT) for fact in facts(finding)]
-        rest += [Paragraph(sentence, inks.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in finding.evidence]
+        head = Paragraph(title(finding), styles.alarm, f" {item.number} {glyphs.alarm} ")
+        rest = [Paragraph(fact, styles.base, _INDENT) for fact in facts(finding)]
+        rest += [Paragraph(sentence, styles.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in finding.evidence]
         if finding.suggestion:
-            rest.append(Paragraph(f"suggestion: {finding.suggestion}", inks.base, _INDENT))
+            rest.append(Paragraph(f"suggestion: {finding.suggestion}", styles.base, _INDENT))
         return [[line] for one in (head, *rest) for line in one.lines(width - 1, ascii_only=ascii_only)] + [[]]
