@@ -71,12 +71,12 @@ def run_made_job() -> None:
 
     dice = random.Random(0)
     names = [f"void at::native::kernel_{number}<float, {number}>(float*, int)" for number in range(OPERATORS)]
-    stages: tuple[str | None, ...] = ("forward", "backward", None)
+    phases: tuple[str | None, ...] = ("forward", "backward", None)
     outliers = tuple(
         Outlier(
             step=number // 1000,
             operator=names[number % OPERATORS],
-            stage=stages[number % 3],
+            phase=phases[number % 3],
             occurrence=number % 7,
             start_z=1.0,
             duration_z=2.0,

@@ -71,7 +71,7 @@ def test_all_ranks_alike_have_no_degraded_window(tmp_path: Path) -> None:
     ("asked", "message"),
     [
         ({"operator": "nothing"}, "no operation matches 'nothing'"),
-        ({"stage": "warmup"}, "unknown stage 'warmup'"),
+        ({"phase": "warmup"}, "unknown phase 'warmup'"),
         ({"windows": 0}, "at least one window"),
     ],
 )
@@ -118,7 +118,7 @@ def test_info_counts_operators_when_asked(tmp_path: Path) -> None:
     table = "step 0: 0+100\n0-1 main | a 0+5 /forward | b 10+5 | a 20+5 /backward\n0 main | layer 0+99 :scope"
     made = trace(tmp_path, table)
     assert info(made).operators == ()
-    assert [(row.operator, row.count, row.stages) for row in info(made, operators=True).operators] == [
+    assert [(row.operator, row.count, row.phases) for row in info(made, operators=True).operators] == [
         ("a", 4, ("backward", "forward")),
         ("b", 2, ()),
     ]
@@ -131,7 +131,7 @@ PROMISED = {
     LocalizeResult: "method scores",
     RankScore: "rank host role score p_value flagged",
     PinpointResult: "rank method outliers",
-    Outlier: "step operator stage occurrence start_z duration_z score start_us duration_us expected_duration_us",
+    Outlier: "step operator phase occurrence start_z duration_z score start_us duration_us expected_duration_us",
     BlameResult: "step paths root_causes",
     BlamePath: "symptom chain",
     PathNode: "rank operator kind start_us duration_us lateness_us role_in_path",

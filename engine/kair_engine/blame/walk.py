@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE
 from kair_engine.causes import Cause
 from kair_engine.timeline.graph import ExecutionGraph, Lateness
-from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, STAGE_NAMES, SYNC, Operations
+from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, PHASE_NAMES, SYNC, Operations
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def cause_of(ops: Operations, row: int) -> Cause:
     kind = int(ops.kind[row])
     if kind == GC:
         return "garbage_collection"
-    if kind == INPUT or ops.stage[row] == STAGE_NAMES.index("input"):
+    if kind == INPUT or ops.phase[row] == PHASE_NAMES.index("input"):
         return "input"
     if KIND_NAMES[kind] in {"host", "sync"}:
         return "host"

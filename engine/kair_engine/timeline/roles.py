@@ -72,12 +72,12 @@ def _calls(trace: Trace) -> dict[int, Floats]:
             pl.col("step").is_in(sorted(set(first.values()))),
             pl.col("kind").cast(pl.String).is_in(_PROGRAM_KINDS),
         )
-        .group_by("rank", "step", codes("name").alias("name"), codes("stage").alias("stage"))
+        .group_by("rank", "step", codes("name").alias("name"), codes("phase").alias("phase"))
         .len()
         .collect()
         .filter(pl.col("step") == pl.col("rank").replace_strict(first, default=None, return_dtype=pl.Int32))
     )
-    operator = np.unique(counts.select("name", "stage").to_numpy(), axis=0, return_inverse=True)[1].reshape(-1)
+    operator = np.unique(counts.select("name", "phase").to_numpy(), axis=0, return_inverse=True)[1].reshape(-1)
     rank, calls = counts["rank"].to_numpy(), counts["len"].to_numpy()
     width = int(operator.max(initial=-1)) + 1
     result = {}

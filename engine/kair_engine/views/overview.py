@@ -56,14 +56,14 @@ def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
     used = (
         trace.scan()
         .filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
-        .group_by("name", "stage")
+        .group_by("name", "phase")
         .len()
         .group_by(pl.col("name").cast(pl.String))
-        .agg(pl.col("len").sum(), pl.col("stage").cast(pl.String).drop_nulls().sort())
+        .agg(pl.col("len").sum(), pl.col("phase").cast(pl.String).drop_nulls().sort())
         .sort("len", "name", descending=[True, False])
         .collect(engine="streaming")
     )
-    return tuple(OperatorUse(name, count, tuple(stages)) for name, count, stages in used.iter_rows())
+    return tuple(OperatorUse(name, count, tuple(phases)) for name, count, phases in used.iter_rows())
 
 
 def steps(trace: Trace) -> StepsResult:

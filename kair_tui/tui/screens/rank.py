@@ -187,7 +187,7 @@ class RankScreen(ViewScreen):
         longer = f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}"
         parts = [
             f"step {row.step}",
-            row.stage or "",
+            row.phase or "",
             "idle before it" if idle else longer,
             f"{percent(row.score)} of the step",
             row.operator,
