@@ -10,6 +10,7 @@ from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import info
+from kair_tui.render.triage_in_words import summary
 
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces are not at {TRACES}")
 
@@ -64,5 +65,5 @@ def test_every_collective_finds_its_members(job: tuple[str, Trace]) -> None:
 def test_the_first_line_accuses_no_rank_of_what_is_no_rank_s_fault(job: tuple[str, Trace]) -> None:
     name, trace = job
     causes = {"SE": ("sequence imbalance", "stage imbalance"), "ST": ("stage imbalance",)}[name]
-    said = triage(trace).summary.removeprefix("straggler: ").split(" and ")
+    said = summary(triage(trace)).removeprefix("straggler: ").split(" and ")
     assert [part.partition(",")[0] for part in said] == [f"no rank's fault ({cause}" for cause in causes]

@@ -1,17 +1,12 @@
 """What slows a job though no rank is at fault, as stage 1 reports it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 
 from kair_engine.causes import Cause
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.localization import Localization
 from kair_engine.results.localize import JobPattern
-
-_CAUSES: Mapping[str, Cause] = MappingProxyType(
-    {"compute": "compute", "input": "input", "host": "host", "communication": "communication"}
-)
 
 
 def job_patterns(found: Localization) -> Iterator[JobPattern]:
@@ -31,7 +26,7 @@ def job_patterns(found: Localization) -> Iterator[JobPattern]:
 
 
 def _cause(scattered: Scattered) -> Cause:
-    return "garbage_collection" if scattered.garbage else _CAUSES[CLASSES[scattered.class_index]]
+    return "garbage_collection" if scattered.garbage else CLASSES[scattered.class_index]
 
 
 def _numbers(job: JobExcess, places: Sequence[int]) -> tuple[int, ...]:

@@ -9,8 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from kair_engine.results.steps import StepsResult
-from kair_engine.results.triage import RankedRank, TriageResult
+from kair_engine.results.triage import RankedRank
 from kair_tui.render.answer import merge_warnings
+from kair_tui.render.triage_in_words import TriageInWords
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.views.triage import totals
 from kair_tui.tui.filtering import Filter
@@ -49,7 +50,7 @@ class OverviewScreen(ViewScreen):
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
-        self._triage: TriageResult | None = None
+        self._triage: TriageInWords | None = None
         self._by_position = False
         self._worst_first = False
         self._kept: frozenset[int] | None = None
@@ -86,7 +87,7 @@ class OverviewScreen(ViewScreen):
         else:
             self._show_triage(result)
 
-    def _show_triage(self, result: TriageResult) -> None:
+    def _show_triage(self, result: TriageInWords) -> None:
         self._triage = result
         styles = styles_of(self.look)
         verdict = styles.alarm if result.verdict == "straggler" else styles.strong
