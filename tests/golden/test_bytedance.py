@@ -29,7 +29,7 @@ def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
     workers, stages, steps = JOBS[name]
     role_of = roles(trace)
     assert len(role_of) == workers
-    assert set(role_of.values()) == {f"stage {stage}" for stage in range(stages)}
+    assert {role.stage for role in role_of.values()} == set(range(stages))
     sizes = {role: list(role_of.values()).count(role) for role in role_of.values()}
     assert set(sizes.values()) == {workers // stages}
     assert len(trace.steps) == len(info(trace).steps) == steps
@@ -43,7 +43,7 @@ def test_uneven_work_is_named_and_no_machine_is_accused(job: tuple[str, Trace]) 
     assert {finding.pattern for finding in result.findings} == {"job_wide"}
     last = max(JOBS[name][1] - 1, 0)
     uneven = next(finding for finding in result.findings if finding.cause == "stage_imbalance")
-    assert uneven.ranks == tuple(rank for rank, role in roles(trace).items() if role == f"stage {last}")
+    assert uneven.ranks == tuple(rank for rank, role in roles(trace).items() if role.stage == last)
     assert not any(score.flagged for score in localize(trace).scores)
 
 

@@ -13,7 +13,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.peers import PeerGroups, logical_keys
-from kair_engine.timeline.roles import role_codes, roles, tensor_groups
+from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
@@ -88,7 +88,7 @@ class JobExcess:
 
     ranks: Ints
     role: Ints
-    role_of: Mapping[int, str]
+    role_of: Mapping[int, Role]
     steps: tuple[StepExcess, ...]
     unit: Ints | None = None
     """Per rank a number, equal for those that share one batch and stage (a tensor-parallel group); None: unknown."""

@@ -13,7 +13,7 @@ def job_patterns(found: Localization) -> Iterator[JobPattern]:
     """Uneven stages, uneven batches, delays on changing ranks; the time lost is no replay but from the ranks' work."""
     job, steps = found.job, tuple(step.step for step in found.job.steps)
     if (stage := found.stage) is not None:
-        figures = {role: own / 1e3 for role, own in stage.of_role_ns.items()}
+        figures = {role.name: own / 1e3 for role, own in stage.of_role_ns.items()}
         yield JobPattern("stage_imbalance", _numbers(job, stage.ranks), steps, stage.lost_ns / 1e3, figures)
     if (batches := found.batches) is not None:
         figures = {"correlation": batches.correlation, "variation": batches.variation}

@@ -16,7 +16,7 @@ from kair_engine.results.common import Method
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.stats import benjamini_hochberg, student_t_tail
 from kair_engine.timeline.peers import PeerGroups, logical_keys, robust_sigma, split_off
-from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.self_time import host_gap_ns, own_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
@@ -95,7 +95,7 @@ def require_rank(trace: Trace, rank: int) -> None:
         raise UsageError(f"rank {rank} left no trace in this job (ranks: {listed})")
 
 
-def compare(ops: Operations, rank: int, role_of: Mapping[int, str]) -> Cells | None:
+def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | None:
     """Puts the rank's operations of one step beside their peers'; None where the rank lacks the step."""
     place = np.flatnonzero(ops.ranks == rank)
     if not len(place):

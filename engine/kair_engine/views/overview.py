@@ -31,7 +31,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     sync = [synchronise(ops) for ops in each_step(looked_at)]
     by_role: dict[str, list[int]] = defaultdict(list)
     for rank, role in roles(trace).items():
-        by_role[role].append(rank)
+        by_role[role.name].append(rank)
     return InfoResult(
         format=job.format,
         world_size=job.world_size,
