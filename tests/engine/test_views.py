@@ -127,7 +127,8 @@ def test_info_counts_operators_when_asked(tmp_path: Path) -> None:
 
 PROMISED = {
     EvidenceInWords: "sentence command figures",
-    FindingInWords: "cause pattern ranks hosts operator edge steps p_value time_lost_us_per_step slowdown evidence suggestion",
+    FindingInWords: "cause pattern ranks hosts operator edge steps p_value time_lost_us_per_step slowdown evidence "
+    "suggestion",
     RankedRank: "rank host role score flagged self_time_excess_us wait_imposed_us",
     TriageInWords: "verdict summary findings ranking",
     LocalizeResult: "method scores",
