@@ -109,8 +109,10 @@ def longer(made: JobExcess, more_ns: float) -> JobExcess:
 
 def blames(made: JobExcess, rank: int, row: int) -> bool:
     anomalies = conclude(made).anomalies
-    alone = any(one.ranks == (rank,) and one.class_index == row for one in anomalies)
-    return alone and not any(rank in one.ranks and len(one.ranks) > 1 and one.class_index == row for one in anomalies)
+    alone = any(one.positions == (rank,) and one.class_index == row for one in anomalies)
+    return alone and not any(
+        rank in one.positions and len(one.positions) > 1 and one.class_index == row for one in anomalies
+    )
 
 
 def uneven(seed: int, ranks: int, steps: int = 12) -> tuple[Percents, Percents]:

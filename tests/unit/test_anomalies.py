@@ -18,7 +18,7 @@ PROPERTY = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def found_in(made: JobExcess) -> list[tuple[str, tuple[int, ...], str]]:
-    return [(a.kind, a.ranks, CLASSES[a.class_index]) for a in conclude(made).anomalies]
+    return [(a.kind, a.positions, CLASSES[a.class_index]) for a in conclude(made).anomalies]
 
 
 def test_nobody_stands_out_of_a_quiet_job() -> None:
@@ -33,7 +33,7 @@ def test_nobody_stands_out_of_a_quiet_job() -> None:
 )
 def test_persistence_is_the_formula(percents: Percents) -> None:
     result = persistence(job(percents))
-    accused = {(a.class_index, rank) for a in result.anomalies for rank in a.ranks}
+    accused = {(a.class_index, rank) for a in result.anomalies for rank in a.positions}
     classes, ranks = percents.shape[1:]
     prior = {COMPUTE: np.hypot(0.1, 0.006 * 80), INPUT: 0.3, HOST: 0.3, COMMUNICATION: 0.1}
     for c in range(classes):
@@ -62,7 +62,7 @@ def test_a_rank_that_is_slow_in_every_step_is_persistent() -> None:
     percents = quiet(20, 8)
     percents[:, COMPUTE, 3] += 5
     (anomaly,) = persistence(job(percents)).anomalies
-    assert (anomaly.kind, anomaly.ranks, anomaly.class_index) == ("persistent", (3,), COMPUTE)
+    assert (anomaly.kind, anomaly.positions, anomaly.class_index) == ("persistent", (3,), COMPUTE)
     assert anomaly.excess_ns == pytest.approx(0.05 * STEP_NS, rel=0.02)
     assert anomaly.p_value < 0.01
 
@@ -112,7 +112,7 @@ def test_half_of_a_role_can_be_slow() -> None:
     percents = quiet(20, 8)
     percents[:, COMPUTE, 4:] += 5
     (anomaly,) = conclude(job(percents)).anomalies
-    assert (anomaly.kind, anomaly.ranks) == ("group", (4, 5, 6, 7))
+    assert (anomaly.kind, anomaly.positions) == ("group", (4, 5, 6, 7))
     # Counted from the other half, not from the median between the halves.
     assert anomaly.excess_ns == pytest.approx(0.05 * STEP_NS, rel=0.05)
 
@@ -135,7 +135,7 @@ def test_one_slow_operator_is_found_where_all_of_compute_hides_it() -> None:
     attention[:, 3] += 2
     percents[:, COMPUTE, 3] += 2
     (anomaly,) = conclude(job(percents, operators={"attention": attention})).anomalies
-    assert (anomaly.kind, anomaly.ranks, anomaly.operator) == ("persistent", (3,), "attention")
+    assert (anomaly.kind, anomaly.positions, anomaly.operator) == ("persistent", (3,), "attention")
 
 
 def test_two_ranks_alone_prove_nothing() -> None:
@@ -160,7 +160,7 @@ def beta_binomial(k: int, steps: int, others: int, peers: int) -> float:
 
 def test_a_rank_with_all_the_large_delays_is_intermittent() -> None:
     found = intermittent(job(stalls(12, 4, {3: [1, 4, 7, 9]})))
-    assert [(a.ranks, a.class_index, a.events) for a in found] == [((3,), HOST, (4, 4))]
+    assert [(a.positions, a.class_index, a.events) for a in found] == [((3,), HOST, (4, 4))]
     assert found[0].p_value == pytest.approx(beta_binomial(4, 12, 0, 3))
     assert found[0].excess_ns == pytest.approx(4 * 0.3 * STEP_NS / 12, rel=0.02)
 
@@ -176,7 +176,7 @@ def test_delays_that_chance_explains_accuse_nobody(of_rank: dict[int, list[int]]
 
 def test_a_second_culprit_is_seen_once_the_firsts_delays_are_taken_out() -> None:
     found = intermittent(job(stalls(20, 8, {2: [0, 2, 4, 6, 8, 10], 5: [1, 3, 5, 7]})))
-    assert [(a.ranks, a.events) for a in found] == [((2,), (6, 10)), ((5,), (4, 10))]
+    assert [(a.positions, a.events) for a in found] == [((2,), (6, 10)), ((5,), (4, 10))]
     assert found[1].p_value == pytest.approx(beta_binomial(4, 20, 0, 6) * 8 / 7)
 
 
@@ -236,7 +236,7 @@ def paused(counts: list[int], percent: float = 3.0) -> JobExcess:
 
 def test_in_one_step_the_hosts_pauses_are_the_sample() -> None:
     found = intermittent(paused([0, 0, 5, 0, 0, 0, 1, 0]))
-    assert [(a.ranks, a.class_index, a.events) for a in found] == [((2,), HOST, (5, 6))]
+    assert [(a.positions, a.class_index, a.events) for a in found] == [((2,), HOST, (5, 6))]
     assert found[0].excess_ns == pytest.approx(0.15 * STEP_NS)
     assert found[0].p_value == pytest.approx(8 / SHARES["intermittent"] * scipy.stats.binom.sf(4, 6, 1 / 8))
 
@@ -251,13 +251,13 @@ def test_in_one_step_a_slow_rank_is_not_told_from_a_slow_moment() -> None:
     percents[:, COMPUTE, 3] += 9
     found = conclude(job(percents))
     assert found.anomalies == ()
-    assert [anomaly.ranks for anomaly in found.undecided] == [(3,)]
+    assert [anomaly.positions for anomaly in found.undecided] == [(3,)]
 
 
 def test_a_thousand_delays_are_counted_too() -> None:
     percents = quiet(1500, 4, percent=0.01)
     percents[:, HOST, 3] += 30
-    assert [(a.ranks, a.events) for a in intermittent(job(percents))] == [((3,), (1500, 1500))]
+    assert [(a.positions, a.events) for a in intermittent(job(percents))] == [((3,), (1500, 1500))]
 
 
 def test_a_step_without_length_divides_nothing_by_zero() -> None:
@@ -272,4 +272,4 @@ def test_an_anomaly_is_a_plain_value() -> None:
     percents[:, COMPUTE, 3] += 5
     (anomaly,) = conclude(job(percents)).anomalies
     assert anomaly == Anomaly("persistent", (3,), COMPUTE, anomaly.p_value, anomaly.excess_ns, (0, 0))
-    assert type(anomaly.ranks[0]) is int and type(anomaly.excess_ns) is float
+    assert type(anomaly.positions[0]) is int and type(anomaly.excess_ns) is float

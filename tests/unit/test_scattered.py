@@ -26,7 +26,7 @@ def delayed(
 def test_delays_on_changing_ranks_cost_the_longest_of_each_step() -> None:
     found = scattered(job(delayed([*CHANGING, (6, 2)])), ())
     assert found is not None
-    assert (found.ranks, found.steps, found.events, found.class_index) == ((0, 1, 2), (0, 2, 4, 6), 5, HOST)
+    assert (found.positions, found.steps, found.events, found.class_index) == ((0, 1, 2), (0, 2, 4, 6), 5, HOST)
     assert found.rate == pytest.approx(5 / 48)
     # Two ranks are late in step 6, but the job waits once: 4 times 30 % of a step in 12.
     assert found.lost_ns == pytest.approx(0.1 * STEP_NS)

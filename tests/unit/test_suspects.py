@@ -33,13 +33,13 @@ def found(*anomalies: Anomaly, ranks: int = 8, links: tuple[SlowLink, ...] = ())
 def together(of: Localization, hosts: dict[int, str] | None = None) -> list[tuple[int, ...]]:
     """The ranks of each suspect."""
     made = replace(cli_samples.job(), hosts=TWO_HOSTS if hosts is None else hosts)
-    return [suspect.ranks for suspect in suspects(made, of)]
+    return [suspect.positions for suspect in suspects(made, of)]
 
 
 def test_a_host_whose_ranks_were_found_one_by_one_is_one_group() -> None:
     made = replace(cli_samples.job(), hosts=TWO_HOSTS)
     (suspect,) = suspects(made, found(slow(4, percent=2), slow(5, percent=4), slow(6, percent=4), slow(7, percent=6)))
-    assert suspect.ranks == (4, 5, 6, 7)
+    assert suspect.positions == (4, 5, 6, 7)
     assert (suspect.largest.kind, suspect.largest.class_index) == ("group", COMPUTE)
     assert suspect.largest.excess_ns == pytest.approx(0.04 * STEP_NS)
 
@@ -47,7 +47,7 @@ def test_a_host_whose_ranks_were_found_one_by_one_is_one_group() -> None:
 def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
     made = replace(cli_samples.job(), hosts=TWO_HOSTS)
     (suspect,) = suspects(made, found(slow(4, 6, percent=4), slow(5, percent=6), slow(7, percent=2)))
-    assert suspect.ranks == (4, 5, 6, 7)
+    assert suspect.positions == (4, 5, 6, 7)
     # Two ranks by 4 %, one by 6 % and one by 2 %.
     assert suspect.largest.excess_ns == pytest.approx(0.04 * STEP_NS)
 
@@ -72,7 +72,7 @@ def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
     ],
 )
 def test_ranks_that_are_not_a_whole_host_stay_apart(anomalies: tuple[Anomaly, ...], hosts: dict[int, str]) -> None:
-    assert together(found(*anomalies), hosts) == [anomaly.ranks for anomaly in anomalies]
+    assert together(found(*anomalies), hosts) == [anomaly.positions for anomaly in anomalies]
 
 
 def test_a_rank_of_a_group_is_no_suspect_of_its_own() -> None:

@@ -43,7 +43,7 @@ def test_most_of_a_few_delays_leave_it_open_too() -> None:
     found = conclude(job(delayed({(1, 3): 15, (4, 3): 15, (3, 0): 15}, steps=12)))
     assert found.anomalies == ()
     (open_,) = found.undecided
-    assert (open_.ranks, open_.events) == ((3,), (2, 3))
+    assert (open_.positions, open_.events) == ((3,), (2, 3))
 
 
 def test_a_rank_that_was_found_already_leaves_nothing_open() -> None:

@@ -11,6 +11,7 @@ from kair_engine.blame.walk import Contribution, Walk, walk_back
 from kair_engine.causes import Cause
 from kair_engine.localize.analysis import require_steps
 from kair_engine.pinpoint.analysis import require_rank
+from kair_engine.ranks import Rank
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
 from kair_engine.results.common import Method
 from kair_engine.timeline.collectives import Collectives
@@ -32,7 +33,7 @@ NAMED_SHARE = 0.1
 _UNWAITED_NS = 1_000
 """A collective whose members waited less than this in all, each, made nobody wait."""
 
-_Key = tuple[int, str | None, Cause, bool]
+_Key = tuple[Rank, str | None, Cause, bool]
 
 
 @dataclass
@@ -130,7 +131,7 @@ def _count(tally: Tally, collectives: Collectives, explained: Ints) -> None:
     rest = explained[tally.walks :]
     for rank in np.unique(culprit[rest]):
         of_rank = rest[culprit[rest] == rank]
-        key: _Key = (int(ops.ranks[rank]), None, "unknown", False)
+        key: _Key = (Rank(int(ops.ranks[rank])), None, "unknown", False)
         _lay(tally, key, float(waits[of_rank].sum()), ops.step, len(of_rank))
 
 
@@ -139,11 +140,11 @@ def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_
     ops = graph.ops
     total = sum(c.late_ns for c in walk.contributions)
     if total <= 0:
-        yield (culprit, None, "unknown", False), 1.0
+        yield (Rank(culprit), None, "unknown", False), 1.0
         return
-    small: dict[tuple[int, Cause], float] = defaultdict(float)
+    small: dict[tuple[Rank, Cause], float] = defaultdict(float)
     for c in walk.contributions:
-        owner = int(ops.ranks[ops.rank[c.row]])
+        owner = Rank(int(ops.ranks[ops.rank[c.row]]))
         if c.late_ns >= NAMED_SHARE * total:
             operator = STEP_BEGIN if c.before_step else ops.operator(c.row)
             yield (owner, operator, c.cause, c.is_edge), c.late_ns / total
@@ -192,7 +193,7 @@ def _node(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> 
     ops = graph.ops
     begun = late.begin[row]
     return PathNode(
-        rank=int(ops.ranks[ops.rank[row]]),
+        rank=Rank(int(ops.ranks[ops.rank[row]])),
         operator=ops.operator(row),
         kind=KIND_NAMES[ops.kind[row]],
         start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
@@ -242,7 +243,7 @@ def blame_of(
 def _rank_blame(tally: Tally, culprit: int) -> RankBlame:
     blamed = tally.by_rank[culprit]
     return RankBlame(
-        rank=culprit,
+        rank=Rank(culprit),
         blamed_us=blamed / 1e3,
         share=blamed / tally.waiting if tally.waiting else 0.0,
         arrived_last=tally.last[culprit],

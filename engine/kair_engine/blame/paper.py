@@ -11,6 +11,7 @@ from kair_engine.causes import Cause
 from kair_engine.localize.paper import localize_paper
 from kair_engine.pinpoint.analysis import PAPER_THRESHOLD
 from kair_engine.pinpoint.paper import paper_limits, z_scores
+from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
 from kair_engine.timeline.graph import ExecutionGraph, build
 from kair_engine.timeline.peers import PeerGroups, logical_keys
@@ -19,7 +20,7 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.operations import KIND_NAMES, SCOPE, Operations
 
-_Key = tuple[int, str, Cause, bool]
+_Key = tuple[Rank, str, Cause, bool]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def blame_paper(trace: Trace, *, rank: int | None, operator: str | None, limit: 
             roots[root, is_edge] = abs(float(excess))
             paths.append(_path(graph, scores, chain, is_edge))
         for (root, is_edge), excess in roots.items():
-            key = (chosen, ops.operator(root), _cause(ops, root, is_edge), is_edge)
+            key = (Rank(chosen), ops.operator(root), _cause(ops, root, is_edge), is_edge)
             blamed[key] += excess
             steps[key].add(ops.step)
     return _result(trace, blamed, steps, _chosen(paths, operator, limit), operator)
@@ -120,7 +121,7 @@ def _path(graph: ExecutionGraph, scores: _Scores, chain: list[int], is_edge: boo
 
 def _node(ops: Operations, scores: _Scores, row: int, role: RoleInPath) -> PathNode:
     return PathNode(
-        rank=int(ops.ranks[ops.rank[row]]),
+        rank=Rank(int(ops.ranks[ops.rank[row]])),
         operator=ops.operator(row),
         kind=KIND_NAMES[ops.kind[row]],
         start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,

@@ -10,6 +10,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.ranks import Rank, rank_at
 from kair_engine.results.common import Method
 from kair_engine.results.localize import (
     CommunicatorScore,
@@ -86,15 +87,15 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
         p_value = np.nanmin(np.where(np.isnan(found.persistence.p_value), np.inf, found.persistence.p_value), axis=0)
     flagged = np.zeros(len(ranks), dtype=bool)
     for anomaly in found.anomalies:
-        for rank in anomaly.ranks:
+        for rank in anomaly.positions:
             flagged[rank] = True
             p_value[rank] = min(p_value[rank], anomaly.p_value)
     delays = large_delays(found.job)
-    suspected = {rank for anomaly in found.undecided for rank in anomaly.ranks}
+    suspected = {rank for anomaly in found.undecided for rank in anomaly.positions}
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(
         RankScore(
-            rank=int(ranks[i]),
+            rank=Rank(int(ranks[i])),
             host=host_of(job, int(ranks[i])),
             role=found.job.role_of[int(ranks[i])].name,
             score=float(best[i]),
@@ -110,7 +111,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
 def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
     for anomaly in sorted(found.anomalies, key=lambda one: -one.excess_ns):
         if anomaly.operator is not None:
-            rank = int(found.job.ranks[anomaly.ranks[0]])
+            rank = rank_at(found.job.ranks, anomaly.positions[0])
             yield OperatorScore(rank, anomaly.operator, anomaly.excess_ns / 1e3, anomaly.p_value)
 
 
@@ -165,7 +166,7 @@ def notices(found: Localization) -> tuple[Notice, ...]:
 
 
 def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
-    rank, steps = int(job.ranks[anomaly.ranks[0]]), len(job.steps)
+    rank, steps = rank_at(job.ranks, anomaly.positions[0]), len(job.steps)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         delays = "the only large delay" if m == 1 else f"{k} of the {m} large delays"
@@ -185,7 +186,7 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
 def _rare_delays(job: JobExcess, scattered: Scattered) -> Notice:
     return Notice(
         "rare_delays",
-        f"{scattered.events} large delays on {len(scattered.ranks)} changing ranks, in {scattered.rate:.2%} of all "
+        f"{scattered.events} large delays on {len(scattered.positions)} changing ranks, in {scattered.rate:.2%} of all "
         f"ranks' steps, cost {scattered.lost_ns / job.step_time_ns:.1%} of the time: so rare on each rank that only "
         "the number of ranks makes them matter",
     )

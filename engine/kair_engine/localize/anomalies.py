@@ -15,6 +15,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.outlying import FEWEST_DF, Peers, SlowSet, deviations, pooled_spread, single, slow_sets
+from kair_engine.ranks import Position, as_positions
 from kair_engine.stats import TRIM, beta_binomial_tail, binomial_tail, trimmed_mean
 
 FALSE_ALARM_RATE = 0.01
@@ -48,10 +49,10 @@ _SMALL_ROLE = 8
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One test's positive answer: these ranks (positions), in this class of operations."""
+    """One test's positive answer: the ranks at these positions, in this class of operations."""
 
     kind: Literal["persistent", "intermittent", "group"]
-    ranks: tuple[int, ...]
+    positions: tuple[Position, ...]
     class_index: int
     p_value: float
     excess_ns: float
@@ -88,11 +89,13 @@ def persistence(job: JobExcess) -> Persistence:
         for members in roles:
             peers = _peers(job, mean[row], row, members, roles)
             steady = _steady_sets(job, peers, row, members, tests)
-            t[row, members] = deviations(peers, ~np.isin(members, [rank for one in steady for rank in one.ranks]))[0]
+            t[row, members] = deviations(peers, ~np.isin(members, [rank for one in steady for rank in one.positions]))[
+                0
+            ]
             if peers.known_df >= FEWEST_DF:
                 p[row, members] = np.minimum(1.0, tests * single(peers))
             for one in steady:
-                p[row, list(one.ranks)] = one.p_value
+                p[row, list(one.positions)] = one.p_value
             found += steady
     return Persistence(mean, t, p, tuple(found))
 
@@ -129,7 +132,7 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
         for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
             excess = float(peers.values[place])
             if _steady(per_step[:, members[place]], excess, enough):
-                rank, row = int(members[place]), CLASSES.index("input" if job.operators[name] else "compute")
+                rank, row = Position(int(members[place])), CLASSES.index("input" if job.operators[name] else "compute")
                 found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
     return found
 
@@ -156,13 +159,13 @@ def stalling(job: Excesses) -> list[Anomaly]:
     return found
 
 
-def unproven(job: JobExcess, accused: Collection[int]) -> Anomaly | None:
+def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
     """The rank with most of the job's large delays, where those are too few to be beyond chance; None without one."""
     if len(job.steps) < FEWEST_STEPS:
         return None
     events = stalls(job)
     counts, total = events.sum(axis=0), int(events.sum())
-    rank = int(np.argmax(counts))
+    rank = Position(int(np.argmax(counts)))
     hit = np.nan_to_num(job.by_step_ns, nan=0.0)[events[:, rank], :, rank].sum(axis=0)
     lost = float(hit.sum() / len(job.steps))
     enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
@@ -235,9 +238,9 @@ def _steady(apart: Floats, excess_ns: float, smallest_ns: float) -> bool:
 
 
 def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
-    ranks = tuple(int(rank) for rank in members[list(found.members)])
-    kind: Literal["persistent", "group"] = "persistent" if len(ranks) == 1 else "group"
-    return Anomaly(kind, ranks, row, min(1.0, tests * found.p_value), found.excess_ns)
+    positions = as_positions(members[list(found.members)])
+    kind: Literal["persistent", "group"] = "persistent" if len(positions) == 1 else "group"
+    return Anomaly(kind, positions, row, min(1.0, tests * found.p_value), found.excess_ns)
 
 
 def _pauses(job: JobExcess) -> list[Anomaly]:
@@ -251,7 +254,7 @@ def _pauses(job: JobExcess) -> list[Anomaly]:
     ]
 
 
-def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int, int, float]]:
+def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[Position, int, int, float]]:
     """(rank, k, m, p): k of the job's m events, more than the peers' rate of them explains, the worst first.
 
     The rate is known from all others' steps, and from a prior that counts as PRIOR_STEPS of them: so four events on
@@ -274,7 +277,7 @@ def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[int, int,
         p = min(1.0, tests * max(_chance_of(k, events, job, others) for others in samples))
         if p >= FALSE_ALARM_RATE:
             break
-        found.append((rank, k, int(counts.sum()), p))
+        found.append((Position(rank), k, int(counts.sum()), p))
     return found
 
 
@@ -295,14 +298,14 @@ def _at_once(events: Bools, unit: Ints | None) -> float:
     return len(step) / len(np.unique(np.stack((step, unit[rank])), axis=1).T)
 
 
-def _more_than_their_share(counts: Ints, role: Ints) -> list[tuple[int, int, int, float]]:
+def _more_than_their_share(counts: Ints, role: Ints) -> list[tuple[Position, int, int, float]]:
     """(rank, k, m, p) by the binomial test, k of its role's m events; each found rank's leave the sample."""
     found = []
     tests = len(counts) / SHARES["intermittent"]
     for code in np.unique(role):
         left = np.where(role == code, counts, NONE)
         while (peers := int(np.count_nonzero(left >= 0))) > 1:
-            rank = int(np.argmax(left))
+            rank = Position(int(np.argmax(left)))
             k, remaining = int(left[rank]), int(left[left > 0].sum())
             p = min(1.0, tests * binomial_tail(k, remaining, 1 / peers))
             if k < 2 or p >= FALSE_ALARM_RATE:

@@ -8,6 +8,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
+from kair_engine.ranks import Position, as_positions
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, trimmed_mean
 from kair_engine.timeline.roles import Role
 
@@ -33,7 +34,7 @@ class UnevenStage:
     """A pipeline stage that computes longer than the others; times per step."""
 
     role: Role
-    ranks: tuple[int, ...]
+    positions: tuple[Position, ...]
     of_role_ns: dict[Role, float]
     """Every stage's compute."""
     lost_ns: float
@@ -59,17 +60,17 @@ class Scattered:
     """Too rare to be a fault, though in a job of many ranks they cost."""
     class_index: int
     garbage: bool
-    ranks: tuple[int, ...]
+    positions: tuple[Position, ...]
     steps: tuple[int, ...]
     events: int
     lost_ns: float
 
 
-def uneven_stage(job: JobExcess, accused: Collection[int]) -> UnevenStage | None:
+def uneven_stage(job: JobExcess, accused: Collection[Position]) -> UnevenStage | None:
     """The stage whose ranks, by their median, compute longest; None where stages are even or unknown.
 
     Its cost is what the step would save if all stages took their mean: all wait for the slowest, microbatch by
-    microbatch. `accused` ranks (positions) are left out.
+    microbatch. `accused` ranks are left out.
     """
     codes = np.unique(job.role)
     healthy = ~np.isin(np.arange(len(job.ranks)), list(accused))
@@ -83,12 +84,12 @@ def uneven_stage(job: JobExcess, accused: Collection[int]) -> UnevenStage | None
     lost = float(own[slowest]) - mean
     if lost <= STAGE_SHARE * job.step_time_ns or own[slowest] <= STAGE_RATIO * mean:
         return None
-    ranks = tuple(int(rank) for rank in np.flatnonzero(job.role == codes[slowest]))
+    positions = as_positions(np.flatnonzero(job.role == codes[slowest]))
     roles = [job.role_of[int(job.ranks[ranks[0]])] for ranks in of_stage]
-    return UnevenStage(roles[slowest], ranks, dict(zip(roles, own.tolist(), strict=True)), lost)
+    return UnevenStage(roles[slowest], positions, dict(zip(roles, own.tolist(), strict=True)), lost)
 
 
-def uneven_batches(job: JobExcess, accused: Collection[int]) -> UnevenBatches | None:
+def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatches | None:
     """Batches whose length varies between ranks and steps; None where none is seen.
 
     Within a rank forward and backward then vary together, around what is usual for it: a rank that is always slow
@@ -114,7 +115,7 @@ def uneven_batches(job: JobExcess, accused: Collection[int]) -> UnevenBatches | 
     return UnevenBatches(correlation, variation, lost)
 
 
-def scattered(job: JobExcess, accused: Collection[int]) -> Scattered | None:
+def scattered(job: JobExcess, accused: Collection[Position]) -> Scattered | None:
     """Large delays that fall on changing ranks, where together they cost the step; None otherwise."""
     if len(job.steps) < FEWEST_STEPS:
         return None
@@ -134,7 +135,7 @@ def scattered(job: JobExcess, accused: Collection[int]) -> Scattered | None:
         rare=binomial_tail(int(events.sum()), events.size, RARE) > FALSE_ALARM_RATE,
         class_index=row,
         garbage=CLASSES[row] == "host" and _garbage(job, np.argwhere(events)),
-        ranks=tuple(int(rank) for rank in hit_ranks),
+        positions=as_positions(hit_ranks),
         steps=tuple(job.steps[step].step for step in hit_steps),
         events=int(events.sum()),
         lost_ns=lost,

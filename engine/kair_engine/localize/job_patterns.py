@@ -1,11 +1,12 @@
 """What slows a job though no rank is at fault, as stage 1 reports it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kair_engine.causes import Cause
-from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.localization import Localization
+from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.localize import JobPattern
 
 
@@ -14,20 +15,16 @@ def job_patterns(found: Localization) -> Iterator[JobPattern]:
     job, steps = found.job, tuple(step.step for step in found.job.steps)
     if (stage := found.stage) is not None:
         figures = {role.name: own / 1e3 for role, own in stage.of_role_ns.items()}
-        yield JobPattern("stage_imbalance", _numbers(job, stage.ranks), steps, stage.lost_ns / 1e3, figures)
+        yield JobPattern("stage_imbalance", ranks_at(job.ranks, stage.positions), steps, stage.lost_ns / 1e3, figures)
     if (batches := found.batches) is not None:
         figures = {"correlation": batches.correlation, "variation": batches.variation}
-        ranks = tuple(int(rank) for rank in job.ranks)
+        ranks = tuple(Rank(int(rank)) for rank in job.ranks)
         yield JobPattern("sequence_imbalance", ranks, steps, batches.lost_ns / 1e3, figures)
     if (scattered := found.scattered) is not None and not scattered.rare:
         figures = {"delays": float(scattered.events), "rate": scattered.rate}
-        ranks = _numbers(job, scattered.ranks)
+        ranks = ranks_at(job.ranks, scattered.positions)
         yield JobPattern(_cause(scattered), ranks, scattered.steps, scattered.lost_ns / 1e3, figures)
 
 
 def _cause(scattered: Scattered) -> Cause:
     return "garbage_collection" if scattered.garbage else CLASSES[scattered.class_index]
-
-
-def _numbers(job: JobExcess, places: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(job.ranks[place]) for place in places)

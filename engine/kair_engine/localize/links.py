@@ -11,6 +11,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.localize.outlying import FEWEST_DF, Peers, single
+from kair_engine.ranks import Rank
 from kair_engine.stats import median_by
 from kair_engine.timeline.collectives import dense, ordinal
 from kair_engine.timeline.synchronisation import Synchronisation
@@ -30,7 +31,7 @@ class Link:
     """A process group (its text in the trace, and its members) or, without a text, an edge: sender and receiver."""
 
     group: str | None
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
 
     @property
     def name(self) -> str:
@@ -143,9 +144,9 @@ def slow_links(
     return sorted(found, key=lambda slow: slow.expected_ns - slow.own_ns)
 
 
-def in_common(found: Sequence[SlowLink]) -> list[tuple[tuple[int, ...], tuple[SlowLink, ...]]]:
+def in_common(found: Sequence[SlowLink]) -> list[tuple[tuple[Rank, ...], tuple[SlowLink, ...]]]:
     """Slow links put together where they share ranks: (the shared ranks, the links), the costliest first."""
-    clusters: list[tuple[tuple[int, ...], tuple[SlowLink, ...]]] = []
+    clusters: list[tuple[tuple[Rank, ...], tuple[SlowLink, ...]]] = []
     for slow in found:
         for at, (shared, links) in enumerate(clusters):
             common = tuple(rank for rank in shared if rank in slow.link.ranks)

@@ -48,11 +48,11 @@ def conclude(job: JobExcess) -> Localization:
     """Runs the robust tests: who is slow in all steps or in some, alone or with others; slow links; uneven work."""
     steady, stalled = persistence(job), intermittent(job)
     if len(job.steps) < FEWEST_STEPS:
-        known = {rank for anomaly in stalled for rank in anomaly.ranks}
-        undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.ranks))
+        known = {rank for anomaly in stalled for rank in anomaly.positions}
+        undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.positions))
         return Localization(job, steady, tuple(stalled), (), undecided)
     anomalies = (*steady.anomalies, *slow_operators(job), *stalled)
-    accused = {rank for anomaly in anomalies for rank in anomaly.ranks}
+    accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
     return Localization(
         job,

@@ -7,6 +7,7 @@ import polars as pl
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.analysis import grouped
+from kair_engine.ranks import Rank
 from kair_engine.results.localize import GroupBy, LocalizeResult, RankScore
 from kair_engine.timeline.roles import roles
 from kair_engine.trace.hosts import host_of
@@ -128,7 +129,7 @@ def _ranked(trace: Trace, ranks: Ints, scores: Floats) -> tuple[RankScore, ...]:
     role_of = roles(trace)
     return tuple(
         RankScore(
-            rank=int(ranks[i]),
+            rank=Rank(int(ranks[i])),
             host=host_of(trace.job, int(ranks[i])),
             role=role_of[int(ranks[i])].name,
             score=float(scores[i]),

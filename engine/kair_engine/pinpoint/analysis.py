@@ -12,6 +12,7 @@ import numpy.typing as npt
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import require_steps
+from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.stats import benjamini_hochberg, student_t_tail
@@ -78,7 +79,7 @@ def pinpoint(trace: Trace, *, rank: int, method: Method = "robust", limit: int =
     cells = [cell for cell in map(compared, each_step(trace)) if cell is not None]
     outliers = sorted(_outliers(cells, len(trace.job.ranks)), key=lambda o: (-o.score, o.step, o.start_us))
     return PinpointResult(
-        rank=rank,
+        rank=Rank(rank),
         method="robust",
         outliers=tuple(outliers[:limit]),
         tested=sum(len(cell.which) for cell in cells),

@@ -4,6 +4,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.pinpoint.analysis import PAPER_THRESHOLD, highest_z, identify, outlier
+from kair_engine.ranks import Rank
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.trace.loading import each_step
@@ -24,7 +25,7 @@ def pinpoint_paper(trace: Trace, *, rank: int, limit: int) -> PinpointResult:
         tested += compared
     outliers.sort(key=lambda o: (-o.score, o.step, o.start_us))
     return PinpointResult(
-        rank=rank,
+        rank=Rank(rank),
         method="paper",
         outliers=tuple(outliers[:limit]),
         tested=tested,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kair_engine.errors import InputError
+from kair_engine.ranks import Rank
 from kair_engine.recording.usable_steps import usable_steps
 from kair_engine.trace.model import DerivedGroups, FragmentInfo, Job, Layout, Notice, StepTimes, Trace
 from kair_engine.trace.notices import listed, notice
@@ -39,7 +40,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     kept, of_world = keep_one_world(fragments)
     kept, doubled = keep_one_of_each(kept)
     infos = [fragment.info for fragment in kept]
-    ranks = tuple(sorted({rank for info in infos for rank in info.ranks}))
+    ranks = tuple(sorted({Rank(rank) for info in infos for rank in info.ranks}))
     stated = max((info.world_size or 0 for info in infos), default=0)
     times = _joined_step_times(infos)
     usable = usable_steps(times, ranks)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
 from kair_engine.trace.model import Notice
 
@@ -18,7 +19,7 @@ RoleInPath = Literal["victim", "culprit", "edge"]
 class PathNode:
     """One stop of a blame path."""
 
-    rank: int
+    rank: Rank
     operator: str
     kind: str
     start_us: float
@@ -46,7 +47,7 @@ class BlamePath:
 class RootCause:
     """One rank's operator (or an edge between two) with the waiting it explains."""
 
-    rank: int
+    rank: Rank
     operator: str | None
     cause: Cause
     is_edge: bool
@@ -63,7 +64,7 @@ class RootCause:
 class RankBlame:
     """All waiting laid at one rank's door: it arrived last."""
 
-    rank: int
+    rank: Rank
     blamed_us: float
     share: float
     arrived_last: int

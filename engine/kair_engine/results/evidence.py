@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 
 EvidenceKind = Literal[
@@ -33,7 +34,7 @@ class ShownBy:
     """The analysis whose answer shows the figures, and what it has to be asked about."""
 
     analysis: Analysis
-    rank: int | None = None
+    rank: Rank | None = None
     fixes: tuple[str, ...] = ()
     """Of `whatif`, made together; none for its answer without any."""
 
@@ -46,7 +47,7 @@ class Evidence:
     figures: dict[str, float] = field(default_factory=dict)
     shown_by: ShownBy | None = None
     """None where there is no figure to look up."""
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[Rank, ...] = ()
     """Who it is about; empty where that is nobody."""
     about: str | None = None
     """The cause, operator, process group, pipeline edge or stage that the figures are of."""

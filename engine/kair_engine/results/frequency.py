@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from kair_engine.ranks import Rank
 from kair_engine.trace.model import Notice
 
 
@@ -10,7 +11,7 @@ from kair_engine.trace.model import Notice
 class DegradedWindow:
     """A window in which a rank ran the operator less often than its peers."""
 
-    rank: int
+    rank: Rank
     window: int
     start_us: float
     count: int
@@ -22,7 +23,7 @@ class DegradedWindow:
 class RankCounts:
     """How often one rank ran the operator, per window."""
 
-    rank: int
+    rank: Rank
     counts: tuple[int, ...]
 
 

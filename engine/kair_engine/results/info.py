@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from kair_engine.ranks import Rank
 from kair_engine.trace.model import Layout, Notice
 
 
@@ -32,8 +33,8 @@ class InfoResult:
 
     format: str
     world_size: int
-    ranks: tuple[int, ...]
-    missing_ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
+    missing_ranks: tuple[Rank, ...]
     hosts: dict[str, tuple[int, ...]]
     layout: Layout | None
     roles: dict[str, tuple[int, ...]]

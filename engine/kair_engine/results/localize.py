@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
 from kair_engine.trace.model import Notice
 
@@ -14,7 +15,7 @@ GroupBy = Literal["rank", "host", "role"]
 class RankScore:
     """How far one rank stands out from the peers of its role; larger is more suspicious."""
 
-    rank: int
+    rank: Rank
     host: str | None
     role: str
     score: float
@@ -33,7 +34,7 @@ class GroupScore:
     """The scores of a host or a role together."""
 
     group: str
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     mean_score: float
     max_score: float
     flagged: int
@@ -44,7 +45,7 @@ class CommunicatorScore:
     """A process group whose collectives are slower than its siblings'; it names no rank."""
 
     group: str
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     operator: str
     """The collective that lost most."""
     own_us: float
@@ -59,7 +60,7 @@ class CommunicatorScore:
 class OperatorScore:
     """A rank that is slow in one operator in every step."""
 
-    rank: int
+    rank: Rank
     operator: str
     excess_us: float
     """Per step beyond the medians of the role's calls (trimmed mean over steps)."""
@@ -71,7 +72,7 @@ class JobPattern:
     """What slows the job though no rank is at fault."""
 
     cause: Cause
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     steps: tuple[int, ...]
     lost_us: float
     """Per step."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
 from kair_engine.trace.model import Notice
 
@@ -29,7 +30,7 @@ class Outlier:
 class PinpointResult:
     """Stage 2: the rank's outlying operations, the most outlying first."""
 
-    rank: int
+    rank: Rank
     method: Method
     outliers: tuple[Outlier, ...]
     tested: int

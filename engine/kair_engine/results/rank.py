@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from kair_engine.ranks import Rank
 from kair_engine.trace.model import Notice
 
 StepPart = Literal["compute", "communication", "waiting", "input", "host", "rest"]
@@ -40,7 +41,7 @@ class CurvePoint:
 class CurveDistance:
     """The Kolmogorov–Smirnov distance from one peer: where their curves lie farthest apart."""
 
-    peer: int
+    peer: Rank
     distance: float
     """Of 1: the difference of the two shares."""
     time_us: float
@@ -52,7 +53,7 @@ class CurveDistance:
 class RankProfileResult:
     """One rank beside the peers of its role."""
 
-    rank: int
+    rank: Rank
     host: str | None
     role: str
     peers: int

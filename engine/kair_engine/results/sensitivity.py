@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.ranks import Rank
 from kair_engine.trace.model import Notice
 
 InjectedFault = Literal["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
@@ -86,7 +87,7 @@ class SensitivityResult:
     false_alarm_rate: float
     """Of a triage of a healthy job, at which that is so."""
     step_time_us: float
-    corrected_ranks: tuple[int, ...]
+    corrected_ranks: tuple[Rank, ...]
     """Ranks that stand out already: what makes them do so was taken out first."""
     corrected_links: tuple[str, ...]
     draws: int

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kair_engine.ranks import Rank
 from kair_engine.trace.model import Notice
 
 
@@ -10,7 +11,7 @@ class StepTime:
     """One step on one rank."""
 
     step: int
-    rank: int
+    rank: Rank
     begin_us: float
     """From the first step's earliest begin, on the job's clock."""
     duration_us: float
@@ -26,7 +27,7 @@ class StepSummary:
     ranks: int
     median_us: float
     max_us: float
-    slowest_rank: int
+    slowest_rank: Rank
     complete: bool
     slow: bool
     """Complete, and on its slowest rank a tenth longer than the median of the complete steps."""

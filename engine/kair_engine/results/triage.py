@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Notice
@@ -22,7 +23,7 @@ Pattern = Literal["persistent", "intermittent", "group", "job_wide"]
 class RankedRank:
     """One rank in the triage's ranking, the most suspicious first."""
 
-    rank: int
+    rank: Rank
     host: str | None
     role: str
     score: float
@@ -39,7 +40,7 @@ class Finding:
 
     cause: Cause
     pattern: Pattern
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     hosts: tuple[str, ...]
     operator: str | None
     edge: str | None

@@ -9,6 +9,7 @@ from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.localization import conclude
+from kair_engine.ranks import ranks_at
 from kair_engine.results.sensitivity import DetectableFault, InjectedFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.sensitivity.bootstrap import source_of
 from kair_engine.sensitivity.detection import Detection, Study
@@ -45,7 +46,7 @@ def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int)
     if not 0 < probability < 1:
         raise UsageError(f"a probability lies between 0 and 1, unlike {probability:g}")
     found, too_little = conclude(job), too_few(len(job.ranks), len(job.steps))
-    accused = sorted({place for anomaly in found.anomalies for place in anomaly.ranks})
+    accused = sorted({place for anomaly in found.anomalies for place in anomaly.positions})
     if too_little is None:
         random = np.random.default_rng(seed)
         known = ~np.isin(np.arange(len(job.ranks)), accused)
@@ -60,7 +61,7 @@ def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int)
         probability=probability,
         false_alarm_rate=FALSE_ALARM_RATE,
         step_time_us=job.step_time_ns / 1e3,
-        corrected_ranks=tuple(int(job.ranks[place]) for place in accused) if too_little is None else (),
+        corrected_ranks=ranks_at(job.ranks, accused) if too_little is None else (),
         corrected_links=tuple(slow.link.name for slow in found.links) if too_little is None else (),
         draws=draws,
         seed=seed,

@@ -77,7 +77,7 @@ def with_stalls(table: ExcessTable, rank: int, steps: Ints) -> ExcessTable:
 def finds(table: ExcessTable, fault: RankFault, rank: int) -> bool:
     """Whether stage 1 accuses that rank, alone, of that class of operations."""
     of_class = slow_in_class(table, fault.row, int(table.role[rank]))
-    if any(len(one.ranks) > 1 and rank in one.ranks for one in of_class):
+    if any(len(one.positions) > 1 and rank in one.positions for one in of_class):
         return False  # it drags others along: a finding would name them too
     return (
         _accused(of_class, rank, fault.row)
@@ -94,7 +94,7 @@ def finds_stalls(table: ExcessTable, rank: int) -> bool:
 
 
 def _accused(found: list[Anomaly], rank: int, row: int) -> bool:
-    return any(one.ranks == (rank,) and one.class_index == row for one in found)
+    return any(one.positions == (rank,) and one.class_index == row for one in found)
 
 
 def _slower(values: Floats, members: Ints, rank: int, steps: Ints, more_ns: Floats | float) -> Floats:

@@ -23,10 +23,10 @@ def without_faults(table: ExcessTable, found: Sequence[Anomaly]) -> ExcessTable:
 
 def _without_lasting(table: ExcessTable, found: Sequence[Anomaly]) -> ExcessTable:
     steady = [one for one in found if one.kind != "intermittent"]
-    slow = np.isin(np.arange(len(table.role)), [rank for one in steady for rank in one.ranks])
+    slow = np.isin(np.arange(len(table.role)), [rank for one in steady for rank in one.positions])
     excess, work = table.by_step_ns.copy(), table.work_ns.copy()
     operators = {name: one.excess_ns.copy() for name, one in table.of_operator.items()}
-    for rank, row in sorted({(rank, one.class_index) for one in steady for rank in one.ranks}):
+    for rank, row in sorted({(rank, one.class_index) for one in steady for rank in one.positions}):
         peers = np.flatnonzero((table.role == table.role[rank]) & ~slow)
         if not len(peers):
             continue
@@ -42,7 +42,7 @@ def _without_stalls(table: ExcessTable, found: Sequence[Anomaly]) -> ExcessTable
     hit = stalls(table)
     excess = table.by_step_ns.copy()
     operators = {name: one.excess_ns.copy() for name, one in table.of_operator.items()}
-    for rank in sorted({rank for one in found if one.kind == "intermittent" for rank in one.ranks}):
+    for rank in sorted({rank for one in found if one.kind == "intermittent" for rank in one.positions}):
         stalled = hit[:, rank]
         if stalled.any() and not stalled.all():
             excess[stalled, :, rank] = np.median(excess[~stalled, :, rank], axis=0)

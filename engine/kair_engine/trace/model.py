@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kair_engine.errors import UsageError
+from kair_engine.ranks import Rank
 
 if TYPE_CHECKING:
     import polars as pl
@@ -103,7 +104,7 @@ class Job:
     source: str
     format: SourceFormat
     world_size: int
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     hosts: dict[int, str]
     layout: Layout | None
     device: str | None
@@ -128,7 +129,7 @@ class Job:
         return frozenset(self.step_times.step)
 
     @property
-    def missing_ranks(self) -> tuple[int, ...]:
+    def missing_ranks(self) -> tuple[Rank, ...]:
         """The ranks of the world that left no trace.
 
         A what-if recording has one worker per (dp, pp) position, named by the first rank that it stands for.
@@ -137,7 +138,7 @@ class Job:
         if self.format == "whatif" and layout is not None and layout.dp and layout.pp:
             stride = max(self.world_size // (layout.dp * layout.pp), 1)
         present = set(self.ranks)
-        return tuple(rank for rank in range(0, self.world_size, stride) if rank not in present)
+        return tuple(Rank(rank) for rank in range(0, self.world_size, stride) if rank not in present)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
+from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
 from kair_engine.results.localize import JobPattern
@@ -28,7 +29,7 @@ def rank_evidence(
     blamed: BlameResult,
     anomalies: Sequence[Anomaly],
     *,
-    ranks: tuple[int, ...],
+    ranks: tuple[Rank, ...],
     operator: str | None,
     step_time_ns: float,
 ) -> tuple[Evidence, ...]:
@@ -41,7 +42,7 @@ def rank_evidence(
     )
 
 
-def link_evidence(links: Sequence[SlowLink], ranks: tuple[int, ...], step_time_ns: float) -> tuple[Evidence, ...]:
+def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_ns: float) -> tuple[Evidence, ...]:
     """What speaks against process groups or pipeline edges."""
     shown = [_slow_link(slow, step_time_ns) for slow in links[:LINKS_SHOWN]]
     if len(links) > 1:
@@ -105,7 +106,7 @@ def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anom
 
 
 def _covers(one: Anomaly, other: Anomaly) -> bool:
-    return one.class_index == other.class_index and set(other.ranks) <= set(one.ranks)
+    return one.class_index == other.class_index and set(other.positions) <= set(one.positions)
 
 
 def _is_said(found: Localization, anomaly: Anomaly, said: Sequence[float]) -> bool:
@@ -114,8 +115,8 @@ def _is_said(found: Localization, anomaly: Anomaly, said: Sequence[float]) -> bo
 
 
 def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
-    job, members = found.job, list(anomaly.ranks)
-    ranks = tuple(int(job.ranks[place]) for place in members)
+    job, members = found.job, list(anomaly.positions)
+    ranks = ranks_at(job.ranks, anomaly.positions)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
@@ -137,7 +138,7 @@ def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
     """
     if anomaly.operator is not None:
         return anomaly.excess_ns
-    mean, members = found.persistence.mean_ns[anomaly.class_index], list(anomaly.ranks)
+    mean, members = found.persistence.mean_ns[anomaly.class_index], list(anomaly.positions)
     over = float(mean[_rest(found, anomaly)].mean()) if _half(found.job, members) else 0.0
     return float(mean[members].mean()) - over
 
@@ -149,7 +150,7 @@ def _half(job: JobExcess, members: Sequence[int]) -> bool:
 def _rest(found: Localization, anomaly: Anomaly) -> Bools:
     """The ranks of the role that are not the anomaly's."""
     role = found.job.role
-    return np.asarray((role == role[anomaly.ranks[0]]) & ~np.isin(np.arange(len(role)), anomaly.ranks))
+    return np.asarray((role == role[anomaly.positions[0]]) & ~np.isin(np.arange(len(role)), anomaly.positions))
 
 
 def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:
@@ -164,7 +165,7 @@ def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:
     return Evidence("slow_link", figures, _LOCALIZE, slow.link.ranks, about=about)
 
 
-def _waiting(blamed: BlameResult, ranks: tuple[int, ...]) -> Iterator[Evidence]:
+def _waiting(blamed: BlameResult, ranks: tuple[Rank, ...]) -> Iterator[Evidence]:
     mine = [row for row in blamed.by_rank if row.rank in ranks]
     if not mine or not blamed.collectives:
         return
@@ -177,7 +178,7 @@ def _waiting(blamed: BlameResult, ranks: tuple[int, ...]) -> Iterator[Evidence]:
     yield Evidence("came_last", figures, _blame(ranks), ranks)
 
 
-def _behind(blamed: BlameResult, ranks: tuple[int, ...], operator: str | None, *, named: bool) -> Iterator[Evidence]:
+def _behind(blamed: BlameResult, ranks: tuple[Rank, ...], operator: str | None, *, named: bool) -> Iterator[Evidence]:
     """What blame found on the way to the operator; `named`: whether the operator was said already."""
     if operator is None:
         return
@@ -189,5 +190,5 @@ def _behind(blamed: BlameResult, ranks: tuple[int, ...], operator: str | None, *
         yield Evidence("operator_behind", {}, ShownBy("pinpoint", ranks[0]), ranks, about=operator)
 
 
-def _blame(ranks: Sequence[int]) -> ShownBy:
+def _blame(ranks: Sequence[Rank]) -> ShownBy:
     return ShownBy("blame", ranks[0] if len(ranks) == 1 else None)

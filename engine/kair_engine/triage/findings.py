@@ -8,6 +8,7 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
+from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, Pattern
 from kair_engine.trace.hosts import hosts_of
@@ -26,7 +27,7 @@ LIKE_THE_REST = 0.25
 def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Suspect) -> Finding:
     """The finding about a suspect: its largest class of excess is the cause."""
     job, largest = found.job, suspect.largest
-    ranks = tuple(int(job.ranks[place]) for place in suspect.ranks)
+    ranks = ranks_at(job.ranks, suspect.positions)
     cause = _cause(largest, blamed, ranks)
     steps = _steps(job, suspect)
     operator, edge = _operator(blamed, job, ranks, cause)
@@ -50,7 +51,7 @@ def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect
     )
 
 
-def _cause(largest: Anomaly, blamed: BlameResult, ranks: Sequence[int]) -> Cause:
+def _cause(largest: Anomaly, blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
     """The class whose excess is largest; garbage collection where blame saw that behind the host's gaps."""
     if (name := CLASSES[largest.class_index]) == "host":
         host = [c for c in blamed.root_causes if c.rank in ranks and c.cause in {"host", "garbage_collection"}]
@@ -60,7 +61,9 @@ def _cause(largest: Anomaly, blamed: BlameResult, ranks: Sequence[int]) -> Cause
     return name
 
 
-def _operator(blamed: BlameResult, job: JobExcess, ranks: Sequence[int], cause: Cause) -> tuple[str | None, str | None]:
+def _operator(
+    blamed: BlameResult, job: JobExcess, ranks: Sequence[Rank], cause: Cause
+) -> tuple[str | None, str | None]:
     """(operator, edge): the operator behind the excess, where it is one; the edge where it is idle time."""
     if CAUSES[cause].operator_from_blame:
         mine = [c for c in blamed.root_causes if c.rank in ranks and c.cause == cause]
@@ -103,11 +106,12 @@ def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
     """
     excess = suspect.largest.excess_ns
     arrivals = [step.late for step in job.steps]
-    half_the_role = 2 * len(suspect.ranks) >= np.count_nonzero(job.role == job.role[suspect.ranks[0]])
+    half_the_role = 2 * len(suspect.positions) >= np.count_nonzero(job.role == job.role[suspect.positions[0]])
     if half_the_role or not any(len(late.rank) for late in arrivals):
         return excess
+    alone = len(suspect.positions) == 1
     spared = sum(
-        float((late.lead_ns if len(suspect.ranks) == 1 else late.lateness_ns)[np.isin(late.rank, suspect.ranks)].sum())
+        float((late.lead_ns if alone else late.lateness_ns)[np.isin(late.rank, suspect.positions)].sum())
         for late in arrivals
     )
     return min(excess, spared / len(job.steps))
@@ -118,12 +122,12 @@ def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     largest = suspect.largest
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps)
-    hit = stalls(job)[:, largest.ranks[0]]
+    hit = stalls(job)[:, largest.positions[0]]
     return tuple(step.step for step, slow in zip(job.steps, hit, strict=True) if slow)
 
 
 def _pattern(suspect: Suspect, slow_steps: int, all_steps: int) -> Pattern:
-    if len(suspect.ranks) > 1:
+    if len(suspect.positions) > 1:
         return "group"
     steady = any(anomaly.kind == "persistent" for anomaly in suspect.anomalies)
     mostly = all_steps >= FEWEST_STEPS and slow_steps > MOST_STEPS * all_steps

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from kair_engine.causes import Cause
 from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
+from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding, Pattern
@@ -49,7 +50,7 @@ def _finding(
     trace: Trace,
     *,
     cause: Cause,
-    ranks: tuple[int, ...],
+    ranks: tuple[Rank, ...],
     lost_ns: float,
     step_time_ns: float,
     evidence: tuple[Evidence, ...],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
+from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job
 
@@ -15,8 +16,7 @@ from kair_engine.trace.model import Job
 class Suspect:
     """Ranks that go together, the tests that speak against them, the strongest first."""
 
-    ranks: tuple[int, ...]
-    """Positions in the job's ranks."""
+    positions: tuple[Position, ...]
     anomalies: tuple[Anomaly, ...]
 
     @property
@@ -33,10 +33,10 @@ def suspects(job: Job, found: Localization) -> list[Suspect]:
     on_links = {rank for slow in found.links for rank in slow.link.ranks}
     anomalies = [a for a in found.anomalies if not _of_links(found.job, a, on_links)]
     anomalies = list(_hosts_as_groups(job, found.job, anomalies))
-    groups = sorted((frozenset(a.ranks) for a in anomalies if a.kind == "group"), key=len, reverse=True)
-    of: dict[frozenset[int], list[Anomaly]] = defaultdict(list)
+    groups = sorted((frozenset(a.positions) for a in anomalies if a.kind == "group"), key=len, reverse=True)
+    of: dict[frozenset[Position], list[Anomaly]] = defaultdict(list)
     for anomaly in anomalies:
-        ranks = frozenset(anomaly.ranks)
+        ranks = frozenset(anomaly.positions)
         of[next((group for group in groups if ranks <= group), ranks)].append(anomaly)
     return [
         Suspect(tuple(sorted(ranks)), tuple(sorted(members, key=lambda a: -a.excess_ns)))
@@ -53,23 +53,23 @@ def _hosts_as_groups(job: Job, excess: JobExcess, anomalies: Sequence[Anomaly]) 
     merged: set[Anomaly] = set()
     for members in _hosts(job, excess):
         for row in range(len(CLASSES)):
-            here = [a for a in parts if a.class_index == row and members >= set(a.ranks)]
-            if len(here) > 1 and {rank for a in here for rank in a.ranks} == members:
+            here = [a for a in parts if a.class_index == row and members >= set(a.positions)]
+            if len(here) > 1 and {rank for a in here for rank in a.positions} == members:
                 merged |= set(here)
-                mean = sum(a.excess_ns * len(a.ranks) for a in here) / len(members)
+                mean = sum(a.excess_ns * len(a.positions) for a in here) / len(members)
                 yield Anomaly("group", tuple(sorted(members)), row, max(a.p_value for a in here), mean)
     yield from (a for a in anomalies if a not in merged)
 
 
-def _hosts(job: Job, excess: JobExcess) -> list[set[int]]:
+def _hosts(job: Job, excess: JobExcess) -> list[set[Position]]:
     """The positions of each host's ranks, of hosts that are not the whole job."""
-    of: dict[str, set[int]] = defaultdict(set)
-    for place, rank in enumerate(excess.ranks.tolist()):
+    of: dict[str, set[Position]] = defaultdict(set)
+    for position, rank in enumerate(excess.ranks.tolist()):
         if (host := host_of(job, rank)) is not None:
-            of[host].add(place)
+            of[host].add(Position(position))
     return [members for members in of.values() if len(members) < len(excess.ranks)]
 
 
-def _of_links(job: JobExcess, anomaly: Anomaly, on_links: set[int]) -> bool:
-    ranks = {int(job.ranks[place]) for place in anomaly.ranks}
+def _of_links(job: JobExcess, anomaly: Anomaly, on_links: set[Rank]) -> bool:
+    ranks = set(ranks_at(job.ranks, anomaly.positions))
     return CLASSES[anomaly.class_index] == "communication" and ranks <= on_links

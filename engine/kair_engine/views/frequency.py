@@ -9,6 +9,7 @@ import polars as pl
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import require_steps
+from kair_engine.ranks import Rank
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
 from kair_engine.timeline.clocks import align
 from kair_engine.timeline.collectives import match
@@ -50,7 +51,7 @@ def frequency(
         operator=operator or phase or "*",
         window_us=grid.width_ns / 1e3,
         windows=windows,
-        counts=tuple(RankCounts(int(rank), tuple(row)) for rank, row in zip(ranks, counts.tolist(), strict=True)),
+        counts=tuple(RankCounts(Rank(int(rank)), tuple(row)) for rank, row in zip(ranks, counts.tolist(), strict=True)),
         degraded=tuple(degraded),
         warnings=_notices(trace, role),
     )
@@ -120,7 +121,7 @@ def _degraded(counts: Ints, ranks: Ints, role: Ints, grid: _Grid) -> Iterator[De
             place = members[member]
             share = smooth[place, window] / expected[member, window]
             yield DegradedWindow(
-                rank=int(ranks[place]),
+                rank=Rank(int(ranks[place])),
                 window=int(window),
                 start_us=float(window * grid.width_ns / 1e3),
                 count=int(counts[place, window]),

@@ -5,6 +5,7 @@ from collections import defaultdict
 import numpy as np
 import polars as pl
 
+from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.roles import roles
@@ -72,7 +73,7 @@ def steps(trace: Trace) -> StepsResult:
     chosen, usable = set(trace.steps), set(trace.job.steps)
     origin = min(times.begin_ns, default=0)
     rows = [
-        StepTime(step, rank, (begin - origin) / 1e3, length / 1e3, operations, step in usable)
+        StepTime(step, Rank(rank), (begin - origin) / 1e3, length / 1e3, operations, step in usable)
         for rank, step, begin, length, operations in zip(
             times.rank, times.step, times.begin_ns, times.duration_ns, times.operations, strict=True
         )

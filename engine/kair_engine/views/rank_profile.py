@@ -10,6 +10,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import require_steps
 from kair_engine.pinpoint.analysis import require_rank
+from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
 from kair_engine.timeline.roles import roles
 from kair_engine.timeline.synchronisation import synchronise
@@ -46,7 +47,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     of_role = sums.means(rank)
     time_us = float(of_role.parts_us[:, 0].sum())
     return RankProfileResult(
-        rank=rank,
+        rank=Rank(rank),
         host=host_of(trace.job, rank),
         role=role_of[rank].name,
         peers=len(of_role.peers),
@@ -173,7 +174,7 @@ def _farthest(role: _Role, width_us: float) -> CurveDistance | None:
     first = int(role.distance.argmax())
     point = int(role.at[first])
     return CurveDistance(
-        peer=int(role.peers[first]),
+        peer=Rank(int(role.peers[first])),
         distance=float(role.distance[first]),
         time_us=(point + 1) * width_us,
         completed=float(role.curves[0, point]),

@@ -1,6 +1,6 @@
 """Whether a recording has what a fix asks for; if not, what it has instead."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import polars as pl
 
@@ -48,7 +48,7 @@ def must_fit(trace: Trace, fix: Fix) -> None:
         raise nothing_fits(fix, f"there are {_listed(names)}" if fix.operators and names else None)
 
 
-def _present(trace: Trace, ranks: list[int], fix: Fix) -> tuple[set[str], list[str]]:
+def _present(trace: Trace, ranks: Sequence[int], fix: Fix) -> tuple[set[str], list[str]]:
     """(the kinds of the operations that fit, the names of the ranks' most frequent operators)."""
     rows = trace.scan().filter(pl.col("rank").is_in(ranks), pl.col("kind").cast(pl.String) != "scope")
     if fix.kinds and "host" not in fix.kinds:

@@ -156,7 +156,7 @@ class MatrixScreen(ViewScreen):
             return "" if group is None else f"{group.group}{dot}ranks {spans(group.ranks)}{dot}farthest {self.rank}"
         if matrix.pair is None:
             return ""
-        mean = {row.rank: row for row in self._scores}
+        mean: dict[int, RankScore] = {row.rank: row for row in self._scores}
         one, other = (mean[rank] for rank in matrix.pair)
         has_hosts = len({row.host for row in self._scores}) > 1
         names = [f"{row.rank} on {row.host}" if has_hosts else str(row.rank) for row in (one, other)]

@@ -243,7 +243,7 @@ class OverviewScreen(ViewScreen):
         if not groups:
             groups = by_host((row.rank for row in ranking), {row.rank: row.host for row in ranking})
         if self._worst_first:
-            scores = {row.rank: row.score for row in ranking}
+            scores: dict[int, float] = {row.rank: row.score for row in ranking}
             groups = sorted(groups, key=lambda group: -max(scores[rank] for rank in group.ranks))
         self._grid.group(groups, aligned=grouping != "host")
         styles, glyphs = styles_of(self.look), self.look.glyphs

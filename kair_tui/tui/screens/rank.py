@@ -156,7 +156,7 @@ class RankScreen(ViewScreen):
 
     def action_neighbour(self, by: int) -> None:
         """The rank before or after it in the ranking; in order of their numbers until that is known."""
-        ranks = [row.rank for row in self._ranking] or list(self.session.trace.job.ranks)
+        ranks: list[int] = [row.rank for row in self._ranking] or list(self.session.trace.job.ranks)
         at = ranks.index(self.place.rank) + by if self.place.rank in ranks else 0
         if 0 <= at < len(ranks):
             self.kair.go_to_rank(ranks[at])

@@ -65,7 +65,9 @@ class _Lanes:
     """Numbers of one timeline's processes and of their rows."""
 
     def __init__(self, trace: Trace, number: int) -> None:
-        self._process = {rank: 1 + number * len(trace.job.ranks) + at for at, rank in enumerate(trace.job.ranks)}
+        self._process: dict[int, int] = {
+            rank: 1 + number * len(trace.job.ranks) + at for at, rank in enumerate(trace.job.ranks)
+        }
         self._rows: dict[tuple[int, str], int] = {}
 
     def process_of(self, rank: int) -> int:

@@ -1,0 +1,27 @@
+"""Ranks by number and by position: two kinds of whole number that must not be mixed up."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NewType
+
+if TYPE_CHECKING:  # what only opens a job loads no numpy
+    from kair_engine.arrays import Ints
+
+Rank = NewType("Rank", int)
+"""A rank's number in the job, as people and traces call it."""
+Position = NewType("Position", int)
+"""A rank's place in the arrays of a job: 0 for the lowest number that was recorded."""
+
+
+def rank_at(ranks: "Ints", position: Position) -> Rank:
+    """The number of the rank at a position; `ranks` has every rank's, ascending."""
+    return Rank(int(ranks[position]))
+
+
+def ranks_at(ranks: "Ints", positions: Iterable[Position]) -> tuple[Rank, ...]:
+    """The numbers of the ranks at some positions."""
+    return tuple(rank_at(ranks, position) for position in positions)
+
+
+def as_positions(indices: "Iterable[int] | Ints") -> tuple[Position, ...]:
+    """Indices that an array operation found."""
+    return tuple(Position(int(index)) for index in indices)
