@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.blame import (
+    BlamePath,
+    BlameResult,
+    MadeLate,
+    PathNode,
+    RankBlame,
+    RankWaiting,
+    RoleInPath,
+    RootCause,
+)
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
@@ -101,7 +110,9 @@ def blame(name: str = KERNEL) -> BlameResult:
     path = BlamePath(symptom, (symptom, node(1, name, "culprit")), "compute", 5100.0, 40)
     cause = RootCause(1, name, "compute", False, 5100.0, 0.75, (40,), 1)
     ranks = (RankBlame(1, 5100.0, 0.75, 1), RankBlame(0, 0.0, 0.0, 0))
-    return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, 6800.0, 5100.0, 1700.0, 2, ())
+    waiting = (RankWaiting(0, 1, 5000.0, 1), RankWaiting(None, 1, 100.0, 2))
+    late = (MadeLate(1, 1, name, "compute", False, 5100.0, 1),)
+    return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, waiting, late, 6800.0, 5100.0, 1700.0, 2, ())
 
 
 def frequency(name: str = "aten::add") -> FrequencyResult:

@@ -292,7 +292,7 @@ def _path(rank: int, operator: str, role: RoleInPath, cause: Cause) -> BlamePath
 
 
 def _result(*paths: BlamePath) -> BlameResult:
-    return BlameResult(7, (7,), "robust", paths, (), (RankBlame(1, 5.0, 1.0, 1),), 5.0, 5.0, 0.0, 1, ())
+    return BlameResult(7, (7,), "robust", paths, (), (RankBlame(1, 5.0, 1.0, 1),), (), (), 5.0, 5.0, 0.0, 1, ())
 
 
 def test_a_path_to_a_delay_too_small_to_be_named_is_its_ranks() -> None:
