@@ -8,11 +8,11 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from support.cli_samples import HOSTILE, HOSTILE_RESULTS, RESULTS, answering, kair
+from support.cli_samples import HOSTILE, HOSTILE_RESULTS, RESULTS, answering, kair, waiting_for
 from support.places import SAMPLES
 
 from kair_engine.blame.waiting_graph import OTHERS
-from kair_engine.results.blame import BlameResult, MadeLate, RankBlame, RankWaiting, RootCause
+from kair_engine.results.blame import BlameResult
 from kair_tui.render.graphs import GRAPH_FORMATS, graph_text
 from kair_tui.render.views.blame_graph import MOST_CAUSES, MOST_RANKS, drawing, graph
 
@@ -157,25 +157,9 @@ def test_of_a_recording_the_formats_tell_the_same(tmp_path: Any, monkeypatch: py
 # A job of many ranks, drawn.
 
 
-def _many(ranks: int, culprits: tuple[int, ...]) -> BlameResult:
-    """Every rank waits for every other, for the culprits a thousand times as long."""
-    waiting = tuple(
-        RankWaiting(rank, late, 1000.0 if late in culprits else 1.0, 1)
-        for late in range(ranks)
-        for rank in range(ranks)
-        if rank != late
-    )
-    total = sum(row.waited_us for row in waiting)
-    blamed = {late: sum(row.waited_us for row in waiting if row.for_rank == late) for late in range(ranks)}
-    late = tuple(MadeLate(rank, rank, "aten::mm", "compute", False, us, 9) for rank, us in blamed.items())
-    causes = tuple(RootCause(r, "aten::mm", "compute", False, us, us / total, (7,), 9) for r, us in blamed.items())
-    by_rank = tuple(RankBlame(rank, us, us / total, 9) for rank, us in blamed.items())
-    return BlameResult(7, (7,), "robust", (), causes, by_rank, waiting, late, total, total, 0.0, 9, ())
-
-
 @pytest.mark.parametrize(("ranks", "culprits"), [(64, (5,)), (64, (5, 9, 40)), (64, ()), (300, (7,)), (300, ())])
 def test_of_many_ranks_a_few_are_drawn_and_the_rest_together(ranks: int, culprits: tuple[int, ...]) -> None:
-    picture = drawing(graph(_many(ranks, culprits), "graphml"))
+    picture = drawing(graph(waiting_for(culprits, ranks), "graphml"))
     assert len(picture) <= 2 * (MOST_RANKS + MOST_CAUSES) + 2
     assert {f"rank{rank}" for rank in culprits} <= set(picture)
     assert OTHERS in picture
@@ -185,8 +169,8 @@ def test_of_many_ranks_a_few_are_drawn_and_the_rest_together(ranks: int, culprit
 
 
 def test_lines_that_are_not_drawn_are_told() -> None:
-    few = _many(8, (5,))
+    few = waiting_for((5,), 8)
     picture = drawing(graph(few, "graphml"))
     assert set(picture) == {*(f"rank{rank}" for rank in range(8)), "rank5_cause1"}
     assert picture.graph["label"][1].endswith("; lines under 1 % are left out, 0.7 % of the waiting")
-    assert "left out" not in drawing(graph(_many(8, tuple(range(8))), "graphml")).graph["label"][1]
+    assert "left out" not in drawing(graph(waiting_for(tuple(range(8)), 8), "graphml")).graph["label"][1]

@@ -115,6 +115,22 @@ def blame(name: str = KERNEL) -> BlameResult:
     return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, waiting, late, 6800.0, 5100.0, 1700.0, 2, ())
 
 
+def waiting_for(culprits: tuple[int, ...], ranks: int) -> BlameResult:
+    """Every rank waits for every other, for the culprits a thousand times as long."""
+    waiting = tuple(
+        RankWaiting(rank, late, 1000.0 if late in culprits else 1.0, 1)
+        for late in range(ranks)
+        for rank in range(ranks)
+        if rank != late
+    )
+    total = sum(row.waited_us for row in waiting)
+    blamed = {late: sum(row.waited_us for row in waiting if row.for_rank == late) for late in range(ranks)}
+    late = tuple(MadeLate(rank, rank, "aten::mm", "compute", False, us, 9) for rank, us in blamed.items())
+    causes = tuple(RootCause(r, "aten::mm", "compute", False, us, us / total, (7,), 9) for r, us in blamed.items())
+    by_rank = tuple(RankBlame(rank, us, us / total, 9) for rank, us in blamed.items())
+    return BlameResult(7, (7,), "robust", (), causes, by_rank, waiting, late, total, total, 0.0, 9, ())
+
+
 def frequency(name: str = "aten::add") -> FrequencyResult:
     counts = (RankCounts(0, (4, 4, 4, 4)), RankCounts(1, (4, 0, 2, 4)))
     degraded = (
