@@ -367,13 +367,14 @@ def test_ranks_that_waited_alike_are_told_together(culprit: int) -> None:
 
 
 def test_the_shortest_waits_are_told_in_one_line() -> None:
-    waiting = tuple(RankWaiting(rank, 20, 2.0**rank, 1) for rank in range(20))
-    late = (MadeLate(20, 21, "aten::mm", "compute", False, sum(2.0**rank for rank in range(20)), 20),)
+    waiting = (*(RankWaiting(rank, 20, 2.0**rank, 1) for rank in range(20)), RankWaiting(None, 20, 999.0, 70))
+    late = (MadeLate(20, 21, "aten::mm", "compute", False, sum(row.waited_us for row in waiting), 20),)
     result = replace(_result(), waiting=waiting, made_late=late)
     _, _, *groups = neighbourhood(graph(result, "node-link"), "rank21_cause1")
-    assert len(groups) == MOST_GROUPS
+    assert len(groups) == MOST_GROUPS + 1
     assert groups[0].text == "rank 19 waited for it"
-    assert groups[-1].text == f"ranks 0-{20 - MOST_GROUPS} waited for it, up to 16.4 ms each"
+    assert groups[-1].text == "other ranks waited for it"
+    assert groups[-2].text == f"ranks 0-{20 - MOST_GROUPS} waited for it, up to 16.4 ms each"
     assert sum(group.time_us for group in groups) == late[0].blamed_us
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kair_engine.blame.waiting_graph import OTHERS
 from kair_tui.render.units import duration, plural, spans
 
 if TYPE_CHECKING:
@@ -40,19 +41,20 @@ class Neighbour:
 def neighbourhood(graph: DiGraph, cause: str) -> tuple[Neighbour, ...]:
     """The lines around a root cause of the blame graph: itself on top, on every level the largest first."""
     of = graph.nodes[cause]
-    top = Neighbour("cause", of["label"], _times(of["synchronisations"]), of["blamed_us"], of["share"], of["rank"])
-    lines = [top]
+    lines = [Neighbour("cause", of["label"], _times(of["synchronisations"]), of["blamed_us"], of["share"], of["rank"])]
     late = _largest(graph.in_edges(cause, data=True), "blamed_us", end=0)
     for rank, edge in late:
-        last = rank == late[-1][0]
-        number = graph.nodes[rank]["rank"]
-        part = f"part of the {duration(graph.in_degree(rank, weight='waited_us'))} that others waited for rank {number}"
-        lines.append(
-            Neighbour("late", f"made rank {number} late", part, edge["blamed_us"], edge["share"], number, (last,))
-        )
+        is_last = rank == late[-1][0]
+        lines.append(replace(_late(graph, rank, edge), is_last=(is_last,)))
         below = [*_waiters(graph, rank), *_other_causes(graph, rank, cause)]
-        lines += [replace(line, is_last=(last, line is below[-1])) for line in below]
+        lines += [replace(line, is_last=(is_last, line is below[-1])) for line in below]
     return tuple(lines)
+
+
+def _late(graph: DiGraph, rank: str, edge: dict[str, Any]) -> Neighbour:
+    number, waited = graph.nodes[rank]["rank"], duration(graph.in_degree(rank, weight="waited_us"))
+    detail = f"part of the {waited} that others waited for rank {number}"
+    return Neighbour("late", f"made rank {number} late", detail, edge["blamed_us"], edge["share"], number)
 
 
 def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN401
@@ -61,23 +63,17 @@ def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN4
 
 
 def _waiters(graph: DiGraph, rank: str) -> Iterator[Neighbour]:
-    """Who waited for a rank; those that waited nearly as long in one line, and in the last all others."""
+    """Who waited for a rank; those that waited nearly as long in one line, and the rest in the last."""
     groups: list[list[_Edge]] = []
-    for edge in _largest(graph.in_edges(rank, data=True), "waited_us", end=0):
-        if groups and _together(graph, groups, edge):
+    edges = _largest(graph.in_edges(rank, data=True), "waited_us", end=0)
+    for edge in (edge for edge in edges if edge[0] != OTHERS):
+        is_alike = groups and edge[1]["waited_us"] >= ALIKE * groups[-1][0][1]["waited_us"]
+        if is_alike or len(groups) == MOST_GROUPS:
             groups[-1].append(edge)
         else:
             groups.append([edge])
-    for group in groups:
+    for group in (*groups, *([edge] for edge in edges if edge[0] == OTHERS)):
         yield _group(graph, group, graph.nodes[rank]["rank"])
-
-
-def _together(graph: DiGraph, groups: Sequence[Sequence[_Edge]], edge: _Edge) -> bool:
-    """Whether an edge, no larger than those before, goes with the last of them."""
-    (first, largest), (node, of) = groups[-1][0], edge
-    if "rank" not in graph.nodes[first] or "rank" not in graph.nodes[node]:
-        return False
-    return len(groups) == MOST_GROUPS or of["waited_us"] >= ALIKE * largest["waited_us"]
 
 
 def _group(graph: DiGraph, group: Sequence[_Edge], awaited: int) -> Neighbour:
