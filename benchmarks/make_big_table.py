@@ -46,7 +46,7 @@ class Row:
 
     name: str
     kind: str
-    stage: str | None
+    phase: str | None
     launch: int | None = None
     part: int | None = None
 
@@ -139,19 +139,19 @@ def make_timeline(program: Program, steps: int, slow: Floats, random: np.random.
 
 
 def _device_row(launch: int, collective: bool, launches: int) -> Row:
-    stage = _stage(launch, launches)
+    phase = _phase(launch, launches)
     if collective:
-        return Row(COLLECTIVE_NAME, "collective", stage, launch)
-    return Row(KERNEL_NAME.format(OPERATORS[launch % len(OPERATORS)]), "compute", stage, launch)
+        return Row(COLLECTIVE_NAME, "collective", phase, launch)
+    return Row(KERNEL_NAME.format(OPERATORS[launch % len(OPERATORS)]), "compute", phase, launch)
 
 
 def _host_rows(launch: int, collective: bool, launches: int) -> list[Row]:
     operator = "c10d::allreduce_" if collective else f"aten::{OPERATORS[launch % len(OPERATORS)]}"
     names = (operator, "aten::view", f"{operator}_out", "cudaLaunchKernel")
-    return [Row(name, "host", _stage(launch, launches), launch, part) for part, name in enumerate(names)]
+    return [Row(name, "host", _phase(launch, launches), launch, part) for part, name in enumerate(names)]
 
 
-def _stage(launch: int, launches: int) -> str:
+def _phase(launch: int, launches: int) -> str:
     done = launch / launches
     return "forward" if done < 0.35 else "backward" if done < 0.95 else "optimizer"
 
@@ -160,14 +160,14 @@ def _fixed_columns(rows: tuple[Row, ...]) -> dict[str, pa.Array]:
     seen: Counter[tuple[str, str, str | None]] = Counter()
     occurrences = []
     for row in rows:
-        occurrences.append(seen[row.name, row.kind, row.stage])
-        seen[row.name, row.kind, row.stage] += 1
+        occurrences.append(seen[row.name, row.kind, row.phase])
+        seen[row.name, row.kind, row.phase] += 1
     grouped = [row.kind == "collective" for row in rows]
     launching = [row.part in (None, len(NESTED) - 1) for row in rows]
     return {
         "name": pa.array([row.name for row in rows]).dictionary_encode(),
         "kind": pa.array([row.kind for row in rows]).dictionary_encode(),
-        "stage": pa.array([row.stage for row in rows]).dictionary_encode(),
+        "phase": pa.array([row.phase for row in rows]).dictionary_encode(),
         "occurrence": pa.array(occurrences, pa.int32()),
         "group": pa.array(["0 default_pg" if yes else None for yes in grouped]).dictionary_encode(),
         "group_seq": pa.array([row.launch if yes else None for row, yes in zip(rows, grouped, strict=True)]),

@@ -76,7 +76,7 @@ def run_made_job() -> None:
     from kair_tui.cli.job_source import JobSource, JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
-    from kair_tui.tui.frame.screen import FramedScreen
+    from kair_tui.tui.frame.screen import BaseScreen
     from kair_tui.tui.question import Question
     from kair_tui.tui.session import Place, Session
     from kair_tui.tui.widgets.cells.grid import RankGrid
@@ -108,7 +108,7 @@ def run_made_job() -> None:
         BINDINGS = [Binding("c", "recolour", "")]  # noqa: RUF012 - as Textual has it
         turn = 0
 
-        def first_screen(self) -> FramedScreen:
+        def first_screen(self) -> BaseScreen:
             self.session = Made(Trace(job, (), (1,)), JobSource("made", Path("made"), stored=False))
             return self.made(Place("overview"))
 

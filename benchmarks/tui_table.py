@@ -65,18 +65,18 @@ def run_made_job() -> None:
     from kair_tui.cli.job_source import JobSource, JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
-    from kair_tui.tui.frame.screen import FramedScreen
+    from kair_tui.tui.frame.screen import BaseScreen
     from kair_tui.tui.question import Question
     from kair_tui.tui.session import Place, Session
 
     dice = random.Random(0)
     names = [f"void at::native::kernel_{number}<float, {number}>(float*, int)" for number in range(OPERATORS)]
-    stages: tuple[str | None, ...] = ("forward", "backward", None)
+    phases: tuple[str | None, ...] = ("forward", "backward", None)
     outliers = tuple(
         Outlier(
             step=number // 1000,
             operator=names[number % OPERATORS],
-            stage=stages[number % 3],
+            phase=phases[number % 3],
             occurrence=number % 7,
             start_z=1.0,
             duration_z=2.0,
@@ -105,7 +105,7 @@ def run_made_job() -> None:
             return answers[question.command]()
 
     class Bench(KairApp):
-        def first_screen(self) -> FramedScreen:
+        def first_screen(self) -> BaseScreen:
             self.session = Made(Trace(job, (), (1,)), JobSource("made", Path("made"), stored=False))
             return self.made(Place("overview"))
 

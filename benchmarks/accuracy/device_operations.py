@@ -82,7 +82,7 @@ class Operation:
 
     label: str
     kind: OperationKind
-    stage: str
+    phase: str
     stream: int
     nominal_ns: float
     """On the compute stream its duration, of communication the transfer alone."""
@@ -119,22 +119,22 @@ class Operation:
         return self.edge is not None or self.dimension == "world"
 
 
-def compute_scopes(label: str, stage: str) -> tuple[HostScope, ...]:
+def compute_scopes(label: str, phase: str) -> tuple[HostScope, ...]:
     """The operators around the launch of a compute kernel."""
-    if stage == "optimizer":
+    if phase == "optimizer":
         return HostScope("Optimizer.step#AdamW.step", annotation=True), HostScope(_OPTIMIZER[label])
-    if stage == "backward":
+    if phase == "backward":
         return (HostScope(_EVALUATE + _BACKWARD[label]),)
     return (HostScope(_FORWARD[label]),)
 
 
-def communication_scopes(label: str, stage: str) -> tuple[HostScope, ...]:
-    """The operators around the launch of a collective, a send or a receive, and what marks the stage."""
+def communication_scopes(label: str, phase: str) -> tuple[HostScope, ...]:
+    """The operators around the launch of a collective, a send or a receive, and what marks the phase."""
     calls = (HostScope(COLLECTIVES[label][1]), HostScope("record_param_comms"))
-    if stage == "optimizer":
+    if phase == "optimizer":
         return (HostScope("Optimizer.step#DistributedOptimizer.step", annotation=True), *calls)
-    if stage == "backward" and label in ("send", "recv"):
+    if phase == "backward" and label in ("send", "recv"):
         return (HostScope(f"backward-{label}", annotation=True), *calls)
-    if stage == "backward":
+    if phase == "backward":
         return (HostScope(f"{_EVALUATE}torch::autograd::AccumulateGrad"), *calls)
     return calls

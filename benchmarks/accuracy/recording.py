@@ -29,7 +29,7 @@ class StageTimes:
 class Columns:
     """The operations table: equally long arrays by (step, rank, lane, start), ABSENT (−1) for null.
 
-    lane, name, kind, stage and group are codes that `texts` explains.
+    lane, name, kind, phase and group are codes that `texts` explains.
     """
 
     arrays: dict[str, npt.NDArray[np.int32]]

@@ -1,6 +1,6 @@
-"""Puts trials together: tables of shares with their intervals, as Markdown and as plain values."""
+"""Puts trials together: tables of shares with their intervals, as Markdown, as pages and as plain values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -10,6 +10,9 @@ from trials import METHODS, Trial
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.5)
 _CURVE_WIDTH = 50
+
+_HEALTHY, _FAULTS = "healthy", "faults"
+"""The pages whose tables the overview puts together."""
 
 Results = Sequence[tuple[Scenario, Sequence[Trial]]]
 """Scenarios, in the order of the report, with those of their trials that were run."""
@@ -55,6 +58,8 @@ class Table:
     """Rows that share their columns."""
 
     title: str
+    page: str
+    """The name of the page that it stands on, without `.md`."""
     note: str
     rows: Sequence[Row]
     below: str = ""
@@ -81,6 +86,21 @@ def markdown(made: Iterable[Table]) -> str:
     return "\n\n".join(_markdown(table) for table in made)
 
 
+def pages(made: Iterable[Table], run: str) -> dict[str, str]:
+    """File name → text, of every page that the tables stand on; `run` says how many jobs they are from."""
+    of: dict[str, list[Table]] = {}
+    for table in made:
+        of.setdefault(table.page, []).append(table)
+    return {f"{page}.md": _page(tables, run) for page, tables in of.items()}
+
+
+def overview(made: Iterable[Table], run: str) -> str:
+    """What a person can take in: a row for each thing that can be wrong, all layouts together."""
+    by_page = {table.page: table.rows for table in made if table.page in {_HEALTHY, _FAULTS}}
+    rows = [*_all_healthy(by_page.get(_HEALTHY, ())), *_all_faults(by_page.get(_FAULTS, ()))]
+    return f"{run}\n\n{_grid(rows)}" if rows else run
+
+
 def plain(made: Iterable[Table]) -> list[dict[str, object]]:
     """The tables as values for JSON."""
     return [
@@ -98,6 +118,53 @@ def misses(results: Results) -> list[str]:
         for trial in trials
         if not _as_it_should_be(scenario, trial.scores["robust"])
     ]
+
+
+def _all_healthy(rows: Sequence[Row]) -> Iterator[Row]:
+    """Of jobs without a fault nothing at all may be found."""
+    healthy = [row for row in rows if row["job"] == "healthy"]
+    if healthy:
+        shares = {_of_healthy(row): _counted(row["any finding"], but=True) for row in healthy}
+        accused = _pooled(_counted(row["accused"]) for row in healthy)
+        yield _overview_row("nothing", len({row["layout"] for row in healthy}), shares, accused)
+
+
+def _of_healthy(row: Row) -> str:
+    return f"{row['layout']}, {row['steps']} steps, spread {row['spread']}, noise {row['noise']}"
+
+
+def _all_faults(rows: Sequence[Row]) -> Iterator[Row]:
+    for fault in sorted({str(row["fault"]) for row in rows}):
+        of_fault = [row for row in rows if row["fault"] == fault]
+        shares = {str(row["layout"]): _counted(row["right"]) for row in of_fault}
+        accused = _pooled(_counted(row["innocent accused"]) for row in of_fault)
+        yield _overview_row(fault, len(shares), shares, accused)
+
+
+def _overview_row(what: str, layouts: int, right: Mapping[str, Share], accused: Share) -> Row:
+    together = _pooled(right.values())
+    where, lowest = min(right.items(), key=lambda item: item[1].hits / max(item[1].jobs, 1))
+    return {
+        "what is wrong": what,
+        "layouts": layouts,
+        "jobs": together.jobs,
+        "right": Bounded(together),
+        "lowest": "" if lowest.hits == lowest.jobs else f"{lowest} ({where})",
+        "innocent accused": accused,
+    }
+
+
+def _pooled(shares: Iterable[Share]) -> Share:
+    known = list(shares)
+    return Share(sum(share.hits for share in known), sum(share.jobs for share in known))
+
+
+def _counted(cell: Cell, *, but: bool = False) -> Share:
+    """The share in a cell; with `but` that of all other jobs."""
+    share = cell.share if isinstance(cell, Bounded) else cell
+    if not isinstance(share, Share):
+        raise TypeError(f"{cell!r} is no share")
+    return Share(share.jobs - share.hits, share.jobs) if but else share
 
 
 def _as_it_should_be(scenario: Scenario, score: Score) -> bool:
@@ -120,7 +187,7 @@ def _healthy(results: Results) -> Table:
         if scenario.kind != "guilty"
     ]
     note = "`accused`: some rank is named as guilty, which none is. `any finding`: something is said to be wrong."
-    return Table("Jobs in which nobody is guilty", note, rows)
+    return Table("Jobs in which nobody is guilty", _HEALTHY, note, rows)
 
 
 def _faults(results: Results) -> Table:
@@ -143,7 +210,7 @@ def _faults(results: Results) -> Table:
         "ranks, and the true cause. `exact`: right, and nobody else is accused. `operator`: of the right answers, "
         "those that name the slow operator (of a GPU slow at everything: none)."
     )
-    return Table("Faults", note, rows)
+    return Table("Faults", _FAULTS, note, rows)
 
 
 def _recordings(results: Results) -> Table:
@@ -167,7 +234,7 @@ def _recordings(results: Results) -> Table:
         "Of faults that come and go, recordings without a trace of it are left out. `missed`: the verdict is "
         "`no_straggler`. `wrong`: it is `straggler`, with the wrong rank or cause."
     )
-    return Table("Short and long recordings", note, rows)
+    return Table("Short and long recordings", "recordings", note, rows)
 
 
 def _skew(results: Results) -> Table:
@@ -177,7 +244,7 @@ def _skew(results: Results) -> Table:
         if alike:
             rows.append({"layout": scenario.layout, "jobs": len(alike), "same answer": Share(sum(alike), len(alike))})
     note = "The same jobs with and without clocks that differ: verdict, accused ranks and causes."
-    return Table("Skewed clocks", note, rows)
+    return Table("Skewed clocks", "clocks", note, rows)
 
 
 def _accusing_methods(results: Results) -> Table:
@@ -188,7 +255,7 @@ def _accusing_methods(results: Results) -> Table:
         if scenario.kind != "guilty"
     ]
     note = "The share of these jobs in which each method accuses a rank."
-    return Table("Methods compared: jobs in which nobody is guilty", note, rows)
+    return Table("Methods compared: jobs in which nobody is guilty", "methods", note, rows)
 
 
 def _first_ranks(results: Results) -> Table:
@@ -201,7 +268,7 @@ def _first_ranks(results: Results) -> Table:
         if scenario.kind == "guilty"
     ]
     note = "The share of jobs in which a guilty rank is the most suspicious one (top-1)."
-    return Table("Methods compared: the first rank", note, rows)
+    return Table("Methods compared: the first rank", "methods", note, rows)
 
 
 def _accused_ranks(results: Results) -> Table:
@@ -216,7 +283,7 @@ def _accused_ranks(results: Results) -> Table:
         "The share of jobs in which all who are guilty and nobody else is accused, whatever the cause; in the last two "
         "columns with the true cause. The other rules tell no causes, or always the same."
     )
-    return Table("Methods compared: who is accused", note, rows)
+    return Table("Methods compared: who is accused", "methods", note, rows)
 
 
 def _calibration(results: Results) -> Table:
@@ -233,7 +300,7 @@ def _calibration(results: Results) -> Table:
         "lie above its level. Groups, links, operators and rare events take part only where they are found, so the "
         "shares at higher levels are lower bounds."
     )
-    return Table("Calibration: p-values where nobody is guilty", note, rows, _fenced(curves))
+    return Table("Calibration: p-values where nobody is guilty", "calibration", note, rows, _fenced(curves))
 
 
 def _curve(shares: Sequence[Share]) -> str:
@@ -265,7 +332,7 @@ def costs(results: Results) -> list[Table]:
         "What a right finding says that the fault costs per step, beside the simulated step with the fault less that "
         "without it. `error` is the median of |said − true| / true."
     )
-    return [Table("What a fault costs", note, rows)] if rows else []
+    return [Table("What a fault costs", "costs", note, rows)] if rows else []
 
 
 def _cost_row(scenario: Scenario, priced: Sequence[tuple[float, float, float]]) -> Row:
@@ -291,14 +358,25 @@ def _compared(results: Results) -> list[tuple[Scenario, list[Trial]]]:
     return [(scenario, trials) for scenario, trials in found if trials]
 
 
-def _markdown(table: Table) -> str:
-    names = list(table.rows[0])
-    cells = [names, *([str(row[name]) for name in names] for row in table.rows)]
+def _markdown(table: Table, level: str = "###") -> str:
+    parts = (f"{level} {table.title}", table.note, _grid(table.rows), table.below)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _page(tables: Sequence[Table], run: str) -> str:
+    above = f"{run} Written by `benchmarks/accuracy/run.py`; what the words mean is in [accuracy.md](../accuracy.md)."
+    first, *more = tables
+    title, _, rest = _markdown(first, "#").partition("\n\n")
+    return "\n\n".join((title, above, rest, *(_markdown(table, "#") for table in more))) + "\n"
+
+
+def _grid(rows: Sequence[Row]) -> str:
+    names = list(rows[0])
+    cells = [names, *([str(row[name]) for name in names] for row in rows)]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)) + " |" for row in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    parts = (f"### {table.title}", table.note, "\n".join(lines), table.below)
-    return "\n\n".join(part for part in parts if part)
+    return "\n".join(lines)
 
 
 def _plain(cell: Cell) -> object:

@@ -22,7 +22,7 @@ GC_NAME: Final = "python gc"
 SCOPE_LEAD_NS, SCOPE_TAIL_NS = 1_000, 500
 """How much earlier each scope around a launch begins, and how much later it ends, than the one in it."""
 
-_TEXT_COLUMNS: Final = ("lane", "name", "kind", "stage", "group")
+_TEXT_COLUMNS: Final = ("lane", "name", "kind", "phase", "group")
 ABSENT: Final = -1
 
 
@@ -33,7 +33,7 @@ class Row:
     lane: str
     name: str
     kind: str
-    stage: str | None
+    phase: str | None
     begin: int
     """Index of its begin among the stage's times: operations, launches, then STEP, FETCH, WAIT."""
     end: int
@@ -98,7 +98,7 @@ def _stage_rows(operations: tuple[Operation, ...], host_operators: bool) -> Stag
 
 def _device_rows(operations: tuple[Operation, ...]) -> list[Row]:
     rows = [
-        Row(f"stream {one.stream}", one.name, one.kind, one.stage, slot, slot, slot)
+        Row(f"stream {one.stream}", one.name, one.kind, one.phase, slot, slot, slot)
         for slot, one in enumerate(operations)
     ]
     # Stable: on its stream every operation begins after those launched before it.
@@ -120,9 +120,9 @@ def _host_rows(operations: tuple[Operation, ...], host_operators: bool) -> list[
             for index, scope in enumerate(one.scopes):
                 depth = len(one.scopes) - index
                 kind = "scope" if scope.annotation else "host"
-                rows.append(Row(lane, scope.name, kind, one.stage, launch, end, slot, depth))
-        rows.append(Row(lane, one.launch_name, "host", one.stage, launch, launch, slot))
-    rows.append(Row(lane, WAIT_NAME, "sync", operations[-1].stage, once + WAIT, once + WAIT))
+                rows.append(Row(lane, scope.name, kind, one.phase, launch, end, slot, depth))
+        rows.append(Row(lane, one.launch_name, "host", one.phase, launch, launch, slot))
+    rows.append(Row(lane, WAIT_NAME, "sync", operations[-1].phase, once + WAIT, once + WAIT))
     return rows
 
 
@@ -199,11 +199,11 @@ def _correlation(row: Row, operations: int) -> int:
 
 
 def _occurrences(rows: tuple[Row, ...]) -> list[int]:
-    """Rows of one name, kind and stage share a lane, so that their order is the same on all ranks."""
+    """Rows of one name, kind and phase share a lane, so that their order is the same on all ranks."""
     seen: Counter[tuple[str, str, str | None]] = Counter()
     result = []
     for row in rows:
-        key = (row.name, row.kind, row.stage)
+        key = (row.name, row.kind, row.phase)
         result.append(seen[key])
         seen[key] += 1
     return result

@@ -1,6 +1,7 @@
 """How often Kair accuses somebody of a healthy job, and finds the rank and the cause of a fault, in simulated jobs.
 
 python benchmarks/accuracy/run.py                            all of it, on held-out seeds
+python benchmarks/accuracy/run.py --write docs/accuracy.md   the same, as the summary there and docs/accuracy/*.md
 python benchmarks/accuracy/run.py --costs --scale 0.2        what faults cost, alone
 python benchmarks/accuracy/run.py --tuning --only gpu --layouts dp8,3d64 --jobs 20 --misses
 """
@@ -17,17 +18,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from layouts import STANDARD
-from report import Results, costs, markdown, misses, plain, tables
+from report import Results, Table, costs, markdown, misses, overview, pages, plain, tables
 from scenarios import Scenario, scenarios
 from trials import Batch, Trial, run_batch
 
 HELD_OUT = 1000
 """Seeds below this are for tuning; figures that are reported come from those above."""
 BEGIN, END = "<!-- begin of what run.py writes -->", "<!-- end of what run.py writes -->"
-COSTS_BEGIN, COSTS_END = (
-    "<!-- begin of costs that run.py writes -->",
-    "<!-- end of costs that run.py writes -->",
-)
 _SMALL_RANKS, _MIDDLE_RANKS = 64, 256
 
 
@@ -50,9 +47,7 @@ def main() -> None:
     else:
         print(f"{summary}\n\n{markdown([*made, *cost])}")
     if options.write:
-        if not options.costs:
-            _write(options.write, BEGIN, f"{summary}\n\n{markdown(made)}", END)
-        _write(options.write, COSTS_BEGIN, f"{summary}\n\n{markdown(cost)}", COSTS_END)
+        write(options.write, made, cost, summary)
 
 
 def _options() -> argparse.Namespace:
@@ -68,7 +63,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes, each with one thread")
     parser.add_argument("--misses", action="store_true", help="list the jobs that were answered wrongly, on stderr")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="also replace what is between the markers in FILE")
+    written = "also write the tables as pages into the folder FILE without .md, and the summary between FILE's markers"
+    parser.add_argument("--write", type=Path, metavar="FILE", help=written)
     return parser.parse_args()
 
 
@@ -140,12 +136,22 @@ def _batch_size(scenario: Scenario) -> int:
     return 4 if layout.ranks < _MIDDLE_RANKS else 1
 
 
-def _write(path: Path, begin: str, text: str, end: str) -> None:
-    before, found, rest = path.read_text().partition(begin)
-    _, ended, after = rest.partition(end)
+def write(path: Path, verdicts: Sequence[Table], costs: Sequence[Table], run: str) -> None:
+    """The summary of the verdicts into `path`, and every table onto its page in the folder of that name.
+
+    Pages of tables that were not made stay as they are, and without any verdicts so does the summary. Raises SystemExit
+    where `path` lacks the markers.
+    """
+    before, found, rest = path.read_text().partition(BEGIN)
+    _, ended, after = rest.partition(END)
     if not (found and ended):
-        raise SystemExit(f"{path} lacks the lines {begin} and {end}, between which the tables belong")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+        raise SystemExit(f"{path} lacks the lines {BEGIN} and {END}, between which the summary belongs")
+    if verdicts:
+        path.write_text(f"{before}{BEGIN}\n{overview(verdicts, run)}\n{END}{after}")
+    folder = path.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for name, text in pages([*verdicts, *costs], run).items():
+        (folder / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ class StageBuilder:
         self._last_compute: int | None = None
         self._to_await: list[int] = []
 
-    def compute(self, label: str, stage: str, ms: float, microbatch: int | None = None) -> None:
+    def compute(self, label: str, phase: str, ms: float, microbatch: int | None = None) -> None:
         """A kernel on the compute stream, after all communication it was told to await."""
-        scopes = compute_scopes(label, stage)
+        scopes = compute_scopes(label, phase)
         self._add_compute(
-            Operation(label, "compute", stage, COMPUTE_STREAM, ms * MS, (), scopes, None, None, microbatch)
+            Operation(label, "compute", phase, COMPUTE_STREAM, ms * MS, (), scopes, None, None, microbatch)
         )
 
     def copy_of_loss(self) -> None:
@@ -38,12 +38,12 @@ class StageBuilder:
         scopes = (HostScope("aten::item"),)
         self._add_compute(Operation("copy", "memory", "forward", COMPUTE_STREAM, COPY_NS, (), scopes, size=4))
 
-    def collective(self, label: str, stage: str, ms: float, size: int, dimension: str = "dp") -> int:
+    def collective(self, label: str, phase: str, ms: float, size: int, dimension: str = "dp") -> int:
         """A collective; returns its index, for `wait_for`."""
         stream = COLLECTIVE_STREAMS[dimension]
-        scopes = communication_scopes(label, stage)
+        scopes = communication_scopes(label, phase)
         return self._add_communication(
-            Operation(label, "collective", stage, stream, ms * MS, (), scopes, dimension, size)
+            Operation(label, "collective", phase, stream, ms * MS, (), scopes, dimension, size)
         )
 
     def send(self, edge: int, direction: str, ms: float, size: int, *, microbatch: int) -> int:
@@ -78,7 +78,7 @@ def _point_to_point(
     return Operation(
         label=kind,
         kind=kind,
-        stage=direction,
+        phase=direction,
         stream=P2P_STREAMS[kind, direction],
         nominal_ns=ms * MS,
         awaits=(),

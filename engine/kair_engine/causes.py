@@ -1,14 +1,118 @@
-"""The causes of lost time."""
+"""The causes of lost time: one row for each, with all that is said and done about it.
 
-from typing import Literal
+A new cause is a row here, and the code that detects it (`triage/findings.py` for causes of ranks' lateness,
+`localize/job_patterns.py` for those of the whole job): its words, its suggestion, the fix by which it is priced and the
+remedy that applies follow from the row.
+"""
 
-Cause = Literal[
-    "compute",
-    "communication",
-    "input",
-    "host",
-    "garbage_collection",
-    "stage_imbalance",
-    "sequence_imbalance",
-    "unknown",
-]
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Cause = str
+"""The name of a row of CAUSES."""
+
+_TOGETHER = "{Who} are slow together: check what they share (host, power, cooling, switch) and drain it."
+_SHARED = (
+    "No rank is to blame: delays fall on changing ranks. Look for what the hosts share: other jobs, storage, power and "
+    "clock limits, daemons."
+)
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """One cause. Suggestions may hold {who} (`rank 3`; {Who} begins a sentence) and {operator} (` (name)` or '')."""
+
+    words: str
+    """For people."""
+    time_class: str | None
+    """The class of ranks' self time (`localize.excess.CLASSES`) in which it shows; None for patterns of the job."""
+    spends_on: str
+    """What a rank that has it spends more time on: `{their} own compute`."""
+    suggestion: str
+    """Where one rank has it, or several that share nothing."""
+    group_suggestion: str = _TOGETHER
+    """Where ranks that belong together have it."""
+    job_wide_suggestion: str | None = None
+    """Where it falls on changing ranks; None where that makes no difference."""
+    operator_from_blame: bool = False
+    """The operator is what blame found behind the lateness; otherwise the one that makes up most of the excess."""
+    fix_kind: str | None = None
+    """The kind of time that a fix of it takes away (`kind=` of a fix); None where none does."""
+    job_wide_fix_kind: str | None = None
+    """The same of all ranks at once, where it can be told from the ordinary noise in every rank's time."""
+    remedy: str | None = None
+    """What-if's remedy that evens it out."""
+    undone: str = "without that"
+    """How a replay with the fix or the remedy is called in a sentence."""
+
+
+CAUSES: Mapping[Cause, CauseRow] = {
+    "compute": CauseRow(
+        words="compute",
+        time_class="compute",
+        spends_on="{their} own compute",
+        suggestion="Compare clocks, temperature, ECC and other load of {who}'s device with a peer's{operator}; if it "
+        "stays slow, drain it and restart elsewhere.",
+        job_wide_suggestion=_SHARED,
+        fix_kind="compute",
+    ),
+    "communication": CauseRow(
+        words="communication",
+        time_class="communication",
+        spends_on="{their} sends and receives",
+        suggestion="Check the link of {who}: error counters, negotiated width and speed, its switch port.",
+        group_suggestion="Check the link of {who}: error counters, negotiated width and speed, its switch port.",
+        operator_from_blame=True,
+        fix_kind="communication",
+    ),
+    "input": CauseRow(
+        words="input",
+        time_class="input",
+        spends_on="fetching {their} input",
+        suggestion="Look at {who}'s data loading: its shard's size and storage, workers, decoding on the host.",
+        job_wide_suggestion=_SHARED,
+        fix_kind="input",
+    ),
+    "host": CauseRow(
+        words="host",
+        time_class="host",
+        spends_on="keeping {their} device (or thread) idle",
+        suggestion="Look at {who}'s host thread{operator}: other processes on its cores, CPU frequency, NUMA "
+        "placement, logging or checkpointing, Python work between launches.",
+        job_wide_suggestion=_SHARED,
+        operator_from_blame=True,
+        fix_kind="host",
+    ),
+    "garbage_collection": CauseRow(
+        words="garbage collection",
+        time_class="host",
+        spends_on="garbage collection",
+        suggestion="Collect garbage at the same step on all ranks: gc.disable() and gc.collect() every few hundred "
+        "steps.",
+        operator_from_blame=True,
+        fix_kind="host",
+        job_wide_fix_kind="gc",
+    ),
+    "stage_imbalance": CauseRow(
+        words="stage imbalance",
+        time_class=None,
+        spends_on="{their} own compute",
+        suggestion="Move layers from the slow pipeline stage to the others.",
+        remedy="even_stages",
+        undone="with even stages",
+    ),
+    "sequence_imbalance": CauseRow(
+        words="sequence imbalance",
+        time_class=None,
+        spends_on="{their} own compute",
+        suggestion="Balance sequence lengths across ranks when batches are built.",
+        remedy="sorted_microbatches",
+        undone="with microbatches dealt to the ranks by their length",
+    ),
+    "unknown": CauseRow(
+        words="unknown",
+        time_class=None,
+        spends_on="{their} own time",
+        suggestion="Record {who} again with more steps.",
+    ),
+}

@@ -123,8 +123,8 @@ COMMANDS: Final = (
     Entry(
         "frequency",
         LOOKS,
-        "How often an operator or stage ran per window of time, on every rank.",
-        ("kair frequency traces/", "kair frequency job123 --stage forward --windows 60"),
+        "How often an operator or phase ran per window of time, on every rank.",
+        ("kair frequency traces/", "kair frequency job123 --phase forward --windows 60"),
     ),
     Entry(
         "steps",

@@ -4,6 +4,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from kair_engine.causes import CAUSES
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Notice
 from kair_tui.cli.registry import COMMANDS, Entry, find
@@ -33,6 +34,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
         (result, JobInfo, Notice), ref_template="#/$defs/{name}"
     )
     _leave_out_warnings(definitions[result.__name__])
+    _name_causes(definitions)
     return {
         "$schema": DIALECT,
         "$id": f"urn:kair:schema:{entry.name}:{SCHEMA_VERSION}",
@@ -53,6 +55,15 @@ def schema_of(entry: Entry) -> dict[str, Any]:
         },
         "$defs": definitions,
     }
+
+
+def _name_causes(definitions: dict[str, Any]) -> None:
+    """A cause is any text to the type checker: the table of causes tells which there are."""
+    for definition in definitions.values():
+        cause = definition.get("properties", {}).get("cause", {})
+        for one in cause.get("anyOf", [cause]):
+            if one.get("type") == "string":
+                one["enum"] = [*CAUSES]
 
 
 def _leave_out_warnings(definition: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ def run(
     operator: Annotated[
         str | None, typer.Option("--operator", metavar="NAME", help="The operator to count; else all.")
     ] = None,
-    stage: Annotated[
-        str | None, typer.Option("--stage", metavar="NAME", help="The stage to count: forward, backward, ...")
+    phase: Annotated[
+        str | None, typer.Option("--phase", metavar="NAME", help="The phase to count: forward, backward, ...")
     ] = None,
     windows: Annotated[
         int, typer.Option("--windows", metavar="N", help="Windows of time.", min=1, show_default=True)
@@ -26,4 +26,4 @@ def run(
     """Asks the engine."""
     from kair_engine.views.frequency import frequency
 
-    return frequency(trace, operator=operator, stage=stage, windows=windows)
+    return frequency(trace, operator=operator, phase=phase, windows=windows)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.results.sensitivity import SensitivityResult
 from kair_engine.trace.model import Trace
+from kair_tui.render.sensitivity_in_words import SensitivityInWords, sensitivity_in_words
 
 RENDERER = "kair_tui.render.views.sensitivity"
 
@@ -21,8 +21,8 @@ def run(
         typer.Option("--probability", metavar="P", help="With which a fault is to be found.", show_default=True),
     ] = 0.95,
     seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.", min=0, show_default=True)] = 0,
-) -> SensitivityResult:
+) -> SensitivityInWords:
     """Asks the engine."""
     from kair_engine.sensitivity.analysis import sensitivity
 
-    return sensitivity(trace, draws=draws, probability=probability, seed=seed)
+    return sensitivity_in_words(sensitivity(trace, draws=draws, probability=probability, seed=seed))

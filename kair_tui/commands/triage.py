@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
+from kair_tui.render.triage_in_words import TriageInWords, triage_in_words
 
 RENDERER = "kair_tui.render.views.triage"
 
@@ -18,13 +18,13 @@ def run(
         float | None,
         typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: findings priced in money."),
     ] = None,
-) -> TriageResult:
+) -> TriageInWords:
     """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""
     from kair_engine.triage.analysis import triage
 
-    result = triage(trace, gpu_cost=gpu_cost)
+    result = triage_in_words(triage(trace, gpu_cost=gpu_cost))
     if trace.job.stored_in is not None and trace.steps == trace.job.steps:
         from kair_engine.store.verdicts import keep_verdict
 
-        keep_verdict(Path(trace.job.stored_in), result)
+        keep_verdict(Path(trace.job.stored_in), result.verdict, result.summary)
     return result

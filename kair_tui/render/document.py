@@ -7,7 +7,7 @@ import msgspec
 from kair_tui.render.answer import Answer
 from kair_tui.render.text import escape_controls
 
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "2.0"
 
 
 def envelope(answer: Answer) -> dict[str, Any]:

@@ -16,7 +16,7 @@ SMALLEST_WIDTH: Final = 60
 SMALLEST_HEIGHT: Final = 20
 
 _NO_TERMINAL: Final = "the same answers come from kair triage, kair localize, kair blame …; kair --help lists them"
-_DEAF_TERMINALS: Final = ("", "dumb", "unknown")
+_UNSUPPORTED_TERMINALS: Final = ("", "dumb", "unknown")
 _COERCED: Final = "C.UTF-8"
 """What Python itself puts into $LC_CTYPE when it finds the C locale (PEP 538)."""
 _LIGHT_BACKGROUNDS: Final = ("7", "15")
@@ -107,7 +107,7 @@ def refuse_no_terminal(environment: Mapping[str, str]) -> None:
         if not os.isatty(stream):
             raise UsageError(f"kair-tui needs a terminal, and {name} is none", _NO_TERMINAL)
     kind = environment.get("TERM", "")
-    if kind in _DEAF_TERMINALS:
+    if kind in _UNSUPPORTED_TERMINALS:
         raise UsageError(f"kair-tui needs a terminal that moves its cursor (TERM is {kind or 'not set'})", _NO_TERMINAL)
 
 

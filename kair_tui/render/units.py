@@ -7,10 +7,10 @@ def duration(us: float) -> str:
     """Microseconds with three significant figures in the unit that suits: `813 µs`, `1.24 ms`, `2.94 s`."""
     size = abs(us)
     if size < 999.5:
-        return f"{_three(us)} µs"
+        return f"{significant(us)} µs"
     if size < 999_500:
-        return f"{_three(us / 1e3)} ms"
-    return f"{_three(us / 1e6)} s"
+        return f"{significant(us / 1e3)} ms"
+    return f"{significant(us / 1e6)} s"
 
 
 def signed_duration(us: float) -> str:
@@ -26,6 +26,11 @@ def ratio(value: float) -> str:
 def percent(share: float) -> str:
     """A share of one as a percentage: `52.1 %`."""
     return f"{100 * share:.1f} %"
+
+
+def whole_percent(share: float) -> str:
+    """The same without decimals, where the share is a threshold: `1 %`."""
+    return f"{100 * share:.0f} %"
 
 
 def score(value: float) -> str:
@@ -60,7 +65,13 @@ def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
     return ", ".join(shown) + (f" and {left} more" if left else "")
 
 
-def _three(value: float) -> str:
+def ranks_in_words(ranks: tuple[int, ...]) -> str:
+    """`rank 3`, `ranks 4-7, 9`."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)))}"
+
+
+def significant(value: float) -> str:
+    """Three significant figures: `2.15`, `179`."""
     size = abs(value)
     if size < 0.005:
         return "0"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import peer_rules
 import pytest
 import report
+import run
 import sensitivity
 from fault_model import Truth
 from layouts import STANDARD
@@ -203,6 +205,61 @@ def test_tables_count_the_trials_they_are_about() -> None:
     assert report.misses([(scenario, [trial(0, right), trial(1, missed)])]) == [
         "slow GPU ×1.1 | dp8 | 20 steps, spread 0.5% | seed 1 | said"
     ]
+
+
+def tables_of_two_layouts() -> list[report.Table]:
+    right, wrong = score([GPU], said(claim("compute", 3), first=3)), score([GPU], said(claim("compute", 4)))
+    quiet, loud = score(EVERYTHING_HEALTHY, said()), score(EVERYTHING_HEALTHY, said(claim("compute", 1)))
+    answers = {("slow GPU ×1.1", "dp8"): right, ("slow GPU ×1.1", "dp64"): wrong, ("healthy", "dp8"): quiet}
+    found = [
+        (one, [trial(0, right if one.name != "healthy" else quiet), trial(1, answers[one.name, one.layout])])
+        for one in scenarios()
+        if (one.name, one.layout) in answers and one.steps == 20
+    ]
+    healthy = [result for result in found if result[0].name == "healthy"]
+    healthy[-1][1][1] = trial(1, loud)
+    return report.tables(found)
+
+
+def test_the_overview_puts_all_layouts_together_and_names_the_worst() -> None:
+    lines = report.overview(tables_of_two_layouts(), "26 jobs.").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+    assert lines[0] == "26 jobs."
+    assert rows[0] == ["what is wrong", "layouts", "jobs", "right", "lowest", "innocent accused"]
+    assert rows[2][:3] == ["nothing", "1", "12"]
+    assert rows[2][4:] == ["50% (dp8, 20 steps, spread 0.5%, noise 10%)", "8%"]
+    assert rows[3] == ["slow GPU ×1.1", "2", "4", "75% (30.1–95.4)", "50% (dp64)", "25%"]
+
+
+def test_a_run_writes_the_summary_between_the_markers_and_a_page_for_every_table(tmp_path: Path) -> None:
+    page = tmp_path / "accuracy.md"
+    page.write_text(f"before\n{run.BEGIN}\nold\n{run.END}\nafter\n")
+    (tmp_path / "accuracy").mkdir()
+    (tmp_path / "accuracy" / "costs.md").write_text("of another run")
+    made = tables_of_two_layouts()
+    run.write(page, made, [], "26 jobs.")
+    assert page.read_text() == f"before\n{run.BEGIN}\n{report.overview(made, '26 jobs.')}\n{run.END}\nafter\n"
+    pages = {path.name: path.read_text() for path in (tmp_path / "accuracy").iterdir()}
+    assert sorted(pages) == ["costs.md", "faults.md", "healthy.md"]
+    assert pages["costs.md"] == "of another run"
+    assert pages["faults.md"].startswith("# Faults\n\n26 jobs. Written by")
+    assert "| slow GPU ×1.1 | dp64   | 2    | 50%   | 50% (9.5–90.5) " in pages["faults.md"]
+
+
+def test_costs_alone_leave_the_summary_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "accuracy.md"
+    page.write_text(f"{run.BEGIN}\nold\n{run.END}\n")
+    run.write(page, [], [report.Table("What a fault costs", "costs", "note", [{"fault": "slow GPU"}])], "1 job.")
+    assert page.read_text() == f"{run.BEGIN}\nold\n{run.END}\n"
+    assert "| slow GPU |" in (tmp_path / "accuracy" / "costs.md").read_text()
+
+
+def test_what_lacks_the_markers_is_not_written(tmp_path: Path) -> None:
+    page = tmp_path / "accuracy.md"
+    page.write_text("no markers")
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        run.write(page, tables_of_two_layouts(), [], "26 jobs.")
+    assert list(tmp_path.iterdir()) == [page]
 
 
 def test_scenarios_have_names_of_their_own_and_faults_that_their_layouts_allow() -> None:

@@ -42,7 +42,7 @@ def tables(draw: st.DrawFn) -> Table:
                 duration=st.sampled_from((0, 1, 5, 40, 300, 2000)),
                 step=st.integers(0, count - 1),
                 kind=st.sampled_from(KINDS),
-                stage=st.sampled_from((None, "forward", "backward", "input")),
+                phase=st.sampled_from((None, "forward", "backward", "input")),
                 group=st.sampled_from((None, "dp", "tp")),
                 seq=st.sampled_from((None, None, 1, 2)),
                 correlation=st.sampled_from((None, 1, 2, 3)),

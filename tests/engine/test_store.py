@@ -129,10 +129,11 @@ def test_an_import_without_traces_leaves_nothing(store: Store, tmp_path: Path, c
     assert store.jobs() == []
 
 
-def test_a_newer_job_file_says_so(store: Store, traces: Path, cache: Path) -> None:
+@pytest.mark.parametrize(("version", "by"), [(99, "a newer kair"), (1, "an older kair")])
+def test_a_job_file_of_another_version_says_so(store: Store, traces: Path, cache: Path, version: int, by: str) -> None:
     store.import_traces([traces], "job1", cache=cache)
-    edit_job_file(store.root / "job1", version=99)
-    with pytest.raises(InputError, match="newer kair"):
+    edit_job_file(store.root / "job1", version=version)
+    with pytest.raises(InputError, match=by):
         store.open("job1")
     assert store.jobs() == []
 

@@ -12,10 +12,11 @@ from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCaus
 from kair_engine.results.frequency import FrequencyResult
 from kair_engine.results.localize import LocalizeResult, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
-from kair_engine.results.triage import Finding, RankedRank, TriageResult
+from kair_engine.results.triage import RankedRank
 from kair_engine.trace.model import Trace
 from kair_engine.views.frequency import frequency
 from kair_engine.views.overview import info, steps
+from kair_tui.render.triage_in_words import EvidenceInWords, FindingInWords, TriageInWords
 
 
 def regular(folder: Path, rank_3: str) -> Trace:
@@ -71,7 +72,7 @@ def test_all_ranks_alike_have_no_degraded_window(tmp_path: Path) -> None:
     ("asked", "message"),
     [
         ({"operator": "nothing"}, "no operation matches 'nothing'"),
-        ({"stage": "warmup"}, "unknown stage 'warmup'"),
+        ({"phase": "warmup"}, "unknown phase 'warmup'"),
         ({"windows": 0}, "at least one window"),
     ],
 )
@@ -118,20 +119,22 @@ def test_info_counts_operators_when_asked(tmp_path: Path) -> None:
     table = "step 0: 0+100\n0-1 main | a 0+5 /forward | b 10+5 | a 20+5 /backward\n0 main | layer 0+99 :scope"
     made = trace(tmp_path, table)
     assert info(made).operators == ()
-    assert [(row.operator, row.count, row.stages) for row in info(made, operators=True).operators] == [
+    assert [(row.operator, row.count, row.phases) for row in info(made, operators=True).operators] == [
         ("a", 4, ("backward", "forward")),
         ("b", 2, ()),
     ]
 
 
 PROMISED = {
-    Finding: "cause pattern ranks hosts operator edge steps p_value time_lost_us_per_step slowdown evidence suggestion",
+    EvidenceInWords: "sentence command figures",
+    FindingInWords: "cause pattern ranks hosts operator edge steps p_value time_lost_us_per_step slowdown evidence "
+    "suggestion",
     RankedRank: "rank host role score flagged self_time_excess_us wait_imposed_us",
-    TriageResult: "verdict findings ranking",
+    TriageInWords: "verdict summary findings ranking",
     LocalizeResult: "method scores",
     RankScore: "rank host role score p_value flagged",
     PinpointResult: "rank method outliers",
-    Outlier: "step operator stage occurrence start_z duration_z score start_us duration_us expected_duration_us",
+    Outlier: "step operator phase occurrence start_z duration_z score start_us duration_us expected_duration_us",
     BlameResult: "step paths root_causes",
     BlamePath: "symptom chain",
     PathNode: "rank operator kind start_us duration_us lateness_us role_in_path",

@@ -10,6 +10,7 @@ from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import info
+from kair_tui.render.triage_in_words import summary
 
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces are not at {TRACES}")
 
@@ -28,7 +29,7 @@ def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
     workers, stages, steps = JOBS[name]
     role_of = roles(trace)
     assert len(role_of) == workers
-    assert set(role_of.values()) == {f"stage {stage}" for stage in range(stages)}
+    assert {role.stage for role in role_of.values()} == set(range(stages))
     sizes = {role: list(role_of.values()).count(role) for role in role_of.values()}
     assert set(sizes.values()) == {workers // stages}
     assert len(trace.steps) == len(info(trace).steps) == steps
@@ -42,7 +43,7 @@ def test_uneven_work_is_named_and_no_machine_is_accused(job: tuple[str, Trace]) 
     assert {finding.pattern for finding in result.findings} == {"job_wide"}
     last = max(JOBS[name][1] - 1, 0)
     uneven = next(finding for finding in result.findings if finding.cause == "stage_imbalance")
-    assert uneven.ranks == tuple(rank for rank, role in roles(trace).items() if role == f"stage {last}")
+    assert uneven.ranks == tuple(rank for rank, role in roles(trace).items() if role.stage == last)
     assert not any(score.flagged for score in localize(trace).scores)
 
 
@@ -64,5 +65,5 @@ def test_every_collective_finds_its_members(job: tuple[str, Trace]) -> None:
 def test_the_first_line_accuses_no_rank_of_what_is_no_rank_s_fault(job: tuple[str, Trace]) -> None:
     name, trace = job
     causes = {"SE": ("sequence imbalance", "stage imbalance"), "ST": ("stage imbalance",)}[name]
-    said = triage(trace).summary.removeprefix("straggler: ").split(" and ")
+    said = summary(triage(trace)).removeprefix("straggler: ").split(" and ")
     assert [part.partition(",")[0] for part in said] == [f"no rank's fault ({cause}" for cause in causes]

@@ -86,7 +86,7 @@ def test_the_findings_are_worth_what_the_other_hosts_leave(found: TriageResult) 
     for finding in found.findings:
         assert 0 <= finding.time_lost_us_per_step <= found.together.saved_us
         assert finding.slowdown == pytest.approx(step / (step - finding.time_lost_us_per_step))
-        assert "other ranks would have come nearly as late" in finding.evidence[-1]
+        assert finding.evidence[-1].kind == "others_nearly_as_late"
 
 
 def test_the_waiting_is_what_was_measured(blamed: BlameResult, arrivals: pl.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""What the rows of a Kineto trace say: kinds, stages, steps, collectives, times."""
+"""What the rows of a Kineto trace say: kinds, phases, steps, collectives, times."""
 
 import gzip
 import json
@@ -74,7 +74,7 @@ def test_an_external_id_stands_in_for_a_missing_correlation() -> None:
     memcpy = kb.event("Memcpy HtoD", "gpu_memcpy", 150, 5, pid=0, tid=7, **{"External id": 12, "bytes": 64})
     rows, _ = read([kb.step(0, 0, 100), kb.step(1, 100, 100), kb.op("aten::to", 50, 9, **{"External id": 12}), memcpy])
     found = row(rows, "Memcpy HtoD")
-    assert (found["step"], found["kind"], found["bytes"], found["stage"]) == (0, "memory", 64, "forward")
+    assert (found["step"], found["kind"], found["bytes"], found["phase"]) == (0, "memory", 64, "forward")
 
 
 def test_the_longest_mark_of_a_step_counts_and_device_marks_do_not() -> None:
@@ -184,17 +184,17 @@ def test_stages_come_from_scopes_and_threads_and_reach_the_device() -> None:
             kb.kernel("unknown_launch", 800, 5, 99),
         ]
     )
-    stages = {found["name"]: found["stage"] for found in rows.to_dicts()}
-    assert stages["step"] is None
-    assert stages["enumerate(DataLoader)#_Iter.__next__"] == "input"
-    assert stages["aten::stack"] == "input"
-    assert stages["aten::forward_op"] == "forward"
-    assert stages["backward_kernel"] == "backward"
-    assert stages["between_functions"] == "backward"
-    assert stages["Optimizer.step#AdamW.step"] == "optimizer"
-    assert stages["optimizer_kernel"] == "optimizer"
-    assert stages["in_my_backward"] == "backward"
-    assert stages["unknown_launch"] is None
+    phases = {found["name"]: found["phase"] for found in rows.to_dicts()}
+    assert phases["step"] is None
+    assert phases["enumerate(DataLoader)#_Iter.__next__"] == "input"
+    assert phases["aten::stack"] == "input"
+    assert phases["aten::forward_op"] == "forward"
+    assert phases["backward_kernel"] == "backward"
+    assert phases["between_functions"] == "backward"
+    assert phases["Optimizer.step#AdamW.step"] == "optimizer"
+    assert phases["optimizer_kernel"] == "optimizer"
+    assert phases["in_my_backward"] == "backward"
+    assert phases["unknown_launch"] is None
 
 
 def test_backward_on_the_main_thread_is_only_what_autograd_runs() -> None:
@@ -207,7 +207,7 @@ def test_backward_on_the_main_thread_is_only_what_autograd_runs() -> None:
             kb.op("after", 25, 1),
         ]
     )
-    assert [row(rows, name)["stage"] for name in ("before", "inside", "after")] == ["forward", "backward", "forward"]
+    assert [row(rows, name)["phase"] for name in ("before", "inside", "after")] == ["forward", "backward", "forward"]
 
 
 def test_occurrences_count_by_stage_name_and_kind_in_order_of_start() -> None:
@@ -279,7 +279,7 @@ def test_on_a_cpu_the_timed_collective_is_the_one_and_operators_compute() -> Non
     )
     found = rows.filter(pl.col("kind") == "collective").sort("start_ns")
     assert found["name"].to_list() == ["gloo:all_reduce"] * 2
-    assert found.select("occurrence", "bytes", "stage", "group").rows() == [
+    assert found.select("occurrence", "bytes", "phase", "group").rows() == [
         (0, 400, "backward", "0 [0, 1]"),
         (1, 400, "backward", "0 [0, 1]"),
     ]

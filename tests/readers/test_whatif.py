@@ -70,7 +70,7 @@ def test_the_metadata_beside_it_states_the_sizes(tmp_path: Path) -> None:
 def test_kinds_stages_and_lanes(tmp_path: Path) -> None:
     rows, info = read(tmp_path, small_job())
     own = rows.filter(pl.col("rank") == 0)
-    assert {one["name"]: (one["kind"], one["stage"], one["lane"]) for one in own.to_dicts()} == {
+    assert {one["name"]: (one["kind"], one["phase"], one["lane"]) for one in own.to_dicts()} == {
         "step": ("scope", None, "stream compute"),
         "params-all-gather": ("collective", "forward", "stream dp"),
         "forward-compute": ("compute", "forward", "stream compute"),

@@ -22,16 +22,19 @@ from kair_engine.results.blame import (
     RoleInPath,
     RootCause,
 )
+from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
-from kair_engine.results.sensitivity import DetectableFault, LongerRecording, SensitivityResult
+from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.whatif import Cause, FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, Layout, Notice, StepTimes, Trace
+from kair_tui.render.sensitivity_in_words import SensitivityInWords, sensitivity_in_words
+from kair_tui.render.triage_in_words import TriageInWords, triage_in_words
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
@@ -166,7 +169,7 @@ def info(name: str = "node1") -> InfoResult:
     )
 
 
-def triage(name: str = KERNEL) -> TriageResult:
+def triage(name: str = KERNEL) -> TriageInWords:
     finding = Finding(
         cause="compute",
         pattern="persistent",
@@ -178,16 +181,23 @@ def triage(name: str = KERNEL) -> TriageResult:
         p_value=0.0004,
         time_lost_us_per_step=5100.0,
         slowdown=1.051,
-        evidence=(f"rank 1 spends 5.2 ms more in {name} than its peers", "in 3 of 3 steps"),
-        suggestion="check the clocks of node1's GPU",
+        evidence=(
+            Evidence(
+                "slow_operator",
+                {"excess_us_per_step": 5200.0, "share_of_step": 0.05},
+                ShownBy("localize"),
+                ranks=(1,),
+                about=name,
+            ),
+            Evidence("group_not_rank"),
+        ),
     )
     ranking = (
         RankedRank(1, "node1", "all", 8.25, True, 5200.0, 5100.0),
         RankedRank(0, "node0", "all", -0.5, False, -10.0, 0.0),
     )
-    return TriageResult(
+    result = TriageResult(
         verdict="straggler",
-        summary=f"straggler: rank 1 (compute) – 1.05× in {name}",
         findings=(finding,),
         ranking=ranking,
         step_time_us=105_000.0,
@@ -196,18 +206,45 @@ def triage(name: str = KERNEL) -> TriageResult:
         steps=(40, 41, 42),
         warnings=(Notice("few_steps", f"only 3 steps of {name}"),),
     )
+    return triage_in_words(result)
 
 
-def sensitivity(name: str = KERNEL) -> SensitivityResult:
+def sensitivity(name: str = KERNEL) -> SensitivityInWords:
     longer = (LongerRecording(6, 3000.0, 0.03, None), LongerRecording(15, 2000.0, 0.02, None))
     stalls = (LongerRecording(6, 12_500.0, 0.125, 3), LongerRecording(15, None, None, None))
-    nothing = "no process group has 3 siblings"
     slower = DetectableFault(
-        "slow_operator", "compute", name, 4000.0, 0.04, 20_000.0, 1.2, 310.0, None, longer, "steps", "record 15 steps"
+        "slow_operator",
+        "compute",
+        name,
+        4000.0,
+        0.04,
+        20_000.0,
+        1.2,
+        310.0,
+        None,
+        longer,
+        "steps",
+        Reason("more_steps", {"steps": 15, "recorded_steps": 3, "share_of_step": 0.02}),
     )
-    stall = DetectableFault("stall", None, None, 16_600.0, 0.166, None, None, None, 2, stalls, "ranks", "too different")
-    link = DetectableFault("slow_link", "communication", None, None, None, None, None, None, None, (), None, nothing)
-    return SensitivityResult((slower, stall, link), 0.95, 0.01, 100_000.0, (1,), (name,), 100, 0, (40, 41, 42), ())
+    stall = DetectableFault(
+        "stall", None, None, 16_600.0, 0.166, None, None, None, 2, stalls, "ranks", Reason("too_different")
+    )
+    link = DetectableFault(
+        "slow_link",
+        "communication",
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        (),
+        None,
+        Reason("no_siblings", {"siblings": 3}),
+    )
+    result = SensitivityResult((slower, stall, link), 0.95, 0.01, 100_000.0, (1,), (name,), 100, 0, (40, 41, 42), ())
+    return sensitivity_in_words(result)
 
 
 def whatif(name: str = "forward-compute") -> WhatifResult:

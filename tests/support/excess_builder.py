@@ -3,6 +3,7 @@
 import numpy as np
 
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess, LateArrivals, OperatorExcess, StepExcess
+from kair_engine.timeline.roles import Role
 
 STEP_NS = 100_000_000.0
 COMPUTE, INPUT, HOST, COMMUNICATION = range(len(CLASSES))
@@ -59,7 +60,7 @@ def job(
         for step, of_step in enumerate(percents)
     )
     roles = np.zeros(width, dtype=np.int64) if role is None else np.array(role)
-    names = {int(rank): f"role {code}" for rank, code in enumerate(roles)}
+    names = {int(rank): Role(f"role {code}", int(code)) for rank, code in enumerate(roles)}
     return JobExcess(ranks, roles, names, steps, None if unit is None else np.array(unit), on_device)
 
 

@@ -3,7 +3,7 @@
     step 3: 0+100                                   every rank's step: begin and duration
     0-2 main | launch 1+2 ^7 | aten::mm 4+10        ranks 0, 1 and 2, their main thread
     2 gpu7   | gemm 5+30 ^7 | allreduce@dp#4 40+9   `^` correlation, `@` group, `#` its sequence number
-    0 th2    | gc 50+5 :gc | fetch 60+5 :input /input       `:` kind, `/` stage
+    0 th2    | gc 50+5 :gc | fetch 60+5 :input /input       `:` kind, `/` phase
     1 step   | 2+98                                 this rank's own begin and duration
 
 An operation's kind is, unless it is written: `collective` in a group, `compute` on a stream (`gpu7`), and on
@@ -45,7 +45,7 @@ class Row:
     duration: float
     step: int = 0
     kind: str | None = None
-    stage: str | None = None
+    phase: str | None = None
     group: str | None = None
     seq: int | None = None
     correlation: int | None = None
@@ -131,7 +131,7 @@ def _row(text: str, rank: int, lane: str, step: int) -> Row:
     row = replace(row, group=found["group"], seq=int(found["seq"]) if found["seq"] else None)
     for mark in found["marks"].split():
         value = mark[1:]
-        field = {":": {"kind": value}, "/": {"stage": value}}.get(mark[0]) or {"correlation": int(value)}
+        field = {":": {"kind": value}, "/": {"phase": value}}.get(mark[0]) or {"correlation": int(value)}
         row = replace(row, **field)
     return row
 
@@ -174,7 +174,7 @@ def _arrow(
     columns: list[dict[str, object]] = []
     for row in sorted((*rows, scope), key=lambda row: row.start):
         kind = _kind(row, on_device)
-        which = (row.name, kind, row.stage)
+        which = (row.name, kind, row.phase)
         columns.append(
             {
                 "step": step,
@@ -182,7 +182,7 @@ def _arrow(
                 "lane": _lane(row.lane),
                 "name": row.name,
                 "kind": kind,
-                "stage": row.stage,
+                "phase": row.phase,
                 "occurrence": seen[which],
                 "start_ns": EPOCH_NS + _ns(row.start) + _ns(shift),
                 "duration_ns": _ns(row.duration),

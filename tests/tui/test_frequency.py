@@ -96,7 +96,7 @@ async def test_one_operator_or_stage_is_chosen_by_typing_a_part_of_its_name() ->
         heat.focus()
         await pilot.press("c", *"backward")
         await shown(app, pilot, "enter")
-        assert screen.commands()[0] == f"kair frequency {INPUT} --stage backward"
+        assert screen.commands()[0] == f"kair frequency {INPUT} --phase backward"
         assert printed(screen.commands()[0])["operator"] == "backward"
 
 

@@ -20,13 +20,13 @@ from kair_tui.tui.widgets.lists.table import AT_ONCE, Table
 @dataclass(frozen=True)
 class Call:
     name: str
-    stage: str | None
+    phase: str | None
     us: float | None
 
 
 COLUMNS = (
     Column[Call]("name", "operator", lambda row: row.name, align="left", weight=9),
-    Column[Call]("stage", "stage", lambda row: row.stage or "–", align="left", weight=3),
+    Column[Call]("phase", "phase", lambda row: row.phase or "–", align="left", weight=3),
     Column[Call]("us", "µs", lambda row: Styled(f"{row.us:g}", ALARM) if row.us else "–", weight=8),
     Column[Call]("", "detail", lambda _: "only with -o wide", detail=True, weight=8),
 )
@@ -36,7 +36,7 @@ CALLS = (
     Call("relu", "backward", 4.5),
     Call("add", "forward", 20.0),
 )
-FIELDS = ("name", "stage", "us")
+FIELDS = ("name", "phase", "us")
 
 
 class Counted(Sequence[Call]):
@@ -99,7 +99,7 @@ def lines(table: Table[Call]) -> list[str]:
 def test_a_table_shows_its_header_and_points_at_a_row() -> None:
     async def check(table: Table[Call], _: Shown) -> None:
         assert lines(table) == [
-            "  operator  stage      µs",
+            "  operator  phase      µs",
             "▸ gemm      forward    30",
             "  add       –           –",
             "  relu      backward  4.5",
@@ -162,7 +162,7 @@ def test_rows_are_sorted_by_a_column_the_unknown_last() -> None:
         ("ADD forward", [3]),
         ("us:>20", [0]),
         ("us:4-20", [2, 3]),
-        ("stage:ward !stage:back", [0, 3]),
+        ("phase:ward !phase:back", [0, 3]),
         ("^g|^r", [0, 2]),
         ("nothing", []),
         # Fractions are figures, not text to search in.

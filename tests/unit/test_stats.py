@@ -84,5 +84,5 @@ def test_the_trimmed_deviation_leaves_out_a_fifth_at_each_end() -> None:
 
 def test_the_words_of_the_table_are_the_engines() -> None:
     assert operations.KIND_NAMES == table_format.KINDS
-    assert operations.STAGE_NAMES == table_format.STAGES
+    assert operations.PHASE_NAMES == table_format.PHASES
     assert operations.STEP_SCOPE == table_format.STEP_SCOPE

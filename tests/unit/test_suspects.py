@@ -40,8 +40,8 @@ def test_a_host_whose_ranks_were_found_one_by_one_is_one_group() -> None:
     made = replace(cli_samples.job(), hosts=TWO_HOSTS)
     (suspect,) = suspects(made, found(slow(4, percent=2), slow(5, percent=4), slow(6, percent=4), slow(7, percent=6)))
     assert suspect.ranks == (4, 5, 6, 7)
-    assert (suspect.chief.kind, suspect.chief.class_index) == ("group", COMPUTE)
-    assert suspect.chief.excess_ns == pytest.approx(0.04 * STEP_NS)
+    assert (suspect.largest.kind, suspect.largest.class_index) == ("group", COMPUTE)
+    assert suspect.largest.excess_ns == pytest.approx(0.04 * STEP_NS)
 
 
 def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
@@ -49,7 +49,7 @@ def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
     (suspect,) = suspects(made, found(slow(4, 6, percent=4), slow(5, percent=6), slow(7, percent=2)))
     assert suspect.ranks == (4, 5, 6, 7)
     # Two ranks by 4 %, one by 6 % and one by 2 %.
-    assert suspect.chief.excess_ns == pytest.approx(0.04 * STEP_NS)
+    assert suspect.largest.excess_ns == pytest.approx(0.04 * STEP_NS)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_speaks_against_the_same_rank_is_put_together_the_costliest_first()
     made = replace(cli_samples.job(), hosts=TWO_HOSTS)
     (suspect,) = suspects(made, found(slow(2, percent=3), slow(2, percent=4, operator="mlp"), delayed(2, percent=9)))
     assert [anomaly.excess_ns / STEP_NS for anomaly in suspect.anomalies] == [0.09, 0.04, 0.03]
-    assert suspect.chief.kind == "intermittent"
+    assert suspect.largest.kind == "intermittent"
 
 
 def test_a_rank_whose_link_is_slow_is_no_suspect_for_its_transfers() -> None:

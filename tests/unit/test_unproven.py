@@ -11,6 +11,7 @@ from kair_engine.localize.analysis import localize
 from kair_engine.localize.anomalies import Anomaly, large_delays, unproven
 from kair_engine.localize.localization import conclude
 from kair_engine.triage.analysis import triage
+from kair_tui.render.triage_in_words import summary
 
 
 def delayed(cells: dict[tuple[int, int], float], *, steps: int = 6, ranks: int = 4, row: int = HOST) -> Percents:
@@ -80,8 +81,8 @@ def test_the_verdict_is_open_and_names_the_rank(tmp_path: Path) -> None:
     made = trace(tmp_path, short_recording())
     result = triage(made)
     assert (result.verdict, result.findings) == ("inconclusive", ())
-    assert "rank 3 had the only large delay in 6 steps (compute)" in result.summary
-    assert "record 20 steps more" in result.summary
+    assert "rank 3 had the only large delay in 6 steps (compute)" in summary(result)
+    assert "record 20 steps more" in summary(result)
     # Rank 0 has the higher score, of a difference that does not matter.
     assert [row.rank for row in result.ranking[:2]] == [3, 0]
     assert result.ranking[1].score > result.ranking[0].score

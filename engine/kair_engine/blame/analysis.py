@@ -179,29 +179,29 @@ def _path(graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk) -> B
     collectives = graph.sync.collectives
     members: Ints = np.flatnonzero(collectives.instance == instance)
     victim = int(collectives.row[members[np.argmax(collectives.wait_ns[members])]])
-    chief = walk.contributions[0] if walk.contributions else None
-    rows = _stops(graph, walk, chief)
+    largest = walk.contributions[0] if walk.contributions else None
+    rows = _stops(graph, walk, largest)
     chain = [_node(graph, late, row, "victim") for row in rows]
-    if chief is not None:
-        chain.append(_node(graph, late, chief.row, "edge" if chief.is_edge else "culprit"))
+    if largest is not None:
+        chain.append(_node(graph, late, largest.row, "edge" if largest.is_edge else "culprit"))
     else:
         chain[-1] = _node(graph, late, rows[-1], "culprit")
     return BlamePath(
         symptom=_node(graph, late, victim, "victim"),
         chain=tuple(chain),
-        cause=chief.cause if chief is not None else "unknown",
+        cause=largest.cause if largest is not None else "unknown",
         waited_us=float(collectives.total_wait_ns[instance]) / 1e3,
         step=graph.ops.step,
     )
 
 
-def _stops(graph: ExecutionGraph, walk: Walk, chief: Contribution | None) -> list[int]:
-    """The rows worth showing before the chief cause: of every rank on the path the first, and the first of its host."""
+def _stops(graph: ExecutionGraph, walk: Walk, largest: Contribution | None) -> list[int]:
+    """The rows worth showing before the largest cause: each rank's first on the path, and the first of its host."""
     ops = graph.ops
     rows: list[int] = []
     shown: set[tuple[int, bool]] = set()
     for row in walk.path:
-        if chief is not None and row == chief.row:
+        if largest is not None and row == largest.row:
             break
         stop = int(ops.rank[row]), bool(ops.on_stream[row])
         if stop not in shown:

@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE
 from kair_engine.causes import Cause
 from kair_engine.timeline.graph import ExecutionGraph, Lateness
-from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, STAGE_NAMES, SYNC, Operations
+from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, PHASE_NAMES, SYNC, Operations
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def cause_of(ops: Operations, row: int) -> Cause:
     kind = int(ops.kind[row])
     if kind == GC:
         return "garbage_collection"
-    if kind == INPUT or ops.stage[row] == STAGE_NAMES.index("input"):
+    if kind == INPUT or ops.phase[row] == PHASE_NAMES.index("input"):
         return "input"
     if KIND_NAMES[kind] in {"host", "sync"}:
         return "host"
@@ -113,16 +113,16 @@ def _edge(graph: ExecutionGraph, before: int, row: int) -> Contribution:
     if ops.on_stream[before] or ops.rank[before] != ops.rank[row] or ops.lane[before] != ops.lane[row]:
         return gap
     around_row = int(ops.nesting.parent[row])
-    longest, chief = -1, gap
+    longest, found = -1, gap
     reached, around = int(graph.cut_ns[before]), int(ops.nesting.parent[before])
     while around not in (NONE, around_row) and ops.end_ns[around] <= ops.start_ns[row]:
         piece = int(ops.end_ns[around]) - reached
         if piece > longest:
-            longest, chief = piece, _operation(graph, around)
+            longest, found = piece, _operation(graph, around)
         reached, around = int(ops.end_ns[around]), int(ops.nesting.parent[around])
     if int(ops.start_ns[row]) - reached > longest:
         return gap if around_row == NONE else _operation(graph, around_row)
-    return chief
+    return found
 
 
 def _gap(ops: Operations, before: int, row: int) -> Contribution:

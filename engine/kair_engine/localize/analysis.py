@@ -96,7 +96,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
         RankScore(
             rank=int(ranks[i]),
             host=host_of(job, int(ranks[i])),
-            role=found.job.role_of[int(ranks[i])],
+            role=found.job.role_of[int(ranks[i])].name,
             score=float(best[i]),
             p_value=float(p_value[i]) if np.isfinite(p_value[i]) else None,
             flagged=bool(flagged[i]),
@@ -144,7 +144,7 @@ def notices(found: Localization) -> tuple[Notice, ...]:
     if len(job.ranks) == 1:
         result.append(Notice("one_rank", "one rank only: there is no peer to compare it with"))
     elif sizes.min() <= 2:
-        few = sorted({role for rank, role in job.role_of.items() if _size(job, rank) <= 2})
+        few = sorted({role.name for rank, role in job.role_of.items() if _size(job, rank) <= 2})
         named = ", ".join(few[:3]) + (", …" if len(few) > 3 else "")
         result.append(Notice("few_peers", f"too few peers in a role for a test within it ({named})"))
     elif len(roles) == 1 and len(job.ranks) < 4:

@@ -13,12 +13,12 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.peers import PeerGroups, logical_keys
-from kair_engine.timeline.roles import role_codes, roles, tensor_groups
-from kair_engine.timeline.self_time import INPUT_STAGE, host_gap_ns, own_ns, tail_gap_ns
+from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
+from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, RECV, SEND, STAGE_NAMES, Operations
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
 
 CLASSES = ("compute", "input", "host", "communication")
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))
@@ -88,7 +88,7 @@ class JobExcess:
 
     ranks: Ints
     role: Ints
-    role_of: Mapping[int, str]
+    role_of: Mapping[int, Role]
     steps: tuple[StepExcess, ...]
     unit: Ints | None = None
     """Per rank a number, equal for those that share one batch and stage (a tensor-parallel group); None: unknown."""
@@ -215,7 +215,7 @@ def _sums(ops: Operations, own: Floats, gap: Floats, keys: Ints, role: Ints) -> 
 
 
 def _computing(ops: Operations) -> Bools:
-    return np.asarray(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.stage != INPUT_STAGE))
+    return np.asarray(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
 
 
 def _by_operator(
@@ -243,7 +243,7 @@ def _by_operator(
 
 
 def _by_pass(ops: Operations, values: Floats) -> Floats:
-    rows = [np.flatnonzero(ops.stage == STAGE_NAMES.index(name)) for name in PASSES]
+    rows = [np.flatnonzero(ops.phase == PHASE_NAMES.index(name)) for name in PASSES]
     return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
 
 

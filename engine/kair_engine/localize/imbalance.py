@@ -9,6 +9,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, trimmed_mean
+from kair_engine.timeline.roles import Role
 
 STAGE_SHARE, STAGE_RATIO = 0.05, 1.1
 """A stage is uneven where it costs this share of the step, and takes this much longer than the stages' mean."""
@@ -31,9 +32,9 @@ FORWARD_ONLY = 0.8
 class UnevenStage:
     """A pipeline stage that computes longer than the others; times per step."""
 
-    role: str
+    role: Role
     ranks: tuple[int, ...]
-    of_role_ns: dict[str, float]
+    of_role_ns: dict[Role, float]
     """Every stage's compute."""
     lost_ns: float
 
@@ -83,8 +84,8 @@ def uneven_stage(job: JobExcess, accused: Collection[int]) -> UnevenStage | None
     if lost <= STAGE_SHARE * job.step_time_ns or own[slowest] <= STAGE_RATIO * mean:
         return None
     ranks = tuple(int(rank) for rank in np.flatnonzero(job.role == codes[slowest]))
-    names = [job.role_of[int(job.ranks[ranks[0]])] for ranks in of_stage]
-    return UnevenStage(names[slowest], ranks, dict(zip(names, own.tolist(), strict=True)), lost)
+    roles = [job.role_of[int(job.ranks[ranks[0]])] for ranks in of_stage]
+    return UnevenStage(roles[slowest], ranks, dict(zip(roles, own.tolist(), strict=True)), lost)
 
 
 def uneven_batches(job: JobExcess, accused: Collection[int]) -> UnevenBatches | None:

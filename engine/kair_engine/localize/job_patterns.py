@@ -1,7 +1,6 @@
 """What slows a job though no rank is at fault, as stage 1 reports it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 
 from kair_engine.causes import Cause
 from kair_engine.localize.excess import CLASSES, JobExcess
@@ -9,16 +8,12 @@ from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.localization import Localization
 from kair_engine.results.localize import JobPattern
 
-_CAUSES: Mapping[str, Cause] = MappingProxyType(
-    {"compute": "compute", "input": "input", "host": "host", "communication": "communication"}
-)
-
 
 def job_patterns(found: Localization) -> Iterator[JobPattern]:
     """Uneven stages, uneven batches, delays on changing ranks; the time lost is no replay but from the ranks' work."""
     job, steps = found.job, tuple(step.step for step in found.job.steps)
     if (stage := found.stage) is not None:
-        figures = {role: own / 1e3 for role, own in stage.of_role_ns.items()}
+        figures = {role.name: own / 1e3 for role, own in stage.of_role_ns.items()}
         yield JobPattern("stage_imbalance", _numbers(job, stage.ranks), steps, stage.lost_ns / 1e3, figures)
     if (batches := found.batches) is not None:
         figures = {"correlation": batches.correlation, "variation": batches.variation}
@@ -31,7 +26,7 @@ def job_patterns(found: Localization) -> Iterator[JobPattern]:
 
 
 def _cause(scattered: Scattered) -> Cause:
-    return "garbage_collection" if scattered.garbage else _CAUSES[CLASSES[scattered.class_index]]
+    return "garbage_collection" if scattered.garbage else CLASSES[scattered.class_index]
 
 
 def _numbers(job: JobExcess, places: Sequence[int]) -> tuple[int, ...]:

@@ -130,7 +130,7 @@ def _ranked(trace: Trace, ranks: Ints, scores: Floats) -> tuple[RankScore, ...]:
         RankScore(
             rank=int(ranks[i]),
             host=host_of(trace.job, int(ranks[i])),
-            role=role_of[int(ranks[i])],
+            role=role_of[int(ranks[i])].name,
             score=float(scores[i]),
             p_value=None,
             flagged=False,

@@ -16,12 +16,12 @@ from kair_engine.results.common import Method
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.stats import benjamini_hochberg, student_t_tail
 from kair_engine.timeline.peers import PeerGroups, logical_keys, robust_sigma, split_off
-from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.self_time import host_gap_ns, own_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Notice, Trace
-from kair_engine.trace.operations import KIND_NAMES, SCOPE, STAGE_NAMES, SYNC, Operations
+from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, SYNC, Operations
 
 PAPER_THRESHOLD = 3.0
 """The empirical 3-sigma rule [K]."""
@@ -38,7 +38,7 @@ class Identity(NamedTuple):
     step: int
     operator: str
     kind: str
-    stage: str | None
+    phase: str | None
     occurrence: int
     start_us: float
 
@@ -95,7 +95,7 @@ def require_rank(trace: Trace, rank: int) -> None:
         raise UsageError(f"rank {rank} left no trace in this job (ranks: {listed})")
 
 
-def compare(ops: Operations, rank: int, role_of: Mapping[int, str]) -> Cells | None:
+def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | None:
     """Puts the rank's operations of one step beside their peers'; None where the rank lacks the step."""
     place = np.flatnonzero(ops.ranks == rank)
     if not len(place):
@@ -154,12 +154,12 @@ def _outliers(cells: list[Cells], ranks: int) -> Iterator[Outlier]:
 
 def identify(ops: Operations, row: int) -> Identity:
     """Which operation a row is."""
-    stage = int(ops.stage[row])
+    phase = int(ops.phase[row])
     return Identity(
         step=ops.step,
         operator=ops.operator(row),
         kind=KIND_NAMES[ops.kind[row]],
-        stage=STAGE_NAMES[stage] if stage >= 0 else None,
+        phase=PHASE_NAMES[phase] if phase >= 0 else None,
         occurrence=int(ops.occurrence[row]),
         start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
     )
@@ -178,7 +178,7 @@ def outlier(
     return Outlier(
         step=which.step,
         operator=which.operator,
-        stage=which.stage,
+        phase=which.phase,
         occurrence=which.occurrence,
         start_z=z[0],
         duration_z=z[1],
@@ -193,7 +193,7 @@ def outlier(
 def _numbered(cells: list[Cells]) -> Ints:
     """A number per cell, equal for one operator in all steps (keys of different steps cannot be compared)."""
     number: dict[tuple[str, str, str | None, int], int] = {}
-    of_cell = ((one.operator, one.kind, one.stage, one.occurrence) for cell in cells for one in cell.which)
+    of_cell = ((one.operator, one.kind, one.phase, one.occurrence) for cell in cells for one in cell.which)
     return np.array([number.setdefault(key, len(number)) for key in of_cell], dtype=np.int64)
 
 

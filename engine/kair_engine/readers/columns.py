@@ -13,15 +13,15 @@ Int64s = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
 
 
-def occurrences(stage: Integers, name: Integers, kind: Integers, start: Integers) -> Int64s:
-    """For each row, how many rows of the same stage, name and kind began before it."""
+def occurrences(phase: Integers, name: Integers, kind: Integers, start: Integers) -> Int64s:
+    """For each row, how many rows of the same phase, name and kind began before it."""
     result = np.empty(len(start), np.int64)
     if not len(start):
         return result
-    order = order_by(stage, name, kind, start)
+    order = order_by(phase, name, kind, start)
     first = np.ones(len(start), np.bool_)
     first[1:] = np.zeros(len(start) - 1, np.bool_)
-    for column in (stage, name, kind):
+    for column in (phase, name, kind):
         ordered = column[order]
         first[1:] |= ordered[1:] != ordered[:-1]
     at = np.arange(len(start))

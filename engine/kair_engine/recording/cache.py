@@ -18,7 +18,7 @@ from kair_engine.trace.model import FragmentInfo, Notice
 from kair_engine.trace.notices import notice
 
 # Part of every key: raised whenever readers give another table for the same file.
-READER_VERSION: Final = 7
+READER_VERSION: Final = 8
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 

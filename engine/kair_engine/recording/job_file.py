@@ -17,7 +17,7 @@ JOB_FILE: Final = "job.json"
 BOOKMARKS: Final = "bookmarks.json"
 """The user's own: it stays when the job is replaced."""
 SCHEMA: Final = "kair.job"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,9 @@ def read_job_file(folder: Path) -> JobFile:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a job file")
     version = document.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise InputError(
-            f"{path} was written by a newer kair (format {version}, this one reads {VERSION})", "upgrade kair"
-        )
+    if isinstance(version, int) and version != VERSION:
+        by, way_out = ("a newer", "upgrade kair") if version > VERSION else ("an older", "import the job again")
+        raise InputError(f"{path} was written by {by} kair (format {version}, this one reads {VERSION})", way_out)
     try:
         return _parsed(document, folder)
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -31,7 +31,7 @@ class FrequencyResult:
     """The time-frequency view [K, figure 4]."""
 
     operator: str
-    """The operator or stage counted; `*` is every operation."""
+    """The operator or phase counted; `*` is every operation."""
     window_us: float
     windows: int
     counts: tuple[RankCounts, ...]

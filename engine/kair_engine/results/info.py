@@ -22,7 +22,7 @@ class OperatorUse:
 
     operator: str
     count: int
-    stages: tuple[str, ...]
+    phases: tuple[str, ...]
     """Those it ran in; none where the recording does not tell."""
 
 

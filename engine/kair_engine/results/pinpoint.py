@@ -12,7 +12,7 @@ class Outlier:
 
     step: int
     operator: str
-    stage: str | None
+    phase: str | None
     occurrence: int
     start_z: float | None
     duration_z: float | None

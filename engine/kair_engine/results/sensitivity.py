@@ -1,6 +1,6 @@
 """The smallest faults that a recording can show."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kair_engine.causes import Cause
@@ -22,6 +22,31 @@ class LongerRecording:
     smallest_us_per_step: float | None
     smallest_share_of_step: float | None
     stalled_steps: int | None
+
+
+ReasonKind = Literal[
+    "one_rank",
+    "few_steps",
+    "no_compute",
+    "no_operator",
+    "no_input",
+    "no_siblings",
+    "more_steps",
+    "smallest_reported",
+    "no_peer",
+    "one_peer",
+    "too_different",
+    "spread_unknown",
+    "spread",
+]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What limits the smallest fault, or why no size is found. Units are in the figures' names; shares are of 1."""
+
+    kind: ReasonKind
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,7 +72,7 @@ class DetectableFault:
     """Of a quarter of a step each: in how many of the steps the rank has to stall. Other faults: null."""
     longer: tuple[LongerRecording, ...]
     limited_by: DetectionLimit | None
-    reason: str
+    because: Reason
     """What limits it, or why no size is found, and what would help."""
 
 

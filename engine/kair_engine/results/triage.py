@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Notice
 
@@ -50,8 +51,7 @@ class Finding:
     """What a step would be shorter by without this culprit."""
     slowdown: float
     """Step time over the step time without this culprit (1.0 = no effect)."""
-    evidence: tuple[str, ...]
-    suggestion: str
+    evidence: tuple[Evidence, ...]
     throughput_gain: float = 0.0
     """Steps per time without this culprit, over those with it, less 1."""
     gpu_hours_per_day: float = 0.0
@@ -68,8 +68,6 @@ class TriageResult:
     """The whole investigation."""
 
     verdict: Verdict
-    summary: str
-    """The answer in one sentence."""
     findings: tuple[Finding, ...]
     ranking: tuple[RankedRank, ...]
     step_time_us: float

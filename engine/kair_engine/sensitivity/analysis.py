@@ -9,7 +9,7 @@ from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.localization import conclude
-from kair_engine.results.sensitivity import DetectableFault, InjectedFault, LongerRecording, SensitivityResult
+from kair_engine.results.sensitivity import DetectableFault, InjectedFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.sensitivity.bootstrap import source_of
 from kair_engine.sensitivity.detection import Detection, Study
 from kair_engine.sensitivity.limits import MISSING, limit_of, reason_of, too_few
@@ -94,9 +94,9 @@ def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> D
         stalled_steps=now.stalled_steps,
         longer=tuple(longer),
         limited_by=limit,
-        reason=reason_of(detection, limit, now, longer, step_ns=step_ns),
+        because=reason_of(detection, limit, now, longer, step_ns=step_ns),
     )
 
 
-def _nothing(fault: InjectedFault, reason: str) -> DetectableFault:
-    return DetectableFault(fault, CAUSES[fault], None, None, None, None, None, None, None, (), None, reason)
+def _nothing(fault: InjectedFault, because: Reason) -> DetectableFault:
+    return DetectableFault(fault, CAUSES[fault], None, None, None, None, None, None, None, (), None, because)

@@ -1,4 +1,4 @@
-"""What keeps smaller faults from being found, in words that say what would help."""
+"""Limits of detection: what keeps smaller faults from being found."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -6,18 +6,15 @@ from types import MappingProxyType
 from kair_engine.localize.anomalies import FEWEST_STEPS, SMALLEST_SHARE
 from kair_engine.localize.excess import KEPT_SHARE
 from kair_engine.localize.links import FEWEST_SIBLINGS, SLOWER_BY
-from kair_engine.results.sensitivity import DetectionLimit, InjectedFault, LongerRecording
+from kair_engine.results.sensitivity import DetectionLimit, InjectedFault, LongerRecording, Reason
 from kair_engine.sensitivity.detection import Detection
-from kair_engine.triage.advice import duration
 
-MISSING: Mapping[InjectedFault, str] = MappingProxyType(
+MISSING: Mapping[InjectedFault, Reason] = MappingProxyType(
     {
-        "slow_device": "the recording has no compute operations",
-        "slow_operator": (
-            f"no compute operator in which ranks differ by {KEPT_SHARE:.1%} of a step: there is none to try it on"
-        ),
-        "slow_input": "the recording has no input fetches",
-        "slow_link": f"no process group or pipeline edge has {FEWEST_SIBLINGS - 1} siblings with the same transfers",
+        "slow_device": Reason("no_compute"),
+        "slow_operator": Reason("no_operator", {"differing_share_of_step": KEPT_SHARE}),
+        "slow_input": Reason("no_input"),
+        "slow_link": Reason("no_siblings", {"siblings": FEWEST_SIBLINGS - 1}),
     }
 )
 """Why a fault cannot be put in."""
@@ -26,16 +23,11 @@ _HELPS, _NEAR, _WORTH = 0.9, 1.3, 1.1
 reported is limited by that; what comes so near to what ten times the steps show is long enough."""
 
 
-def too_few(ranks: int, steps: int) -> str | None:
+def too_few(ranks: int, steps: int) -> Reason | None:
     """Why nothing can be said at all; None where there is enough."""
     if ranks == 1:
-        return "one rank only: there is no peer to compare it with"
-    if steps < FEWEST_STEPS:
-        return (
-            f"{steps} step{'' if steps == 1 else 's'}: a slow rank cannot be told from a slow moment; "
-            f"record at least {FEWEST_STEPS}, better 10"
-        )
-    return None
+        return Reason("one_rank")
+    return Reason("few_steps", {"steps": steps, "fewest_steps": FEWEST_STEPS}) if steps < FEWEST_STEPS else None
 
 
 def limit_of(detection: Detection, now: LongerRecording, longer: Sequence[LongerRecording]) -> DetectionLimit:
@@ -55,42 +47,29 @@ def reason_of(
     longer: Sequence[LongerRecording],
     *,
     step_ns: float,
-) -> str:
-    """The limit as a sentence."""
+) -> Reason:
+    """The limit with its figures; `step_ns` is the step's time."""
     if limit == "steps":
-        return _more_steps(now, longer)
+        return Reason("more_steps", _enough(now, longer))
     if limit == "smallest_share":
-        at_least = f"{SLOWER_BY:.0%} of its own time and " if detection.fault == "slow_link" else ""
-        return f"found almost as soon as it is reported at all, from {at_least}{SMALLEST_SHARE:.0%} of the step on"
+        of_link = {"share_of_self_time": SLOWER_BY} if detection.fault == "slow_link" else {}
+        return Reason("smallest_reported", {"share_of_step": SMALLEST_SHARE, **of_link})
     if limit == "peers":
-        if not detection.peers:
-            return "most ranks are alone in their role: there is no peer to compare them with"
-        return "one peer only, which could as well be the fast one: more ranks of the same role would help"
-    return _too_different(detection, now, step_ns)
-
-
-def _too_different(detection: Detection, now: LongerRecording, step_ns: float) -> str:
-    what, spread = "links" if detection.fault == "slow_link" else "ranks", detection.spread_ns
+        return Reason("one_peer" if detection.peers else "no_peer")
     if now.smallest_us_per_step is None:
-        return f"found at no size: the {what} differ too much already, or are too few"
-    if not spread:
-        return (
-            f"more steps do not help, more {what} would: how much {detection.peers + 1} healthy ones differ "
-            "is little known"
-        )
-    return (
-        f"more steps do not help: the {what} differ for good, by {duration(spread / 1e3)} a step "
-        f"({spread / step_ns:.2%}, standard deviation)"
-    )
+        return Reason("too_different")
+    if not detection.spread_ns:
+        return Reason("spread_unknown", {"healthy": detection.peers + 1})
+    return Reason("spread", {"spread_us": detection.spread_ns / 1e3, "share_of_step": detection.spread_ns / step_ns})
 
 
-def _more_steps(now: LongerRecording, longer: Sequence[LongerRecording]) -> str:
+def _enough(now: LongerRecording, longer: Sequence[LongerRecording]) -> dict[str, float]:
+    """The shortest longer recording that shows about as much as the longest."""
     found = [one for one in longer if one.smallest_us_per_step is not None]
     best = found[-1].smallest_us_per_step or 0.0
     enough = next(one for one in found if (one.smallest_us_per_step or 0.0) <= _WORTH * best)
-    record = f"record {enough.steps} steps instead of {now.steps}, and"
-    if enough.stalled_steps is not None:
-        stalls = f"{enough.stalled_steps} stalled ones ({enough.stalled_steps / enough.steps:.0%}) are found"
-        before = "" if now.stalled_steps is None else f", now {now.stalled_steps} ({now.stalled_steps / now.steps:.0%})"
-        return f"{record} {stalls}{before}"
-    return f"{record} {enough.smallest_share_of_step or 0.0:.1%} of the step is found"
+    figures: dict[str, float] = {"steps": enough.steps, "recorded_steps": now.steps}
+    if enough.stalled_steps is None:
+        return {**figures, "share_of_step": enough.smallest_share_of_step or 0.0}
+    recorded = {} if now.stalled_steps is None else {"recorded_stalled_steps": now.stalled_steps}
+    return {**figures, "stalled_steps": enough.stalled_steps, **recorded}

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.recording.cache import write_whole
-from kair_engine.results.triage import TriageResult, Verdict
+from kair_engine.results.triage import Verdict
 
 _FILE: Final = "verdict.json"
 
@@ -25,9 +25,9 @@ class KeptVerdict:
     """UTC, ISO 8601."""
 
 
-def keep_verdict(folder: Path, result: TriageResult) -> None:
-    """Keeps it. A store that cannot be written goes without."""
-    kept = KeptVerdict(result.verdict, result.summary, datetime.now(UTC).isoformat(timespec="seconds"))
+def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
+    """Keeps it, with its sentence. A store that cannot be written goes without."""
+    kept = KeptVerdict(verdict, summary, datetime.now(UTC).isoformat(timespec="seconds"))
     with suppress(OSError):
         write_whole(folder / _FILE, json.dumps(asdict(kept)).encode())
 

@@ -7,20 +7,20 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.stats import MAD_TO_SIGMA
-from kair_engine.trace.operations import KIND_NAMES, STAGE_NAMES, Operations
+from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
 
 
 def logical_keys(ops: Operations, role_of_rank: Ints) -> Ints:
-    """One number per row, equal for the same logical operator (role, stage, kind, name, occurrence) on its peers.
+    """One number per row, equal for the same logical operator (role, phase, kind, name, occurrence) on its peers.
 
     `role_of_rank` holds a role code per position in `ops.ranks`.
     """
     names = int(ops.name.max(initial=0)) + 1
     occurrences = int(ops.occurrence.max(initial=0)) + 1
-    stages = len(STAGE_NAMES) + 1
+    phases = len(PHASE_NAMES) + 1
     role = role_of_rank[ops.rank] if len(ops) else ops.rank
     # torch.compile gives a host operator and its kernel one name; occurrences are counted by kind.
-    which = (role * stages + ops.stage - NONE) * len(KIND_NAMES) + ops.kind
+    which = (role * phases + ops.phase - NONE) * len(KIND_NAMES) + ops.kind
     return (which * names + ops.name) * occurrences + ops.occurrence
 
 

@@ -1,6 +1,7 @@
-"""Which ranks run the same program, and so may be compared with one another."""
+"""Roles: ranks that run the same program, and so may be compared with one another."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -15,17 +16,27 @@ SAME_PROGRAM = 0.95
 _PROGRAM_KINDS = ("compute", "collective", "send", "recv", "input")
 
 
-def roles(trace: Trace) -> dict[int, str]:
+@dataclass(frozen=True)
+class Role:
+    """Ranks that run the same program: those of a pipeline stage, or those whose operators match."""
+
+    name: str
+    stage: int | None = None
+    """The pipeline stage's number; None where roles are no stages, or the rank's is unknown."""
+
+
+def roles(trace: Trace) -> dict[int, Role]:
     """rank → role: the pipeline stage where the metadata tells it, else ranks whose operators match."""
     layout = trace.job.layout
     if layout is not None and layout.pipeline_stage:
-        return {rank: f"stage {layout.pipeline_stage.get(rank, '?')}" for rank in trace.job.ranks}
+        return {rank: _of_stage(layout.pipeline_stage.get(rank)) for rank in trace.job.ranks}
     return _by_program(trace)
 
 
-def role_codes(ranks: Ints, role_of: Mapping[int, str]) -> Ints:
+def role_codes(ranks: Ints, role_of: Mapping[int, Role]) -> Ints:
     """The roles of `ranks` as numbers, in order of the roles' names."""
-    number = {role: code for code, role in enumerate(sorted(set(role_of.values())))}
+    ordered = sorted(set(role_of.values()), key=lambda role: role.name)
+    number = {role: code for code, role in enumerate(ordered)}
     return np.array([number[role_of[int(rank)]] for rank in ranks], dtype=np.int64)
 
 
@@ -42,7 +53,11 @@ def tensor_groups(job: Job) -> Ints | None:
     return np.array([number[of] for of in place], dtype=np.int64) if len(number) < len(place) else None
 
 
-def _by_program(trace: Trace) -> dict[int, str]:
+def _of_stage(stage: int | None) -> Role:
+    return Role(f"stage {'?' if stage is None else stage}", stage)
+
+
+def _by_program(trace: Trace) -> dict[int, Role]:
     calls = _calls(trace)
     of_rank: dict[int, int] = {}
     leaders: list[tuple[int, Floats]] = []
@@ -57,8 +72,8 @@ def _by_program(trace: Trace) -> dict[int, str]:
             leaders.append((match, mine))
         of_rank[rank] = match
     if len(leaders) <= 1:
-        return dict.fromkeys(trace.job.ranks, "all")
-    return {rank: f"program {code}" for rank, code in of_rank.items()}
+        return dict.fromkeys(trace.job.ranks, Role("all"))
+    return {rank: Role(f"program {code}") for rank, code in of_rank.items()}
 
 
 def _calls(trace: Trace) -> dict[int, Floats]:
@@ -72,12 +87,12 @@ def _calls(trace: Trace) -> dict[int, Floats]:
             pl.col("step").is_in(sorted(set(first.values()))),
             pl.col("kind").cast(pl.String).is_in(_PROGRAM_KINDS),
         )
-        .group_by("rank", "step", codes("name").alias("name"), codes("stage").alias("stage"))
+        .group_by("rank", "step", codes("name").alias("name"), codes("phase").alias("phase"))
         .len()
         .collect()
         .filter(pl.col("step") == pl.col("rank").replace_strict(first, default=None, return_dtype=pl.Int32))
     )
-    operator = np.unique(counts.select("name", "stage").to_numpy(), axis=0, return_inverse=True)[1].reshape(-1)
+    operator = np.unique(counts.select("name", "phase").to_numpy(), axis=0, return_inverse=True)[1].reshape(-1)
     rank, calls = counts["rank"].to_numpy(), counts["len"].to_numpy()
     width = int(operator.max(initial=-1)) + 1
     result = {}

@@ -7,12 +7,12 @@ from kair_engine.timeline.peers import main_lane_rows
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.nesting import lane_order
-from kair_engine.trace.operations import GC, INPUT, RECV, SCOPE, SEND, STAGE_NAMES, Operations
+from kair_engine.trace.operations import GC, INPUT, PHASE_NAMES, RECV, SCOPE, SEND, Operations
 
 RECORDED_LATE_NS = 5_000_000
 """A thread can be seen going on this much before the collective it waited for is recorded as over: another
 thread notes that end (with gloo 25 µs later on idle cores, milliseconds on busy ones)."""
-INPUT_STAGE = STAGE_NAMES.index("input")
+INPUT_PHASE = PHASE_NAMES.index("input")
 
 
 def exclusive_ns(ops: Operations) -> Ints:
@@ -38,7 +38,7 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
     result = exclusive_ns(ops)
     fetch = ops.kind == INPUT
     result[fetch] = ops.duration_ns[fetch]
-    result[(ops.stage == INPUT_STAGE) & ~fetch & (ops.kind != GC)] = 0
+    result[(ops.phase == INPUT_PHASE) & ~fetch & (ops.kind != GC)] = 0
     result[np.isin(ops.kind, (SEND, RECV))] = 0
     result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
     return result

@@ -15,8 +15,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-FORMAT_VERSION: Final = 1
-
 KINDS: Final = (
     "compute",
     "collective",
@@ -29,7 +27,7 @@ KINDS: Final = (
     "gc",
     "scope",
 )
-STAGES: Final = ("forward", "backward", "optimizer", "input")
+PHASES: Final = ("forward", "backward", "optimizer", "input")
 
 # Every (rank, step) has one row of kind `scope` with this name: the step's own begin and duration on that rank.
 STEP_SCOPE: Final = "step"
@@ -49,7 +47,7 @@ SCHEMA: Final = pa.schema(
         pa.field("lane", _DICTIONARY, nullable=False),
         pa.field("name", _DICTIONARY, nullable=False),
         pa.field("kind", _DICTIONARY, nullable=False),
-        pa.field("stage", _DICTIONARY),
+        pa.field("phase", _DICTIONARY),
         pa.field("occurrence", pa.int32(), nullable=False),
         pa.field("start_ns", pa.int64(), nullable=False),
         pa.field("duration_ns", pa.int64(), nullable=False),
@@ -64,7 +62,7 @@ SCHEMA: Final = pa.schema(
 )
 
 _DELTA_COLUMNS: Final = ("start_ns", "duration_ns", "occurrence", "correlation", "group_seq")
-_DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "stage", "group")
+_DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "phase", "group")
 _COMPRESSED: Final = tuple(name for name in SCHEMA.names if name not in {"start_ns", "duration_ns"})
 """Packed differences of times are noise: compression leaves 82 to 100 % of them, and takes a fifth of the writing."""
 _METADATA_KEY: Final = b"kair"

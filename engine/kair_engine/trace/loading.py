@@ -12,10 +12,10 @@ from kair_engine.trace.model import DerivedGroups, Trace
 from kair_engine.trace.operations import (
     COLLECTIVE,
     KIND_NAMES,
+    PHASE_NAMES,
     RECV,
     SCOPE,
     SEND,
-    STAGE_NAMES,
     STEP_SCOPE,
     Operations,
 )
@@ -45,7 +45,7 @@ def codes(column: str) -> pl.Expr:
 
 
 def _read(trace: Trace, steps: list[int]) -> pl.DataFrame:
-    stages = {text: code for code, text in enumerate(STAGE_NAMES)}
+    phases = {text: code for code, text in enumerate(PHASE_NAMES)}
     chosen = pl.col("step") == steps[0] if len(steps) == 1 else pl.col("step").is_in(steps)
     return (
         trace.scan()
@@ -56,7 +56,7 @@ def _read(trace: Trace, steps: list[int]) -> pl.DataFrame:
             *_DICTIONARIES,
             *(codes(column).alias(f"{column}_code") for column in _DICTIONARIES),
             pl.col("kind").cast(pl.String).cast(pl.Enum(KIND_NAMES)).to_physical().cast(pl.Int8),
-            pl.col("stage").cast(pl.String).replace_strict(stages, default=NONE, return_dtype=pl.Int64).fill_null(NONE),
+            pl.col("phase").cast(pl.String).replace_strict(phases, default=NONE, return_dtype=pl.Int64).fill_null(NONE),
             "occurrence",
             "start_ns",
             "duration_ns",
@@ -159,7 +159,7 @@ def _operations(
         lane=columns["lane_code"],
         name=columns["name_code"],
         kind=columns["kind"],
-        stage=columns["stage"],
+        phase=columns["phase"],
         occurrence=columns["occurrence"],
         start_ns=columns["start_ns"] - origin,
         duration_ns=columns["duration_ns"],

@@ -9,10 +9,10 @@ import numpy as np
 from kair_engine.arrays import Bools, Ints, SmallInts
 from kair_engine.trace.nesting import Nesting, launches, nest
 
-# The same words and order as format.KINDS and format.STAGES, which need pyarrow (30 ms of start-up); a test
+# The same words and order as format.KINDS and format.PHASES, which need pyarrow (30 ms of start-up); a test
 # holds them together.
 KIND_NAMES = ("compute", "collective", "send", "recv", "memory", "input", "host", "sync", "gc", "scope")
-STAGE_NAMES = ("forward", "backward", "optimizer", "input")
+PHASE_NAMES = ("forward", "backward", "optimizer", "input")
 COMPUTE, COLLECTIVE, SEND, RECV, MEMORY, INPUT, HOST, SYNC, GC, SCOPE = range(len(KIND_NAMES))
 STEP_SCOPE = "step"
 
@@ -22,7 +22,7 @@ class Operations:
     """The operations of one step on all ranks: arrays of one length, ordered by (rank, lane, start).
 
     `lane`, `name` and `group` are codes; `name_text`, `lane_text` and `group_text` say what they stand for.
-    `kind` and `stage` index KIND_NAMES and STAGE_NAMES. NONE (−1) stands for null here, and nowhere else.
+    `kind` and `phase` index KIND_NAMES and PHASE_NAMES. NONE (−1) stands for null here, and nowhere else.
     `begin_ns` and `length_ns` are the step's own scope rows, one entry per rank of `ranks`. Times count
     from `origin_ns`, the step's earliest begin, so that they pass through float64 without loss.
     """
@@ -39,7 +39,7 @@ class Operations:
     lane: Ints
     name: Ints
     kind: SmallInts
-    stage: SmallInts
+    phase: SmallInts
     occurrence: Ints
     start_ns: Ints
     duration_ns: Ints

@@ -15,7 +15,6 @@ from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdic
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.triage.advice import summary
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.pricing import priced
@@ -47,11 +46,9 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     costs = priced(trace, (*of_ranks, *links, *wide), patterns, step_time_ns=step_time, gpu_cost=gpu_cost)
     findings = costs.findings
     warnings = tuple(dict.fromkeys((*notices(found), *blamed.warnings)))
-    verdict = _verdict(found, findings)
     steps = len(trace.steps)
     return TriageResult(
-        verdict=verdict,
-        summary=summary(verdict, findings, costs.together, found.job, warnings),
+        verdict=_verdict(found, findings),
         findings=findings,
         ranking=_ranking(trace, found, blamed),
         step_time_us=step_time / 1e3,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kair_engine.causes import Cause
+from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
@@ -12,7 +12,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, Pattern
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
-from kair_engine.triage.advice import evidence, suggestion
+from kair_engine.triage.evidence import rank_evidence
 from kair_engine.triage.suspects import Suspect
 
 ONE_OPERATOR_SHARE = 0.5
@@ -20,14 +20,14 @@ ONE_OPERATOR_SHARE = 0.5
 MOST_STEPS = 0.75
 """A rank that stalls in more than this share of the steps is slow persistently."""
 LIKE_THE_REST = 0.25
-"""A rank whose other operators are slower too, by more than this part of the chief one, is slow as a whole."""
+"""A rank whose other operators are slower too, by more than this part of the largest one, is slow as a whole."""
 
 
 def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Suspect) -> Finding:
     """The finding about a suspect: its largest class of excess is the cause."""
-    job, chief = found.job, suspect.chief
+    job, largest = found.job, suspect.largest
     ranks = tuple(int(job.ranks[place]) for place in suspect.ranks)
-    cause = _cause(chief, blamed, ranks)
+    cause = _cause(largest, blamed, ranks)
     steps = _steps(job, suspect)
     operator, edge = _operator(blamed, job, ranks, cause)
     step_time = step_time_ns(trace, job)
@@ -44,55 +44,56 @@ def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect
         p_value=min(anomaly.p_value for anomaly in suspect.anomalies),
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time, 1.0) / max(step_time - lost, 1.0),
-        evidence=evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
-        suggestion=suggestion(cause, pattern, ranks, operator),
+        evidence=rank_evidence(
+            found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time
+        ),
     )
 
 
-def _cause(chief: Anomaly, blamed: BlameResult, ranks: Sequence[int]) -> Cause:
+def _cause(largest: Anomaly, blamed: BlameResult, ranks: Sequence[int]) -> Cause:
     """The class whose excess is largest; garbage collection where blame saw that behind the host's gaps."""
-    name = CLASSES[chief.class_index]
-    if name == "host":
+    if (name := CLASSES[largest.class_index]) == "host":
         host = [c for c in blamed.root_causes if c.rank in ranks and c.cause in {"host", "garbage_collection"}]
         collected = sum(c.blamed_us for c in host if c.cause == "garbage_collection")
         if host and collected * 2 > sum(c.blamed_us for c in host):
             return "garbage_collection"
-        return "host"
-    causes: dict[str, Cause] = {"compute": "compute", "input": "input", "communication": "communication"}
-    return causes[name]
+    return name
 
 
 def _operator(blamed: BlameResult, job: JobExcess, ranks: Sequence[int], cause: Cause) -> tuple[str | None, str | None]:
     """(operator, edge): the operator behind the excess, where it is one; the edge where it is idle time."""
-    if cause in {"host", "garbage_collection", "communication"}:
+    if CAUSES[cause].operator_from_blame:
         mine = [c for c in blamed.root_causes if c.rank in ranks and c.cause == cause]
         # Many small delays with no operator of their own outweigh a single named one: no operator is the cause.
         if not mine or mine[0].operator is None:
             return None, None
-        chief = mine[0]
-        edge = f"idle before {chief.operator}" if chief.is_edge else None
-        return chief.operator, edge
+        largest = mine[0]
+        edge = f"idle before {largest.operator}" if largest.is_edge else None
+        return largest.operator, edge
     return one_operator(job, int(np.searchsorted(job.ranks, ranks[0])), cause), None
 
 
 def one_operator(job: JobExcess, place: int, cause: Cause) -> str | None:
     """The operator that makes up most of a rank's excess, and is slower than the rest of what it runs; else None."""
+    time_class = CAUSES[cause].time_class
+    if time_class is None:
+        return None
     excess: dict[str, float] = {}
     typical: dict[str, float] = {}
     for name, fetches in job.operators.items():
-        if fetches == (cause == "input"):
+        if fetches == (time_class == "input"):
             per_step, of_rank = job.operator_ns(name)
             excess[name], typical[name] = float(per_step[:, place].mean()), float(of_rank[place])
     if not excess:
         return None
-    row = CLASSES.index(cause)
-    chief = max(excess, key=lambda name: excess[name])
+    row = CLASSES.index(time_class)
+    largest = max(excess, key=lambda name: excess[name])
     total = float(np.nan_to_num(job.by_step_ns[:, row, place], nan=0.0).mean())
-    rest, others = total - excess[chief], float(job.work_ns[row, place]) - typical[chief] - total
-    slower = excess[chief] / max(typical[chief], 1.0)
-    if excess[chief] <= ONE_OPERATOR_SHARE * total or rest / max(others, 1.0) > LIKE_THE_REST * slower:
+    rest, others = total - excess[largest], float(job.work_ns[row, place]) - typical[largest] - total
+    slower = excess[largest] / max(typical[largest], 1.0)
+    if excess[largest] <= ONE_OPERATOR_SHARE * total or rest / max(others, 1.0) > LIKE_THE_REST * slower:
         return None
-    return chief
+    return largest
 
 
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
@@ -100,7 +101,7 @@ def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
 
     Of a single rank that is how much later than the last but one it came; of several, than the median.
     """
-    excess = suspect.chief.excess_ns
+    excess = suspect.largest.excess_ns
     arrivals = [step.late for step in job.steps]
     half_the_role = 2 * len(suspect.ranks) >= np.count_nonzero(job.role == job.role[suspect.ranks[0]])
     if half_the_role or not any(len(late.rank) for late in arrivals):
@@ -114,10 +115,10 @@ def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
 
 def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     """The steps in which the suspect was slow: all, or those with an event."""
-    chief = suspect.chief
-    if chief.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
+    largest = suspect.largest
+    if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps)
-    hit = stalls(job)[:, chief.ranks[0]]
+    hit = stalls(job)[:, largest.ranks[0]]
     return tuple(step.step for step, slow in zip(job.steps, hit, strict=True) if slow)
 
 

@@ -5,17 +5,18 @@ from collections.abc import Iterator, Sequence
 from kair_engine.causes import Cause
 from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding, Pattern
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
-from kair_engine.triage.advice import link_evidence, pattern_evidence, suggestion
+from kair_engine.triage.evidence import link_evidence, pattern_evidence
 
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
     """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them."""
     for ranks, links in in_common(found.links):
-        chief = links[0]
+        largest = links[0]
         yield _finding(
             trace,
             cause="communication",
@@ -23,7 +24,7 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
             ranks=ranks,
             lost_ns=max(slow.own_ns - slow.expected_ns for slow in links),
             step_time_ns=step_time_ns,
-            operator=chief.operator,
+            operator=largest.operator,
             edge=_named(links),
             p_value=min(slow.p_value for slow in links),
             evidence=link_evidence(links, ranks, step_time_ns),
@@ -51,7 +52,7 @@ def _finding(
     ranks: tuple[int, ...],
     lost_ns: float,
     step_time_ns: float,
-    evidence: tuple[str, ...],
+    evidence: tuple[Evidence, ...],
     pattern: Pattern = "job_wide",
     steps: tuple[int, ...] | None = None,
     operator: str | None = None,
@@ -71,7 +72,6 @@ def _finding(
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
         evidence=evidence,
-        suggestion=suggestion(cause, pattern, ranks, operator),
     )
 
 

@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kair_engine.causes import Cause
+from kair_engine.causes import CAUSES
 from kair_engine.errors import InputError, UsageError
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.results.whatif import FixPrice, Remedy
 from kair_engine.runs import runs
 from kair_engine.trace.model import Trace
 from kair_engine.trace.step_batches import operations_of_steps
-from kair_engine.triage.advice import estimate_evidence, price_evidence
+from kair_engine.triage.evidence import estimate_evidence, price_evidence
 from kair_engine.whatif.analysis import price_pipeline
 from kair_engine.whatif.fitting import must_fit
 from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
@@ -25,14 +26,6 @@ MOST_FINDINGS = 16
 """The costliest by their excess are replayed: each takes a replay of the whole recording."""
 MOST_OPERATIONS = 4_000_000
 """In one step: a replay takes 500 bytes for each, twice as much as all else."""
-_KINDS: Mapping[Cause, str] = {
-    "compute": "compute",
-    "communication": "communication",
-    "input": "input",
-    "host": "host",
-    "garbage_collection": "host",
-}
-_REMEDIES: Mapping[Cause, str] = {"stage_imbalance": "even_stages", "sequence_imbalance": "sorted_microbatches"}
 _PIPELINE_KINDS = ("compute", "communication", "gc")
 """What a recording of operation types can tell apart."""
 
@@ -78,8 +71,7 @@ def priced(
     for at, finding in enumerate(ordered):
         if at in prices.of:
             cost, options = prices.of[at]
-            command = " ".join(("kair whatif", *options))
-            shown = price_evidence(finding, cost, command, prices.together)
+            shown = price_evidence(finding, cost, options, prices.together)
             done.append(replace(_with(finding, cost, "replay", shown), fix=options))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
@@ -126,7 +118,7 @@ def _of_pipeline(
     scenarios = {
         at: one
         for at, finding in enumerate(findings)
-        if finding.cause not in _REMEDIES and (one := _scenario(finding, patterns))
+        if CAUSES[finding.cause].remedy is None and (one := _scenario(finding, patterns))
         if set(one[0].kinds) <= set(_PIPELINE_KINDS)
     }
     try:
@@ -136,7 +128,7 @@ def _of_pipeline(
     of = {at: (cost, _options(one)) for (at, one), cost in zip(scenarios.items(), fixes, strict=False)}
     by_name: dict[str, Remedy] = {remedy.remedy: remedy for remedy in remedies}
     for at, finding in enumerate(findings):
-        if (remedy := by_name.get(_REMEDIES.get(finding.cause, ""))) is not None:
+        if (remedy := by_name.get(CAUSES[finding.cause].remedy or "")) is not None:
             after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
             cost = price(remedy.text, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
             of[at] = cost, ()
@@ -152,8 +144,9 @@ def _scenario(finding: Finding, patterns: Sequence[JobPattern]) -> Scenario:
         return tuple(parse_scale(f"stage={number}+kind=compute:{factor:.4f}") for number, factor in numbers.items())
     if finding.pattern == "job_wide":
         # Of all ranks a kind of delay cannot be told from the ordinary noise in it, except garbage collection's.
-        return _COLLECTIONS if finding.cause == "garbage_collection" else ()
-    kind = _KINDS.get(finding.cause)
+        kind = CAUSES[finding.cause].job_wide_fix_kind
+        return () if kind is None else (parse_fix(f"kind={kind}"),)
+    kind = CAUSES[finding.cause].fix_kind
     return () if kind is None else (parse_fix(f"rank={_spans(finding.ranks)}+kind={kind}"),)
 
 
@@ -176,7 +169,7 @@ def _spans(ranks: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs(ranks))
 
 
-def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, sentences: Sequence[str]) -> Finding:
+def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, shown: Sequence[Evidence]) -> Finding:
     """No finding costs less than nothing: what a replay makes slower by a hair is worth 0."""
     worth = cost.saved_us > 0
     return replace(
@@ -187,5 +180,5 @@ def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, sentences: Sequ
         gpu_hours_per_day=cost.gpu_hours_per_day if worth else 0.0,
         cost_per_day=None if cost.cost_per_day is None else cost.cost_per_day if worth else 0.0,
         priced_by=priced_by,
-        evidence=(*finding.evidence, *sentences),
+        evidence=(*finding.evidence, *shown),
     )

@@ -20,7 +20,7 @@ class Suspect:
     anomalies: tuple[Anomaly, ...]
 
     @property
-    def chief(self) -> Anomaly:
+    def largest(self) -> Anomaly:
         """The anomaly that costs most."""
         return self.anomalies[0]
 

@@ -15,7 +15,7 @@ from kair_engine.timeline.collectives import match
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Notice, Trace
-from kair_engine.trace.operations import KIND_NAMES, SCOPE, STAGE_NAMES
+from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE
 
 MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""
@@ -24,30 +24,30 @@ _SMALLEST_EXPECTED = 2.0
 
 
 def frequency(
-    trace: Trace, *, operator: str | None = None, stage: str | None = None, windows: int = 100
+    trace: Trace, *, operator: str | None = None, phase: str | None = None, windows: int = 100
 ) -> FrequencyResult:
     """Counts begun operations per rank in `windows` equal windows over the chosen steps.
 
-    `operator` narrows to names that contain it (case matters), `stage` to one stage. A window is degraded
+    `operator` narrows to names that contain it (case matters), `phase` to one phase. A window is degraded
     where a rank ran less than half as many as its role's median, and fewer than any of its peers, in that
     window and the two beside it; missing below a tenth of the median. The largest shortfall comes first.
-    Raises UsageError for an unknown stage, an operator that never ran, or no windows.
+    Raises UsageError for an unknown phase, an operator that never ran, or no windows.
     """
     require_steps(trace)
     if windows < 1:
         raise UsageError("at least one window is needed")
-    if stage is not None and stage not in STAGE_NAMES:
-        raise UsageError(f"unknown stage '{stage}'", hint=f"stages: {', '.join(STAGE_NAMES)}")
+    if phase is not None and phase not in PHASE_NAMES:
+        raise UsageError(f"unknown phase '{phase}'", hint=f"phases: {', '.join(PHASE_NAMES)}")
     ranks = np.array(trace.job.ranks, dtype=np.int64)
     grid = _grid(trace, ranks, windows)
-    counts = _counts(_chosen(trace, operator, stage), ranks, grid)
+    counts = _counts(_chosen(trace, operator, phase), ranks, grid)
     if not counts.any():
-        which = f" matches '{operator or stage}'" if operator or stage else ""
+        which = f" matches '{operator or phase}'" if operator or phase else ""
         raise UsageError(f"no operation{which} in the chosen steps")
     role = role_codes(ranks, roles(trace))
     degraded = sorted(_degraded(counts, ranks, role, grid), key=lambda w: (w.count - w.expected, w.rank, w.window))
     return FrequencyResult(
-        operator=operator or stage or "*",
+        operator=operator or phase or "*",
         window_us=grid.width_ns / 1e3,
         windows=windows,
         counts=tuple(RankCounts(int(rank), tuple(row)) for rank, row in zip(ranks, counts.tolist(), strict=True)),
@@ -80,12 +80,12 @@ def _grid(trace: Trace, ranks: Ints, windows: int) -> _Grid:
     return _Grid(begin.min() + offset, width, windows)
 
 
-def _chosen(trace: Trace, operator: str | None, stage: str | None) -> pl.LazyFrame:
+def _chosen(trace: Trace, operator: str | None, phase: str | None) -> pl.LazyFrame:
     rows = trace.scan().filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
     if operator is not None:
         rows = rows.filter(pl.col("name").cast(pl.String).str.contains(operator, literal=True))
-    if stage is not None:
-        rows = rows.filter(pl.col("stage").cast(pl.String) == stage)
+    if phase is not None:
+        rows = rows.filter(pl.col("phase").cast(pl.String) == phase)
     return rows
 
 

@@ -31,7 +31,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     sync = [synchronise(ops) for ops in each_step(looked_at)]
     by_role: dict[str, list[int]] = defaultdict(list)
     for rank, role in roles(trace).items():
-        by_role[role].append(rank)
+        by_role[role.name].append(rank)
     return InfoResult(
         format=job.format,
         world_size=job.world_size,
@@ -56,14 +56,14 @@ def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
     used = (
         trace.scan()
         .filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
-        .group_by("name", "stage")
+        .group_by("name", "phase")
         .len()
         .group_by(pl.col("name").cast(pl.String))
-        .agg(pl.col("len").sum(), pl.col("stage").cast(pl.String).drop_nulls().sort())
+        .agg(pl.col("len").sum(), pl.col("phase").cast(pl.String).drop_nulls().sort())
         .sort("len", "name", descending=[True, False])
         .collect(engine="streaming")
     )
-    return tuple(OperatorUse(name, count, tuple(stages)) for name, count, stages in used.iter_rows())
+    return tuple(OperatorUse(name, count, tuple(phases)) for name, count, phases in used.iter_rows())
 
 
 def steps(trace: Trace) -> StepsResult:

@@ -48,7 +48,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     return RankProfileResult(
         rank=rank,
         host=host_of(trace.job, rank),
-        role=role_of[rank],
+        role=role_of[rank].name,
         peers=len(of_role.peers),
         step_time_us=time_us,
         typical_step_time_us=_typical(of_role.parts_us.sum(axis=0)),

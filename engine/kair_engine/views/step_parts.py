@@ -7,7 +7,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
 from kair_engine.results.rank import StepPart
 from kair_engine.timeline.peers import main_lane_rows
-from kair_engine.timeline.self_time import INPUT_STAGE
+from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.nesting import nest
@@ -95,7 +95,7 @@ def _parents(ops: Operations) -> Ints:
 
 def _part(ops: Operations) -> SmallInts:
     """The part that a row's own time belongs to, NONE where it belongs to none, or is communication."""
-    fetching = (ops.kind == INPUT) | (ops.stage == INPUT_STAGE)
+    fetching = (ops.kind == INPUT) | (ops.phase == INPUT_PHASE)
     part = np.full(len(ops), NONE, dtype=np.int8)
     part[np.isin(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
     part[fetching & (main_lane_rows(ops) | ops.on_stream)] = _INPUT

@@ -55,7 +55,7 @@ def _present(trace: Trace, ranks: list[int], fix: Fix) -> tuple[set[str], list[s
         wanted = [kind for one in fix.kinds for kind in _KINDS[one]]
         fits = pl.col("kind").cast(pl.String).is_in(wanted)
         if "input" in fix.kinds:
-            fits |= pl.col("stage").cast(pl.String).fill_null("") == "input"
+            fits |= pl.col("phase").cast(pl.String).fill_null("") == "input"
         rows = rows.filter(fits)
     counts = (
         rows.group_by(pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String))

@@ -29,8 +29,8 @@ def headline(result: BlameResult) -> str:
     waited = f"the {duration(result.waiting_us)} that ranks together waited in {where}"
     if not result.by_rank:
         return f"no rank is to blame for {waited} ({plural(result.collectives, 'collective')})"
-    chief = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
-    shares = " and ".join(f"rank {row.rank} for {percent(row.share)}" for row in chief[:3])
+    named = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
+    shares = " and ".join(f"rank {row.rank} for {percent(row.share)}" for row in named[:3])
     return f"to blame: {shares} of {waited}"
 
 

@@ -17,7 +17,7 @@ _OPERATORS_SHOWN = 64
 _OPERATORS = (
     Column[OperatorUse]("operator", "operator", lambda row: row.operator, align="left", weight=9),
     Column[OperatorUse]("count", "count", lambda row: count(row.count), weight=8),
-    Column[OperatorUse]("stages", "stages", lambda row: ", ".join(row.stages) or "–", align="left", weight=7),
+    Column[OperatorUse]("phases", "phases", lambda row: ", ".join(row.phases) or "–", align="left", weight=7),
 )
 
 

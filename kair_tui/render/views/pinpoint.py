@@ -44,7 +44,7 @@ COLUMNS = (
         weight=9,
         full=lambda row: row.operator,
     ),
-    Column[Outlier]("stage", "stage", lambda row: row.stage or "–", align="left", weight=3),
+    Column[Outlier]("phase", "phase", lambda row: row.phase or "–", align="left", weight=3),
     Column[Outlier]("occurrence", "#", lambda row: str(row.occurrence), weight=4),
     Column[Outlier]("start_us", "start", lambda row: duration(row.start_us), weight=5),
     Column[Outlier]("duration_us", "duration", lambda row: duration(row.duration_us), weight=8),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kair_engine.results.sensitivity import DetectableFault, LongerRecording, SensitivityResult
+from kair_engine.results.sensitivity import LongerRecording
+from kair_tui.render.sensitivity_in_words import FaultInWords, SensitivityInWords
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, percent, plural, spans
 from kair_tui.render.view import Column, View
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 
-def _headline(result: SensitivityResult) -> str:
+def _headline(result: SensitivityInWords) -> str:
     first = next((fault for fault in result.faults if fault.smallest_us_per_step is not None), None)
     steps = plural(len(result.steps), "step")
     if first is None:
@@ -23,54 +24,54 @@ def _headline(result: SensitivityResult) -> str:
     return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
 
 
-def _from(fault: DetectableFault) -> str:
+def _from(fault: FaultInWords) -> str:
     cost = f"{percent(fault.smallest_share_of_step or 0.0)} of the step"
     return cost if fault.smallest_own_slowdown is None else f"{_own(fault)} of its own time ({cost})"
 
 
-def _name(fault: DetectableFault) -> str:
+def _name(fault: FaultInWords) -> str:
     return fault.fault.replace("_", " ")
 
 
-def _label(fault: DetectableFault) -> str:
+def _label(fault: FaultInWords) -> str:
     if fault.fault != "stall":
         return _name(fault)
     return "stalls of 25 %" if fault.stalled_steps is None else f"{plural(fault.stalled_steps, 'stall')} of 25 %"
 
 
-def _cost(fault: DetectableFault) -> str:
+def _cost(fault: FaultInWords) -> str:
     return "–" if fault.smallest_us_per_step is None else duration(fault.smallest_us_per_step)
 
 
-def _share(fault: DetectableFault | LongerRecording) -> str:
+def _share(fault: FaultInWords | LongerRecording) -> str:
     return "–" if fault.smallest_share_of_step is None else percent(fault.smallest_share_of_step)
 
 
-def _own(fault: DetectableFault) -> str:
+def _own(fault: FaultInWords) -> str:
     return "–" if fault.smallest_own_slowdown is None else f"+{percent(fault.smallest_own_slowdown - 1)}"
 
 
 COLUMNS = (
-    Column[DetectableFault]("fault", "fault", _label, align="left", weight=9),
-    Column[DetectableFault]("cause", "cause", lambda row: row.cause or "–", align="left", weight=3, detail=True),
-    Column[DetectableFault]("smallest_us_per_step", "per step", _cost, weight=8),
-    Column[DetectableFault]("smallest_share_of_step", "of step", _share, weight=9),
-    Column[DetectableFault]("smallest_own_slowdown", "own time", _own, weight=8),
+    Column[FaultInWords]("fault", "fault", _label, align="left", weight=9),
+    Column[FaultInWords]("cause", "cause", lambda row: row.cause or "–", align="left", weight=3, detail=True),
+    Column[FaultInWords]("smallest_us_per_step", "per step", _cost, weight=8),
+    Column[FaultInWords]("smallest_share_of_step", "of step", _share, weight=9),
+    Column[FaultInWords]("smallest_own_slowdown", "own time", _own, weight=8),
 )
 
 
-def _in_more_steps(result: SensitivityResult) -> tuple[Column[DetectableFault], ...]:
+def _in_more_steps(result: SensitivityInWords) -> tuple[Column[FaultInWords], ...]:
     """A column for every longer recording: what share of the step would be enough there."""
     lengths = next(([one.steps for one in fault.longer] for fault in result.faults if fault.longer), [])
 
-    def column(at: int, steps: int) -> Column[DetectableFault]:
-        show: Callable[[DetectableFault], str] = lambda row: _share(row.longer[at]) if row.longer else "–"  # noqa: E731
-        return Column[DetectableFault]("longer", f"{steps} steps", show, weight=5 + at)
+    def column(at: int, steps: int) -> Column[FaultInWords]:
+        show: Callable[[FaultInWords], str] = lambda row: _share(row.longer[at]) if row.longer else "–"  # noqa: E731
+        return Column[FaultInWords]("longer", f"{steps} steps", show, weight=5 + at)
 
     return tuple(column(at, steps) for at, steps in enumerate(lengths))
 
 
-def _body(result: SensitivityResult, page: Page) -> None:
+def _body(result: SensitivityInWords, page: Page) -> None:
     if any(fault.longer for fault in result.faults):
         page.table((*COLUMNS, *_in_more_steps(result)), result.faults)
         page.line()
@@ -81,14 +82,14 @@ def _body(result: SensitivityResult, page: Page) -> None:
         page.line(line)
 
 
-def _by_reason(result: SensitivityResult) -> dict[str, list[str]]:
+def _by_reason(result: SensitivityInWords) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for fault in result.faults:
         names.setdefault(fault.reason, []).append(_name(fault))
     return names
 
 
-def _notes(result: SensitivityResult, *, wide: bool) -> list[str]:
+def _notes(result: SensitivityInWords, *, wide: bool) -> list[str]:
     notes = []
     for fault in result.faults:
         if fault.operator is not None:
@@ -106,7 +107,7 @@ def _notes(result: SensitivityResult, *, wide: bool) -> list[str]:
     return notes
 
 
-VIEW = View[SensitivityResult, DetectableFault](
+VIEW = View[SensitivityInWords, FaultInWords](
     main="faults",
     columns=COLUMNS,
     headline=_headline,

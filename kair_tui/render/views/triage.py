@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_tui.render.text import short_name
+from kair_tui.render.triage_in_words import FindingInWords, TriageInWords, cause_in_words
 from kair_tui.render.units import count, duration, p_value, percent, plural, ratio, score, signed_duration, spans
 from kair_tui.render.view import ALARM, Cell, Column, Styled, View
 from kair_tui.render.views.blame import words
@@ -33,12 +34,12 @@ COLUMNS = (
 )
 
 
-def _body(result: TriageResult, page: Page) -> None:
+def _body(result: TriageInWords, page: Page) -> None:
     for number, finding in enumerate(result.findings, 1):
         page.line(f"{number}. {title(finding, wide=page.look.wide)}", ALARM)
         for fact in facts(finding):
             page.line(fact, indent=3)
-        for sentence in finding.evidence:
+        for sentence in sentences(finding):
             page.bullet(sentence)
         if finding.suggestion:
             page.line(f"suggestion: {finding.suggestion}", indent=3)
@@ -61,12 +62,12 @@ def totals(result: TriageResult) -> str:
 def title(finding: Finding, *, wide: bool = False) -> str:
     """Who, and what is wrong."""
     if finding.pattern == "job_wide":
-        return f"no rank's fault: {words(finding.cause)} (seen on ranks {spans(finding.ranks)})"
+        return f"no rank's fault: {cause_in_words(finding.cause)} (seen on ranks {spans(finding.ranks)})"
     noun = "rank" if len(finding.ranks) == 1 else "ranks"
     who = f"{noun} {spans(finding.ranks)}" if finding.ranks else "the whole job"
     on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
     name = finding.operator if wide or not finding.operator else short_name(finding.operator)
-    return f"{who}{on}: {words(finding.cause)}" + (f" in {name}" if name else "")
+    return f"{who}{on}: {cause_in_words(finding.cause)}" + (f" in {name}" if name else "")
 
 
 def _others(number: int) -> str:
@@ -80,6 +81,11 @@ def facts(finding: Finding) -> list[str]:
     return [_price(finding), where, *([f"between: {finding.edge}"] if finding.edge else [])]
 
 
+def sentences(finding: FindingInWords) -> list[str]:
+    """Its evidence, each sentence with the command that shows the same figures."""
+    return [f"{one.sentence} [{one.command}]" if one.command else one.sentence for one in finding.evidence]
+
+
 def _price(finding: Finding) -> str:
     about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
     money = "" if finding.cost_per_day is None else f", {finding.cost_per_day:,.2f} a day"
@@ -89,11 +95,11 @@ def _price(finding: Finding) -> str:
     )
 
 
-def _tree(result: TriageResult, page: Page) -> None:
+def _tree(result: TriageInWords, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         for finding in result.findings:
             branch = root.add(safe(Styled(title(finding, wide=page.look.wide), ALARM)))
-            for line in (*facts(finding), *finding.evidence):
+            for line in (*facts(finding), *sentences(finding)):
                 branch.add(safe(line))
             if finding.suggestion:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
@@ -102,7 +108,7 @@ def _tree(result: TriageResult, page: Page) -> None:
     page.tree(f"verdict: {words(result.verdict)}", grow)
 
 
-VIEW = View[TriageResult, RankedRank](
+VIEW = View[TriageInWords, RankedRank](
     main="ranking",
     columns=COLUMNS,
     headline=lambda result: result.summary,

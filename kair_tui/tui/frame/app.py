@@ -19,7 +19,7 @@ from kair_engine.errors import KairError
 from kair_tui.cli.job_source import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.screens import find_screen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines.scrollbar import draw_scroll_bars_with
@@ -85,7 +85,7 @@ class KairApp(App[int]):
         """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
         self.push_screen(self.first_screen())
 
-    def first_screen(self) -> FramedScreen:
+    def first_screen(self) -> BaseScreen:
         """What is seen at once."""
         if named := self.wanted.job or os.environ.get("KAIR_JOB"):
             return _opening(replace(self.wanted, job=named))
@@ -173,15 +173,15 @@ class KairApp(App[int]):
         return tuple(crumbs), about, "  ".join(alarm)
 
     @property
-    def framed_screens(self) -> list[FramedScreen]:
+    def framed_screens(self) -> list[BaseScreen]:
         """The path of screens that led to the one in front, which is the last."""
-        return [screen for screen in self.screen_stack if isinstance(screen, FramedScreen)]
+        return [screen for screen in self.screen_stack if isinstance(screen, BaseScreen)]
 
     @property
-    def framed(self) -> FramedScreen:
+    def framed(self) -> BaseScreen:
         """The screen in front."""
         screen = self.screen
-        assert isinstance(screen, FramedScreen)
+        assert isinstance(screen, BaseScreen)
         return screen
 
     def go(self, place: Place) -> None:
@@ -220,7 +220,7 @@ class KairApp(App[int]):
         except KairError as error:
             self.framed.say(str(error), alarm=True)
 
-    def leads_back(self, screen: FramedScreen) -> bool:
+    def leads_back(self, screen: BaseScreen) -> bool:
         """Whether there is a screen before that one."""
         return self.framed_screens[0] is not screen
 
@@ -229,7 +229,7 @@ class KairApp(App[int]):
         if self.leads_back(self.framed):
             self.pop_screen()
 
-    def made(self, place: Place) -> FramedScreen:
+    def made(self, place: Place) -> BaseScreen:
         """The screen of a place."""
         entry = find_screen(place.screen)
         assert entry is not None
@@ -239,7 +239,7 @@ class KairApp(App[int]):
         return entry.load()(self.session, place)
 
 
-def _opening(wanted: JobWanted) -> FramedScreen:
+def _opening(wanted: JobWanted) -> BaseScreen:
     from kair_tui.tui.screens.opening import OpeningScreen
 
     return OpeningScreen(wanted)

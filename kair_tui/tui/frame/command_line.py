@@ -5,13 +5,13 @@ from functools import partial
 from kair_tui.cli.failures import explained
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.tui.frame.output import OutputScreen
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 
 _SIDES = 3
 """Columns that the page of text leaves free, its scroll bar's among them."""
 
 
-async def ask_command(screen: FramedScreen) -> None:
+async def ask_command(screen: BaseScreen) -> None:
     """Asks for the line."""
     names = [entry.name for entry in COMMANDS if entry.needs != "screen"]
     await screen.ask_for(
@@ -19,7 +19,7 @@ async def ask_command(screen: FramedScreen) -> None:
     )
 
 
-def run_command(screen: FramedScreen, line: str) -> None:
+def run_command(screen: BaseScreen, line: str) -> None:
     """Runs the line in a thread; its output opens over the screen, an error is one line on it."""
     if not line.strip():
         return
@@ -28,7 +28,7 @@ def run_command(screen: FramedScreen, line: str) -> None:
     screen.kair.in_thread(screen, partial(_run, screen, line), group="command")
 
 
-def _run(screen: FramedScreen, line: str) -> None:
+def _run(screen: BaseScreen, line: str) -> None:
     """In the thread."""
     from kair_tui.render.look import Look
     from kair_tui.tui.in_place import run_line
@@ -44,7 +44,7 @@ def _run(screen: FramedScreen, line: str) -> None:
     screen.kair.call_from_thread(_show, screen, line, printed.text, printed.command)
 
 
-def _show(screen: FramedScreen, line: str, text: str, command: str) -> None:
+def _show(screen: BaseScreen, line: str, text: str, command: str) -> None:
     screen.say("")
     title = line.strip().removeprefix("kair ")
     screen.kair.push_screen(OutputScreen.of_text(screen, title, text, (command,)))

@@ -6,10 +6,10 @@ from textual.binding import Binding, BindingType
 
 from kair_engine.errors import KairError
 from kair_tui.tui.filtering import Filter, parse_filter
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 
 
-class SiftedScreen(FramedScreen):
+class FilteredScreen(BaseScreen):
     """Rows that can be filtered by FIELDS and sorted by SORTS; without them the keys are not offered."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
@@ -34,7 +34,7 @@ class SiftedScreen(FramedScreen):
         """Orders what it shows by one of SORTS."""
         raise NotImplementedError
 
-    def sift(self) -> None:
+    def apply_filter_and_order(self) -> None:
         """Applies filter and order to rows that are new."""
         if self.filter:
             self._apply_filter(self.filter)

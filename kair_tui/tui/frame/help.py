@@ -6,23 +6,23 @@ from textual.dom import DOMNode
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.tui.filtering import EXAMPLES
 from kair_tui.tui.frame.output import OutputScreen
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.screens import SCREENS
 from kair_tui.tui.widgets.lines.around import Piece
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _KEY_WIDTH = 14
 
 
-def show_help(screen: FramedScreen) -> None:
+def show_help(screen: BaseScreen) -> None:
     """Opens the help over `screen`, about its keys."""
     screen.kair.push_screen(OutputScreen("help", help_lines(screen)))
 
 
-def help_lines(screen: FramedScreen) -> list[Piece]:
+def help_lines(screen: BaseScreen) -> list[Piece]:
     """The screens, the keys here, the keys everywhere, the commands and what a filter understands."""
-    inks = inks_of(screen.look)
-    everywhere = {binding.action for binding in FramedScreen.BINDINGS if isinstance(binding, Binding)}
+    styles = styles_of(screen.look)
+    everywhere = {binding.action for binding in BaseScreen.BINDINGS if isinstance(binding, Binding)}
     here: dict[str, dict[str, None]] = {}
     common: dict[str, dict[str, None]] = {}
     for key, active in screen.active_bindings.items():
@@ -35,9 +35,9 @@ def help_lines(screen: FramedScreen) -> list[Piece]:
 
     def section(title: str, rows: list[tuple[str, str]]) -> None:
         if rows:
-            lines.extend([("", inks.base)] if lines else [])
-            lines.append((title, inks.title))
-            lines.extend((f"  {key:<{_KEY_WIDTH}}{does}", inks.base) for key, does in rows)
+            lines.extend([("", styles.base)] if lines else [])
+            lines.append((title, styles.title))
+            lines.extend((f"  {key:<{_KEY_WIDTH}}{does}", styles.base) for key, does in rows)
 
     section("screens", [(entry.key, f"{entry.name}: {entry.title}") for entry in SCREENS])
     section(f"keys on {screen.crumb}", [(", ".join(keys), does) for does, keys in here.items()])

@@ -8,13 +8,13 @@ from textual.binding import Binding, BindingType
 
 from kair_engine.errors import KairError
 from kair_tui.tui.filtering import parse_filter
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.widgets.lines.around import Piece
 from kair_tui.tui.widgets.lines.text_page import TextPage
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 
-class OutputScreen(FramedScreen):
+class OutputScreen(BaseScreen):
     """Scrolls through lines; the first can be a heading."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "filter", "filter", key_display="/")]
@@ -27,9 +27,9 @@ class OutputScreen(FramedScreen):
         self._filter = ""
 
     @classmethod
-    def of_text(cls, look_of: FramedScreen, title: str, text: str, commands: Sequence[str] = ()) -> "OutputScreen":
+    def of_text(cls, look_of: BaseScreen, title: str, text: str, commands: Sequence[str] = ()) -> "OutputScreen":
         """A screen of plain text."""
-        base = inks_of(look_of.look).base
+        base = styles_of(look_of.look).base
         return cls(title, [(line, base) for line in text.rstrip("\n").split("\n")], commands)
 
     @property

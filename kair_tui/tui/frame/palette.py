@@ -12,11 +12,11 @@ from textual.widgets import Input
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.tui.bookmarks import Bookmark
 from kair_tui.tui.frame.command_line import run_command
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.screens import SCREENS
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _NAME_WIDTH = 26
 
@@ -40,7 +40,7 @@ class ChoiceLine(Input):
     ]
 
 
-class ChoiceScreen(FramedScreen):
+class ChoiceScreen(BaseScreen):
     """Choices to pick one of, narrowed by what is typed."""
 
     DEFAULT_CSS = """
@@ -101,18 +101,18 @@ class ChoiceScreen(FramedScreen):
             chosen.do()
 
     def _draw(self, choice: Choice, width: int) -> Lines:  # noqa: ARG002
-        inks = inks_of(self.look)
-        return [[(f" {choice.name:<{_NAME_WIDTH}} ", inks.strong), (choice.about, inks.dim)]]
+        styles = styles_of(self.look)
+        return [[(f" {choice.name:<{_NAME_WIDTH}} ", styles.strong), (choice.about, styles.dim)]]
 
 
-async def show_choices(screen: FramedScreen, title: str, choices: Sequence[Choice]) -> None:
+async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]) -> None:
     """Opens a list over `screen`; what is typed ahead narrows it."""
     over = ChoiceScreen(title, choices)
     await screen.kair.push_screen(over)
     over.set_focus(over.query_one(Input))
 
 
-async def show_palette(screen: FramedScreen) -> None:
+async def show_palette(screen: BaseScreen) -> None:
     """Opens it over `screen`."""
     kair, session = screen.kair, screen.kair.session
     screens = [
@@ -130,7 +130,7 @@ async def show_palette(screen: FramedScreen) -> None:
     await show_choices(screen, "choose", [*screens, *marks, *commands])
 
 
-def _go_to(screen: FramedScreen, mark: Bookmark) -> None:
+def _go_to(screen: BaseScreen, mark: Bookmark) -> None:
     session = screen.kair.session
     assert session is not None
     session.narrow(mark.steps)

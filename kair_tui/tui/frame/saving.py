@@ -14,9 +14,9 @@ from kair_tui.render.written import Format, written
 from kair_tui.tui.bookmarks import Bookmark
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.palette import Choice, show_choices
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
     from kair_tui.tui.question import Question
@@ -25,20 +25,20 @@ _COPIED = "copied.txt"
 _NAMES_TRIED = 1000
 
 
-def show_commands(screen: FramedScreen) -> None:
+def show_commands(screen: BaseScreen) -> None:
     """The lines that print in a shell what is on the screen."""
     commands = screen.commands()
     if not commands:
         screen.say("no command prints this", alarm=True)
         return
-    inks = inks_of(screen.look)
-    lines = [("these print the same in a shell (y copies them):", inks.dim), ("", inks.base)]
-    page = OutputScreen("commands", [*lines, *((command, inks.base) for command in commands)], commands)
+    styles = styles_of(screen.look)
+    lines = [("these print the same in a shell (y copies them):", styles.dim), ("", styles.base)]
+    page = OutputScreen("commands", [*lines, *((command, styles.base) for command in commands)], commands)
     page.copied = lambda: "\n".join(commands)  # type: ignore[method-assign]
     screen.kair.push_screen(page)
 
 
-def copy(screen: FramedScreen) -> None:
+def copy(screen: BaseScreen) -> None:
     """To the terminal's clipboard (OSC 52), which not every terminal takes, and to a file for those."""
     text = screen.copied()
     if not text:
@@ -55,7 +55,7 @@ def copy(screen: FramedScreen) -> None:
     screen.say(f"copied to the clipboard and to {file}")
 
 
-def toggle_bookmark(screen: FramedScreen) -> None:
+def toggle_bookmark(screen: BaseScreen) -> None:
     """Sets a bookmark on the place, or takes it away."""
     session = screen.kair.session
     if session is None or not isinstance(screen, ViewScreen):
@@ -71,7 +71,7 @@ def toggle_bookmark(screen: FramedScreen) -> None:
     screen.say(f"bookmark {'set' if is_set else 'removed'}: {title} (ctrl+p lists them)")
 
 
-async def toggle_recording(screen: FramedScreen) -> None:
+async def toggle_recording(screen: BaseScreen) -> None:
     """Asks for a file and records to it from then on; or stops."""
     session = screen.kair.session
     if session is None:
@@ -83,7 +83,7 @@ async def toggle_recording(screen: FramedScreen) -> None:
     await screen.ask_for("record to", partial(_record, screen), value=str(_free_name(f"{_stem(session.name)}.kair")))
 
 
-def _record(screen: FramedScreen, name: str) -> None:
+def _record(screen: BaseScreen, name: str) -> None:
     session = screen.kair.session
     assert session is not None
 
@@ -97,7 +97,7 @@ def _record(screen: FramedScreen, name: str) -> None:
         screen.show_header()
 
 
-async def ask_export(screen: FramedScreen) -> None:
+async def ask_export(screen: BaseScreen) -> None:
     """Asks what to save, then where."""
     choices = [Choice("svg", "the screen as a picture", partial(_ask_where, screen, "svg", lambda: _picture(screen)))]
     forms: tuple[Format, ...] = ("json", "csv")
@@ -115,7 +115,7 @@ async def ask_export(screen: FramedScreen) -> None:
     await show_choices(screen, "export", choices)
 
 
-def _ask_where(screen: FramedScreen, ending: str, content: Callable[[], str], name: str | None = None) -> None:
+def _ask_where(screen: BaseScreen, ending: str, content: Callable[[], str], name: str | None = None) -> None:
     session = screen.kair.session
     job = _stem(session.name) if session is not None else "kair"
     proposed = _free_name(f"{job}-{_stem(name or screen.crumb)}.{ending}")
@@ -123,7 +123,7 @@ def _ask_where(screen: FramedScreen, ending: str, content: Callable[[], str], na
     screen.call_after_refresh(lambda: screen.ask_for("save to", partial(_save, screen, content), value=str(proposed)))
 
 
-def _save(screen: FramedScreen, content: Callable[[], str], name: str) -> None:
+def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:
     def write() -> None:
         try:
             with Path(name).expanduser().open("x", encoding="utf-8", newline="") as file:
@@ -139,7 +139,7 @@ def _save(screen: FramedScreen, content: Callable[[], str], name: str) -> None:
     screen.call_after_refresh(save)
 
 
-def _picture(screen: FramedScreen) -> str:
+def _picture(screen: BaseScreen) -> str:
     return screen.kair.export_screenshot(title=f"kair {screen.crumb}")
 
 
@@ -151,7 +151,7 @@ def written_answer(screen: ViewScreen, question: "Question", form: Format) -> st
     return written(answer, question.entry.load_view(), form, Look(ascii_only=screen.look.ascii_only))
 
 
-def _tried(screen: FramedScreen, name: str, do: Callable[[], None]) -> bool:
+def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:
     """Whether it worked; what went wrong is said."""
     try:
         do()

@@ -18,7 +18,7 @@ from kair_tui.tui.frame.narrow_updates import NarrowCompositor
 from kair_tui.tui.screens import SCREENS, ScreenEntry, find_screen
 from kair_tui.tui.widgets.lines.around import FooterKey, FooterLine, HeaderLine, Line, Piece, StatusLine
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
     from kair_tui.render.written import Format
@@ -34,7 +34,7 @@ class TooSmall(Line):
         """What is needed, and what there is."""
         size = self.screen.size
         needed = f"{SMALLEST_WIDTH}x{SMALLEST_HEIGHT}"
-        return [(f"too small: {size.width}x{size.height}, needs {needed}", self.inks.strong)]
+        return [(f"too small: {size.width}x{size.height}, needs {needed}", self.text_styles.strong)]
 
 
 def _to_screen(entry: ScreenEntry, does: str, *, key_display: str | None = None, show: bool = False) -> Binding:
@@ -53,15 +53,15 @@ class Export:
     write: "Callable[[Format], str]"
 
 
-class FramedScreen(Screen[None]):
+class BaseScreen(Screen[None]):
     """A header with the crumbs, a body, a status line and a footer with keys."""
 
     DEFAULT_CSS = """
-    FramedScreen { layout: vertical; background: $background; overflow: hidden; }
-    FramedScreen.-small > * { display: none; }
-    FramedScreen.-small > TooSmall { display: block; }
-    FramedScreen > #problem.-shown { margin-top: 1; }
-    FramedScreen > #body { height: 1fr; }
+    BaseScreen { layout: vertical; background: $background; overflow: hidden; }
+    BaseScreen.-small > * { display: none; }
+    BaseScreen.-small > TooSmall { display: block; }
+    BaseScreen > #problem.-shown { margin-top: 1; }
+    BaseScreen > #body { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         _to_screen(SCREENS[0], "screens", key_display=f"{SCREENS[0].key}-{SCREENS[-1].key}", show=True),
@@ -178,14 +178,14 @@ class FramedScreen(Screen[None]):
 
     def complain(self, error: BaseException | None) -> int:
         """Shows an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
-        problem, inks = self.query_one("#problem", Paragraphs), inks_of(self.look)
+        problem, styles = self.query_one("#problem", Paragraphs), styles_of(self.look)
         problem.set_class(error is not None, "-shown")
         if error is None:
             problem.show()
             return ExitCode.ANSWERED
         text, hint, status = explained(error)
-        hints = [Paragraph(hint, inks.base, "hint: ")] if hint else []
-        problem.show(Paragraph(f"kair: error: {text}", inks.alarm), *hints)
+        hints = [Paragraph(hint, styles.base, "hint: ")] if hint else []
+        problem.show(Paragraph(f"kair: error: {text}", styles.alarm), *hints)
         return status
 
     def record(self, command: str) -> None:

@@ -24,7 +24,7 @@ from textual.message import Message
 from textual.worker import Worker, get_current_worker
 
 from kair_engine.errors import KairError
-from kair_tui.tui.frame.filtered import SiftedScreen
+from kair_tui.tui.frame.filtered import FilteredScreen
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
@@ -38,7 +38,7 @@ class Answered(Message, bubble=False):
         self.name, self.question, self.result, self.error = name, question, result, error
 
 
-class ViewScreen(SiftedScreen):
+class ViewScreen(FilteredScreen):
     """A screen made from answers to questions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("A", "all_steps", "all steps again", show=False)]
@@ -147,7 +147,7 @@ class ViewScreen(SiftedScreen):
     def _show(self, name: str, question: Question, result: Any) -> None:  # noqa: ANN401
         self.shown[name] = question
         self.show(name, result)
-        self.sift()
+        self.apply_filter_and_order()
 
     def _say_waiting(self) -> None:
         waiting = [self._asked[name].command for name in self._asked if name in self.waiting]

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from kair_tui.tui.frame.screen import FramedScreen
+    from kair_tui.tui.frame.screen import BaseScreen
     from kair_tui.tui.frame.view import ViewScreen
 
 
@@ -32,9 +32,9 @@ class ScreenEntry:
         screen: type[ViewScreen] = self._load()
         return screen
 
-    def load_without_job(self) -> "type[FramedScreen]":
+    def load_without_job(self) -> "type[BaseScreen]":
         """Its class, where it needs none."""
-        screen: type[FramedScreen] = self._load()
+        screen: type[BaseScreen] = self._load()
         return screen
 
     def _load(self) -> Any:  # noqa: ANN401

@@ -32,7 +32,7 @@ from kair_tui.tui.widgets.lists.neighbours import SHARE as OF_ALL
 from kair_tui.tui.widgets.lists.neighbours import TIME as ALTOGETHER
 from kair_tui.tui.widgets.lists.neighbours import Neighbours
 from kair_tui.tui.widgets.lists.table import Table
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -209,11 +209,11 @@ class BlameScreen(ViewScreen):
         result = self._blame
         if result is None:
             return
-        inks = inks_of(self.look)
+        styles = styles_of(self.look)
         alone = len(self.session.trace.job.ranks) == 1
-        chief = "one rank alone: there is nobody who could wait for it" if alone else headline(result)
-        said = [Paragraph(chief, inks.alarm if self._found_slow else inks.strong)]
-        said += [Paragraph(text, inks.dim) for text in self._remarks(result)]
+        first = "one rank alone: there is nobody who could wait for it" if alone else headline(result)
+        said = [Paragraph(first, styles.alarm if self._found_slow else styles.strong)]
+        said += [Paragraph(text, styles.dim) for text in self._remarks(result)]
         self.query_one("#about", Paragraphs).show(*said)
 
     def _remarks(self, result: BlameResult) -> Iterator[str]:
@@ -273,7 +273,7 @@ class BlameScreen(ViewScreen):
         result, cause = self._blame, self._causes.chosen
         if result is None:
             return
-        inks, shown = inks_of(self.look), len(self._chosen_paths(result, cause))
+        styles, shown = styles_of(self.look), len(self._chosen_paths(result, cause))
         to, of = "to all causes", ""
         if not self._every_path and result.root_causes:
             to = "to none" if cause is None else f"to rank {cause.rank} {what(cause)}"
@@ -282,7 +282,7 @@ class BlameScreen(ViewScreen):
         legend = f"{'late':>{LATE}}{'share':>{SHARE}}"
         if self.size.width >= WIDE:
             legend = f"{'time':>{TIME}}{legend}"
-        left = [(to, inks.base), (f" {self.look.glyphs.dot} {count(shown)}{of}{longest}", None)]
+        left = [(to, styles.base), (f" {self.look.glyphs.dot} {count(shown)}{of}{longest}", None)]
         self._heading("tree").say(left, [(legend, None)])
 
     def action_all_paths(self) -> None:
@@ -315,7 +315,7 @@ class BlameScreen(ViewScreen):
             self._neighbours.show(lines)
         said = "because of none" if cause is None else f"because of rank {cause.rank}"
         legend = f"{'time':>{ALTOGETHER}}{'share':>{OF_ALL}} "
-        self._heading("neighbours").say([(said, inks_of(self.look).base)], [(legend, None)])
+        self._heading("neighbours").say([(said, styles_of(self.look).base)], [(legend, None)])
 
     def _make_graph(self, result: BlameResult) -> None:
         """In a thread: networkx takes its time to be imported."""
@@ -371,7 +371,7 @@ class BlameScreen(ViewScreen):
         return None if cause is None or cause.operator == STEP_BEGIN else cause.operator
 
     def follow(self, rank: int) -> None:
-        """The cursor goes to the rank's chief cause."""
+        """The cursor goes to the rank's largest cause."""
         table = self._causes
         at = next((at for at in range(table.count) if table.row(at).rank == rank), None)
         if at is not None:

@@ -22,7 +22,7 @@ from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.cells.frequency_heat import FrequencyHeat
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 WINDOWS: Final = (10, 20, 50, 100, 200, 500, 1000)
 _USUAL: Final = 100
@@ -42,7 +42,7 @@ class FrequencyScreen(ViewScreen):
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
-        self._stage: str | None = None
+        self._phase: str | None = None
         self._windows = _USUAL
         self._result: FrequencyResult | None = None
         self._operators: InfoResult | None = None
@@ -54,7 +54,7 @@ class FrequencyScreen(ViewScreen):
         """The counts; what there is to count once that is to be chosen."""
         windows = None if self._windows == _USUAL else self._windows
         ask = self.session.question
-        counts = ask("frequency", operator=self.place.operator, stage=self._stage, windows=windows)
+        counts = ask("frequency", operator=self.place.operator, phase=self._phase, windows=windows)
         return {"counts": counts} | ({"operators": ask("info", operators=True)} if self._choosing else {})
 
     def body(self) -> ComposeResult:
@@ -71,7 +71,7 @@ class FrequencyScreen(ViewScreen):
     @property
     def crumb(self) -> str:
         """With what is counted."""
-        what = self.place.operator or self._stage
+        what = self.place.operator or self._phase
         return f"frequency {short_name(what)}" if what else "frequency"
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
@@ -85,9 +85,9 @@ class FrequencyScreen(ViewScreen):
     def _show_counts(self, result: FrequencyResult) -> None:
         first = self._result is None
         self._result = result
-        inks = inks_of(self.look)
-        said = [Paragraph(VIEW.headline(result), inks.strong)]
-        said += [Paragraph(f"warning: {warning.message}", inks.dim) for warning in result.warnings]
+        styles = styles_of(self.look)
+        said = [Paragraph(VIEW.headline(result), styles.strong)]
+        said += [Paragraph(f"warning: {warning.message}", styles.dim) for warning in result.warnings]
         self.query_one("#said", Paragraphs).show(*said)
         self._heat.show(result, self.session.trace.job.hosts)
         if first and self.place.rank is not None:
@@ -98,10 +98,10 @@ class FrequencyScreen(ViewScreen):
         self._describe()
 
     def _explain(self) -> None:
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         assert self._result is not None
         window = f"{plural(self._result.windows, 'window')} of {duration(self._result.window_us)}"
-        legend = [(f"{glyphs.weak_alarm} degraded  ", inks.levels[2]), (f"{glyphs.alarm} missing", inks.alarm)]
+        legend = [(f"{glyphs.weak_alarm} degraded  ", styles.levels[2]), (f"{glyphs.alarm} missing", styles.alarm)]
         heading = self.query_one(Heading)
         heading.say([(f"how often in {window}", None)], legend)
         heading.light(True)
@@ -109,7 +109,7 @@ class FrequencyScreen(ViewScreen):
     # What is counted.
 
     def action_choose(self) -> None:
-        """Among all operators and stages of the recording."""
+        """Among all operators and phases of the recording."""
         if self._operators is not None:
             self._choose()
             return
@@ -119,17 +119,17 @@ class FrequencyScreen(ViewScreen):
     def _choose(self) -> None:
         assert self._operators is not None
         used = self._operators.operators
-        stages = Counter[str]()
+        phases = Counter[str]()
         for row in used:
-            stages.update(dict.fromkeys(row.stages, 1))
+            phases.update(dict.fromkeys(row.phases, 1))
         of_stage = [
-            Choice(stage, f"stage, {plural(number, 'operator')}", partial(self._count, stage=stage))
-            for stage, number in stages.items()
+            Choice(phase, f"phase, {plural(number, 'operator')}", partial(self._count, phase=phase))
+            for phase, number in phases.items()
         ]
         operators = [
             Choice(
                 clean(short_name(row.operator), ascii_only=self.look.ascii_only),
-                f"{count(row.count)} in {', '.join(row.stages) or 'no stage'}",
+                f"{count(row.count)} in {', '.join(row.phases) or 'no phase'}",
                 partial(self._count, operator=row.operator),
             )
             for row in used
@@ -137,8 +137,8 @@ class FrequencyScreen(ViewScreen):
         every = Choice("everything", "all operators", self._count)
         self.kair.push_screen(ChoiceScreen("count", [every, *of_stage, *operators]))
 
-    def _count(self, *, operator: str | None = None, stage: str | None = None) -> None:
-        self.place, self._stage = replace(self.place, operator=operator), stage
+    def _count(self, *, operator: str | None = None, phase: str | None = None) -> None:
+        self.place, self._phase = replace(self.place, operator=operator), phase
         self.reask()
 
     def action_windows(self, by: int) -> None:

@@ -17,14 +17,14 @@ from kair_tui.render.units import count, plural
 from kair_tui.render.views.jobs import minute
 from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.filtered import SiftedScreen
+from kair_tui.tui.frame.filtered import FilteredScreen
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.job_list import JobList
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _JOBS = Question.of("jobs")
 _HOW_TO_BEGIN = (
@@ -45,7 +45,7 @@ class Listed(Message, bubble=False):
         self.answer, self.error = answer, error
 
 
-class JobsScreen(SiftedScreen):
+class JobsScreen(FilteredScreen):
     """Where the program begins when no job is named."""
 
     DEFAULT_CSS = """
@@ -86,7 +86,7 @@ class JobsScreen(SiftedScreen):
         self.query_one(JobList).focus()
         self.query_one(Heading).light(True)
         self.query_one("#store", Paragraphs).show(
-            Paragraph(f"reading the store {self.look.glyphs.ellipsis}", inks_of(self.look).dim)
+            Paragraph(f"reading the store {self.look.glyphs.ellipsis}", styles_of(self.look).dim)
         )
         self.call_after_refresh(self._ask)
 
@@ -139,7 +139,7 @@ class JobsScreen(SiftedScreen):
             self._choice = self._preselected(result)
         self._say_store(result)
         self._show()
-        self.sift()
+        self.apply_filter_and_order()
         self.refresh_bindings()
         if self._news:
             self.say(self._news)
@@ -154,15 +154,15 @@ class JobsScreen(SiftedScreen):
         return result.current or (latest.name if latest else None)
 
     def _say_store(self, result: JobsResult) -> None:
-        inks = inks_of(self.look)
+        styles = styles_of(self.look)
         lines = [
             Paragraph(
-                f"{plural(len(result.jobs), 'job') if result.jobs else 'no job yet'} in {result.store}", inks.strong
+                f"{plural(len(result.jobs), 'job') if result.jobs else 'no job yet'} in {result.store}", styles.strong
             )
         ]
         if not result.jobs:
-            lines += [Paragraph(line, inks.base) for line in _HOW_TO_BEGIN]
-        lines += [Paragraph(notice.message, inks.base, f"{self.look.glyphs.alarm} ") for notice in result.warnings]
+            lines += [Paragraph(line, styles.base) for line in _HOW_TO_BEGIN]
+        lines += [Paragraph(notice.message, styles.base, f"{self.look.glyphs.alarm} ") for notice in result.warnings]
         self.query_one("#store", Paragraphs).show(*lines)
         for part in (self.query_one(Heading), self.query_one(JobList)):
             part.display = bool(result.jobs)
@@ -174,10 +174,10 @@ class JobsScreen(SiftedScreen):
         jobs.show(kept)
         jobs.move_to(next((at for at, job in enumerate(kept) if job.name == choice), 0))
         self._choice = choice
-        glyphs, inks = self.look.glyphs, inks_of(self.look)
+        glyphs, styles = self.look.glyphs, styles_of(self.look)
         order, descending = self._sort or ("name", False)
         by = f"by {order}" + (", reversed" if descending else "")
-        self.query_one(Heading).say([(by, None)], [(f"{glyphs.alarm} straggler found", inks.alarm)])
+        self.query_one(Heading).say([(by, None)], [(f"{glyphs.alarm} straggler found", styles.alarm)])
         self._describe()
 
     # The job under the cursor.

@@ -16,7 +16,7 @@ from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.cells.distances import DistanceMatrix, HostDistances
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 RANKS_IN_A_MATRIX: Final = 1024
 """A million distances, of 32 bytes each; they are kept for every choice of steps."""
@@ -65,11 +65,11 @@ class MatrixScreen(ViewScreen):
     def show(self, name: str, result: LocalizeResult) -> None:  # noqa: ARG002
         """To the matrix or the list."""
         first, self._result = self._result is None, result
-        inks, ranks = inks_of(self.look), len(result.scores)
-        said = [Paragraph(VIEW.headline(result), inks.strong)]
+        styles, ranks = styles_of(self.look), len(result.scores)
+        said = [Paragraph(VIEW.headline(result), styles.strong)]
         if not self._has_cells:
             limit = f"{count(ranks)} ranks have {count(ranks * ranks)} distances: shown for up to {RANKS_IN_A_MATRIX:,}"
-            said.append(Paragraph(f"{limit} ranks. These are the mean distances of each host's ranks.", inks.dim))
+            said.append(Paragraph(f"{limit} ranks. These are the mean distances of each host's ranks.", styles.dim))
         self.query_one("#said", Paragraphs).show(*said)
         if self._matrix is None:
             self._list_hosts()
@@ -83,7 +83,7 @@ class MatrixScreen(ViewScreen):
 
     def _explain(self) -> None:
         """What is compared, and from which distance on a cell is how dark."""
-        inks, glyphs, matrix = inks_of(self.look), self.look.glyphs, self._matrix
+        styles, glyphs, matrix = styles_of(self.look), self.look.glyphs, self._matrix
         what = f"{'over the run' if self._whole_run else 'per step'}{', shares' if self._normalised else ''}"
         legend: list[tuple[str, Any]] = []
         if matrix is not None:
@@ -91,7 +91,7 @@ class MatrixScreen(ViewScreen):
             limits = [f"{limit:.{digits}f}" for limit in matrix.limits]
             said = [f"<{limits[0]}", *(f"{limit}+" for limit in limits)]
             legend = [
-                (f"{'  ' if at else ''}{sign} {limit}", inks.levels[at])
+                (f"{'  ' if at else ''}{sign} {limit}", styles.levels[at])
                 for at, (sign, limit) in enumerate(zip(glyphs.levels, said, strict=True))
             ]
         heading = self.query_one(Heading)

@@ -11,11 +11,11 @@ from kair_tui.cli.exit_codes import ExitCode
 from kair_tui.cli.job_source import JobSource, JobWanted, locate, open_source
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.render.units import duration, plural, spans
-from kair_tui.tui.frame.screen import FramedScreen
+from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Session
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lines.progress import Bar
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
     from kair_engine.recording.importing import ImportOutcome
@@ -78,7 +78,7 @@ class Opened(Message, bubble=False):
         self.session, self.error = session, error
 
 
-class OpeningScreen(FramedScreen):
+class OpeningScreen(BaseScreen):
     """A bar, and each rank as it arrives."""
 
     DEFAULT_CSS = """
@@ -210,12 +210,12 @@ class OpeningScreen(FramedScreen):
         self.refresh_bindings()
 
     def _show(self, text: str) -> None:
-        self.query_one("#what", Paragraphs).show(Paragraph(text, inks_of(self.look).strong))
+        self.query_one("#what", Paragraphs).show(Paragraph(text, styles_of(self.look).strong))
 
     def _list(self) -> None:
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         lines = [
-            Paragraph(text, inks.alarm, f"{glyphs.alarm} ") if complaint else Paragraph(text, inks.dim, "  ")
+            Paragraph(text, styles.alarm, f"{glyphs.alarm} ") if complaint else Paragraph(text, styles.dim, "  ")
             for text, complaint in self._arrivals.latest()[: max(self.size.height - 10, 1)]
         ]
         self.query_one("#arrived", Paragraphs).show(*lines)

@@ -9,8 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from kair_engine.results.steps import StepsResult
-from kair_engine.results.triage import RankedRank, TriageResult
+from kair_engine.results.triage import RankedRank
 from kair_tui.render.answer import merge_warnings
+from kair_tui.render.triage_in_words import TriageInWords
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.views.triage import totals
 from kair_tui.tui.filtering import Filter
@@ -23,7 +24,7 @@ from kair_tui.tui.widgets.cells.grid_layout import Group, by_host, by_position
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.findings import Findings
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _LOW = 24
 """Lines below which a screen is low."""
@@ -49,7 +50,7 @@ class OverviewScreen(ViewScreen):
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
-        self._triage: TriageResult | None = None
+        self._triage: TriageInWords | None = None
         self._by_position = False
         self._worst_first = False
         self._kept: frozenset[int] | None = None
@@ -86,12 +87,12 @@ class OverviewScreen(ViewScreen):
         else:
             self._show_triage(result)
 
-    def _show_triage(self, result: TriageResult) -> None:
+    def _show_triage(self, result: TriageInWords) -> None:
         self._triage = result
-        inks = inks_of(self.look)
-        verdict = inks.alarm if result.verdict == "straggler" else inks.strong
+        styles = styles_of(self.look)
+        verdict = styles.alarm if result.verdict == "straggler" else styles.strong
         self.query_one("#verdict", Paragraphs).show(
-            Paragraph(result.summary, verdict), Paragraph(totals(result), inks.dim)
+            Paragraph(result.summary, verdict), Paragraph(totals(result), styles.dim)
         )
         self._regroup()
         self._grid.show(result.ranking)
@@ -121,8 +122,8 @@ class OverviewScreen(ViewScreen):
         )
         warnings = merge_warnings(self.session.trace.job.warnings, self._triage.warnings)
         self.query_one(Findings).show_findings(kept, warnings)
-        inks, glyphs = inks_of(self.look), self.look.glyphs
-        noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", inks.base)] if warnings else []
+        styles, glyphs = styles_of(self.look), self.look.glyphs
+        noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
         self._heading("findings").say([("costliest first" if found else "none", None)], noted)
 
     # The rank under the cursor.
@@ -245,14 +246,14 @@ class OverviewScreen(ViewScreen):
             scores = {row.rank: row.score for row in ranking}
             groups = sorted(groups, key=lambda group: -max(scores[rank] for rank in group.ranks))
         self._grid.group(groups, aligned=grouping != "host")
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         limits = [f"<{LIMITS[0]:g}", *(f"{limit:g}+" for limit in LIMITS)]
         legend = [
-            (f"{sign} {limit}  ", inks.levels[at])
+            (f"{sign} {limit}  ", styles.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
         self._heading("grid").say(
-            [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", inks.alarm)]
+            [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", styles.alarm)]
         )
 
     # Filter and sort.

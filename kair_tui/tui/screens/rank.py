@@ -25,7 +25,7 @@ from kair_tui.tui.widgets.bars.parts import StepParts
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.table import Table
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 MOST_OUTLIERS = 1_000_000
 _LARGEST_FIRST = frozenset({"score", "duration_us", "expected_duration_us"})
@@ -125,10 +125,10 @@ class RankScreen(ViewScreen):
             drawn_with, farthest = signs(ascii_only=ascii_only), result.farthest
             distance = f"{drawn_with.distance} {percent(farthest.distance)} from rank {farthest.peer}"
             legend = f"{drawn_with.median} peers' median  {drawn_with.band} 10-90 % of them "
-            curve.say([(distance, inks_of(self.look).levels[3])], [(legend, None)])
+            curve.say([(distance, styles_of(self.look).levels[3])], [(legend, None)])
 
     def _say_who(self) -> None:
-        inks, dot = inks_of(self.look), f" {self.look.glyphs.dot} "
+        styles, dot = styles_of(self.look), f" {self.look.glyphs.dot} "
         row = next((row for row in self._ranking if row.rank == self.place.rank), None)
         who = [f"rank {self.place.rank}"]
         if self._profile is not None:
@@ -138,8 +138,8 @@ class RankScreen(ViewScreen):
             flag = f" {self.look.glyphs.alarm} slow" if row.flagged else ""
             place = self._ranking.index(row) + 1
             who.append(f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})")
-        style = inks.alarm if row is not None and row.flagged else inks.strong
-        said = [] if self._profile is None else [Paragraph(outstanding(self._profile), inks.base)]
+        style = styles.alarm if row is not None and row.flagged else styles.strong
+        said = [] if self._profile is None else [Paragraph(outstanding(self._profile), styles.base)]
         self.query_one("#about", Paragraphs).show(Paragraph(dot.join(part for part in who if part), style), *said)
 
     # Which rank.
@@ -187,7 +187,7 @@ class RankScreen(ViewScreen):
         longer = f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}"
         parts = [
             f"step {row.step}",
-            row.stage or "",
+            row.phase or "",
             "idle before it" if idle else longer,
             f"{percent(row.score)} of the step",
             row.operator,

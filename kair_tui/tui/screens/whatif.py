@@ -30,7 +30,7 @@ from kair_tui.tui.widgets.cells.worker_heat import WorkerHeat
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.fix_list import FixList, ListedFix
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _SHORT, _WIDE = 32, 150
 """Lines below which the parts share the space, and columns from which they stand beside each other."""
@@ -177,8 +177,8 @@ class WhatifScreen(ViewScreen):
         return tuple(in_order(option for options in self._fixes.chosen for option in options))
 
     def _show_answer(self, result: WhatifResult) -> None:
-        inks = inks_of(self.look)
-        style = inks.alarm if result.causes else inks.strong
+        styles = styles_of(self.look)
+        style = styles.alarm if result.causes else styles.strong
         self.query_one("#verdict", Paragraphs).show(Paragraph(result.verdict, style))
         self._show_bars()
 
@@ -201,9 +201,9 @@ class WhatifScreen(ViewScreen):
         notes = [*(f"warning: {notice.message}" for notice in warnings), *self._rests_on(result)]
         listed = [*fixes, *self._fixes.remedies(), *map(ListedFix, notes)]
         self.query_one(FixList).show_fixes(listed, frozenset(self._fixes.chosen))
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         chosen = f"{len(self._fixes.chosen)} chosen" if self._fixes.chosen else "none chosen"
-        noted = [(f"  {glyphs.alarm} {plural(len(warnings), 'warning')}", inks.base)] if warnings else []
+        noted = [(f"  {glyphs.alarm} {plural(len(warnings), 'warning')}", styles.base)] if warnings else []
         titles = self.query_one(FixList).titles
         self._heading("fixes").say([(f"{chosen}; each alone:", None), *noted], [(titles, None)])
         if self.query_one(FixList).has_focus:
@@ -299,10 +299,10 @@ class WhatifScreen(ViewScreen):
         heat.group(groups, aligned=aligned)
         if self.place.rank is not None:
             heat.move_to(self.place.rank)
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         limits = [f"<{COST_LIMITS[0]:.0%}", *(f"{limit:.0%}+" for limit in COST_LIMITS)]
         legend = [
-            (f"{sign} {limit}  ", inks.levels[at])
+            (f"{sign} {limit}  ", styles.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
         about = "" if step is None else f"step {step.step}: S {step.slowdown:.4f}, "

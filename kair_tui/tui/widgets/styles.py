@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Inks:
+class TextStyles:
     """A style for each purpose, complete with its background."""
 
     base: Style
@@ -62,14 +62,14 @@ _LIGHT: Final = _Palette(
 
 
 @cache
-def inks_of(look: Look) -> Inks:
+def styles_of(look: Look) -> TextStyles:
     """The styles for what the terminal can show."""
     if look.colours in ("none", "16"):
         return _ansi(coloured=look.colours == "16")
     palette = _LIGHT if look.light else _DARK
     base = Style(color=palette.text, bgcolor=palette.background)
     bar = Style(color=palette.dim, bgcolor=palette.bar)
-    return Inks(
+    return TextStyles(
         base=base,
         dim=base + Style(color=palette.dim),
         strong=base + Style(bold=True),
@@ -84,12 +84,12 @@ def inks_of(look: Look) -> Inks:
     )
 
 
-def _ansi(*, coloured: bool) -> Inks:
+def _ansi(*, coloured: bool) -> TextStyles:
     """The terminal's own colours, or none at all: then weight, and always the signs, tell things apart."""
     base = Style(color="default", bgcolor="default")
     dim, bold = base + Style(dim=True), base + Style(bold=True)
     shades = ("", "yellow", "yellow", "red") if coloured else ("", "", "bold", "bold")
-    return Inks(
+    return TextStyles(
         base=base,
         dim=dim,
         strong=bold,

@@ -1,4 +1,4 @@
-"""What kind of operation an event is, and which stage of training it marks, by its category and name."""
+"""What kind of operation an event is, and which phase of training it marks, by its category and name."""
 
 import re
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""Forward, backward, optimizer, input: the stage of every operation of a step, from the scopes around it."""
+"""Forward, backward, optimizer, input: the phase of every operation of a step, from the scopes around it."""
 
 from typing import Final
 
@@ -6,21 +6,21 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.readers.kineto.classify import NameClass
-from kair_engine.trace.format import STAGES
+from kair_engine.trace.format import PHASES
 
 UNKNOWN: Final = -1
 Int64s = npt.NDArray[np.int64]
 Int8s = npt.NDArray[np.int8]
 
-# Later ones win where scopes of two stages cover an operation: what is innermost in practice stands last.
+# Later ones win where scopes of two phases cover an operation: what is innermost in practice stands last.
 _MARKERS: Final = (
-    (NameClass.BACKWARD, STAGES.index("backward")),
-    (NameClass.OPTIMIZER, STAGES.index("optimizer")),
-    (NameClass.DATA_LOADER, STAGES.index("input")),
+    (NameClass.BACKWARD, PHASES.index("backward")),
+    (NameClass.OPTIMIZER, PHASES.index("optimizer")),
+    (NameClass.DATA_LOADER, PHASES.index("input")),
 )
 
 
-def host_stages(
+def host_phases(
     *,
     start: Int64s,
     end: Int64s,
@@ -29,8 +29,8 @@ def host_stages(
     is_scope: npt.NDArray[np.bool_],
     main_thread: int,
 ) -> Int8s:
-    """Indices into STAGES for host operations; `is_scope` tells those that can mark a stage."""
-    stage = np.full(len(start), STAGES.index("forward"), np.int8)
+    """Indices into PHASES for host operations; `is_scope` tells those that can mark a phase."""
+    phase = np.full(len(start), PHASES.index("forward"), np.int8)
     for thread_number in np.unique(thread):
         rows = np.flatnonzero(thread == thread_number)
         for marker, code in _MARKERS:
@@ -39,10 +39,10 @@ def host_stages(
                 continue
             # Autograd's own threads do nothing but backward, also between its functions.
             if marker is NameClass.BACKWARD and thread_number != main_thread:
-                stage[rows] = code
+                phase[rows] = code
             else:
-                stage[rows[_covered(start[rows], start[markers], end[markers])]] = code
-    return stage
+                phase[rows[_covered(start[rows], start[markers], end[markers])]] = code
+    return phase
 
 
 def _covered(times: Int64s, begins: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:

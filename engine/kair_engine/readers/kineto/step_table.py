@@ -12,10 +12,10 @@ from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, Nam
 from kair_engine.readers.kineto.collective_details import global_peer
 from kair_engine.readers.kineto.rows import Records
 from kair_engine.readers.kineto.step_collectives import StepCollectives
-from kair_engine.readers.kineto.step_phases import UNKNOWN, host_stages
+from kair_engine.readers.kineto.step_phases import UNKNOWN, host_phases
 from kair_engine.readers.kineto.steps import StepWindows
 from kair_engine.readers.kineto.tables import EventTables
-from kair_engine.trace.format import KINDS, SCHEMA, STAGES, STEP_SCOPE
+from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 
 Int64s = npt.NDArray[np.int64]
 _HOST_TIMED: Final = (NameClass.HOST_COLLECTIVE, NameClass.HOST_SEND, NameClass.HOST_RECV)
@@ -28,7 +28,7 @@ class _Columns:
     lane: Int64s
     name: Int64s
     kind: Int64s
-    stage: Int64s
+    phase: Int64s
     start: Int64s
     duration: Int64s
     group: Int64s
@@ -98,7 +98,7 @@ class StepAssembler:
         end = start + records["duration"]
         device = np.isin(category, DEVICE_CATEGORIES)
         scopes = (category == Category.CPU_OP) | (category == Category.ANNOTATION)
-        stage = host_stages(
+        phase = host_phases(
             start=start,
             end=end,
             thread=thread,
@@ -107,14 +107,14 @@ class StepAssembler:
             main_thread=self._main_lane(),
         ).astype(np.int64)
         launch = _launch_rows(records, category, device)
-        stage[device] = np.where(launch[device] >= 0, stage[launch[device]], UNKNOWN)
+        phase[device] = np.where(launch[device] >= 0, phase[launch[device]], UNKNOWN)
         count = len(records)
         correlated = device | (category == Category.RUNTIME)
         columns = _Columns(
             lane=thread,
             name=records["name"].astype(np.int64),
             kind=self._kinds[category, name_class].astype(np.int64),
-            stage=stage,
+            phase=phase,
             start=start + self._base,
             duration=records["duration"].astype(np.int64),
             group=np.full(count, -1),
@@ -143,7 +143,7 @@ class StepAssembler:
         on_device = np.flatnonzero(communication & device)
         on_host = np.flatnonzero(communication & ~device)
         issued_by = collectives.calls_of_host_rows(on_host)
-        columns.stage[on_host] = np.where(issued_by >= 0, columns.stage[issued_by], columns.stage[on_host])
+        columns.phase[on_host] = np.where(issued_by >= 0, columns.phase[issued_by], columns.phase[on_host])
         known = [
             (row, collectives.of_device_row(row, int(launch[row]) if launch[row] >= 0 else None))
             for row in on_device.tolist()
@@ -189,8 +189,8 @@ class StepAssembler:
             "lane": dictionary(columns.lane, self._lanes),
             "name": dictionary(columns.name, self._names),
             "kind": dictionary(columns.kind, KINDS),
-            "stage": dictionary(columns.stage, STAGES),
-            "occurrence": occurrences(columns.stage, columns.name, columns.kind, columns.start).astype(np.int32),
+            "phase": dictionary(columns.phase, PHASES),
+            "occurrence": occurrences(columns.phase, columns.name, columns.kind, columns.start).astype(np.int32),
             "start_ns": columns.start,
             "duration_ns": columns.duration,
             "group": dictionary(columns.group, groups),

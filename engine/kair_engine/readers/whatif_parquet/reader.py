@@ -17,7 +17,7 @@ from kair_engine.readers.columns import Int64s, Integers, dictionary, nullable, 
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.whatif_parquet.columns import Int32s, WhatifOperations, read_operations
 from kair_engine.readers.whatif_parquet.meta import read_sizes
-from kair_engine.trace.format import KINDS, SCHEMA, STAGES, STEP_SCOPE, STREAM_PREFIX, FragmentWriter
+from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE, STREAM_PREFIX, FragmentWriter
 from kair_engine.trace.model import FragmentInfo, Layout, Notice, StepTimes
 from kair_engine.trace.notices import notice
 
@@ -71,12 +71,12 @@ class _TableBuilder:
         self.tp = sizes.get("tp_size")
         world_size = sizes.get("world_size") or _stride(self.ranks.tolist()) * self.dp * self.pp
         self.world_size = world_size if world_size <= MAX_RANKS else max(self.dp_rank) + 1
-        kinds, stages, lanes = zip(*map(classify, names), strict=True)
+        kinds, phases, lanes = zip(*map(classify, names), strict=True)
         self._lanes = sorted({*lanes, _COMPUTE})
         # The last entry is the step's scope.
         # Small numbers in small arrays: fresh memory costs more than what is done in it.
         self._kind = np.array([*kinds, KINDS.index("scope")], np.int8)
-        self._stage = np.array([*stages, -1], np.int8)
+        self._phase = np.array([*phases, -1], np.int8)
         self._lane = np.array([self._lanes.index(lane) for lane in (*lanes, _COMPUTE)], np.int16)
         self._computes = np.array([name in COMPUTATIONS for name in names])
         self.groups, self._group_of, self._peer_of = self._communication()
@@ -196,7 +196,7 @@ class _TableBuilder:
                     (self._lane[present], self._lanes),
                     (present, self.names),
                     (self._kind[present], KINDS),
-                    (self._stage[present], STAGES),
+                    (self._phase[present], PHASES),
                 )
             ),
             pa.array(_counted(step, of_worker, operator)),
@@ -228,7 +228,7 @@ def _counted(step: Integers, of_worker: Integers, operator: Integers) -> Int32s:
 
 
 def classify(name: str) -> tuple[int, int, str]:
-    """Indices into KINDS and STAGES, and the lane, of an operation type."""
+    """Indices into KINDS and PHASES, and the lane, of an operation type."""
     kind = "compute"
     if name.endswith(("-send", "-recv")):
         kind = name[-4:]
@@ -236,17 +236,17 @@ def classify(name: str) -> tuple[int, int, str]:
         kind = "collective"
     elif name == "gc":
         kind = "gc"
-    stage = "forward"
+    phase = "forward"
     if name.startswith(("backward", "grads")):
-        stage = "backward"
+        phase = "backward"
     elif name.startswith(("optimizer", "layernorm", "embedding", "separate")):
-        stage = "optimizer"
+        phase = "optimizer"
     lane = "compute"
     if kind in ("send", "recv"):
         lane = f"pp-{name}"
     elif kind == "collective":
         lane = "dp"
-    return KINDS.index(kind), STAGES.index(stage), f"{STREAM_PREFIX}{lane}"
+    return KINDS.index(kind), PHASES.index(phase), f"{STREAM_PREFIX}{lane}"
 
 
 def _stride(ranks: list[int]) -> int:

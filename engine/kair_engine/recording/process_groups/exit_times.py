@@ -32,7 +32,7 @@ class Visits:
     """Per rank a number, equal for those that share a clock."""
     start_ns: Floats
     end_ns: Floats
-    blur_ns: float = 20_000.0
+    resolution_ns: float = 20_000.0
     """What is closer than this counts as at once."""
 
 
@@ -58,7 +58,9 @@ def _beats(visits: Visits, family: Family, rival: Family) -> bool:
     if theirs - mine:
         between = as_columns(theirs - mine)
         apart, together = _leave_apart(visits, between), _leave_apart(visits, as_columns(mine))
-        return apart >= MARGIN * max(together, visits.blur_ns) and not _wait_for_one_another(visits, family, between)
+        return apart >= MARGIN * max(together, visits.resolution_ns) and not _wait_for_one_another(
+            visits, family, between
+        )
     return _wait_for_one_another(visits, rival, as_columns(mine - theirs))
 
 

@@ -12,7 +12,7 @@ from kair_engine.recording.process_groups.families import Family, as_columns
 def aligned(visits: Sequence[Visits], decided: Sequence[tuple[Visits, Family]]) -> list[Visits]:
     """`visits` on one clock for all hosts that the groups of `decided` connect: members leave a collective together."""
     ahead: dict[int, dict[int, list[float]]] = {}
-    blur = 0.0
+    resolution = 0.0
     for one, family in decided:
         first, second = pairs = as_columns(family.pairs(one.ranks))
         for here, there, clocks in zip(first.tolist(), second.tolist(), one.clock[pairs].T.tolist(), strict=True):
@@ -20,11 +20,11 @@ def aligned(visits: Sequence[Visits], decided: Sequence[tuple[Visits, Family]]) 
             if clocks[0] == clocks[1] or np.isnan(difference).all():
                 continue
             usual = float(np.nanmedian(difference))
-            blur = max(blur, float(np.nanmedian(np.abs(difference - usual))))
+            resolution = max(resolution, float(np.nanmedian(np.abs(difference - usual))))
             ahead.setdefault(clocks[0], {}).setdefault(clocks[1], []).append(usual)
             ahead.setdefault(clocks[1], {}).setdefault(clocks[0], []).append(-usual)
     reference, offset = _offsets(ahead)
-    return [_moved(one, reference, offset, blur) for one in visits]
+    return [_moved(one, reference, offset, resolution) for one in visits]
 
 
 def _offsets(ahead: dict[int, dict[int, list[float]]]) -> tuple[dict[int, int], dict[int, float]]:
@@ -45,7 +45,7 @@ def _offsets(ahead: dict[int, dict[int, list[float]]]) -> tuple[dict[int, int], 
     return reference, offset
 
 
-def _moved(visits: Visits, reference: dict[int, int], offset: dict[int, float], blur: float) -> Visits:
+def _moved(visits: Visits, reference: dict[int, int], offset: dict[int, float], resolution: float) -> Visits:
     clocks = visits.clock.tolist()
     shift = np.array([offset.get(clock, 0.0) for clock in clocks])
     clock = np.array([reference.get(clock, clock) for clock in clocks], dtype=np.int64)
@@ -54,5 +54,5 @@ def _moved(visits: Visits, reference: dict[int, int], offset: dict[int, float], 
         clock=clock,
         start_ns=visits.start_ns - shift,
         end_ns=visits.end_ns - shift,
-        blur_ns=max(blur, visits.blur_ns),
+        resolution_ns=max(resolution, visits.resolution_ns),
     )

@@ -34,7 +34,7 @@ Scenario = Sequence[Fix] | None
 def batches(trace: Trace, scenarios: int) -> Iterator["Batch"]:
     """All chosen steps in order; fewer at a time where more scenarios are to be replayed."""
     role_of = roles(trace)
-    places = Places(trace.job.hosts, role_of)
+    places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role = role_codes(job_ranks, role_of)
     for steps in _together(trace, scenarios):

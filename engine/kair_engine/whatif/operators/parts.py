@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
-from kair_engine.timeline.self_time import INPUT_STAGE
+from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.whatif.fixes import KINDS
 from kair_engine.whatif.operators.graph import StepGraph
@@ -164,4 +164,4 @@ def _kinds(ops: Operations, rows: Ints) -> Ints:
     of_kind[GC] = _GC
     of_kind[[COLLECTIVE, SEND, RECV]] = _COMMUNICATION
     result = of_kind[ops.kind[rows]]
-    return np.where((ops.stage[rows] == INPUT_STAGE) & (ops.kind[rows] != GC), _INPUT, result)
+    return np.where((ops.phase[rows] == INPUT_PHASE) & (ops.kind[rows] != GC), _INPUT, result)

@@ -20,7 +20,7 @@ class Places:
     """What is known of the ranks by number."""
 
     host: Mapping[int, str]
-    role: Mapping[int, str]
+    stage: Mapping[int, int | None]
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,12 @@ class Scenarios:
 
     def _named_ranks(self, fix: Fix) -> Bools:
         """Per rank of any step whether the fix is about it."""
-        hosts, stages = set(fix.hosts), {f"stage {stage}" for stage in fix.stages}
+        hosts, stages = set(fix.hosts), set(fix.stages)
         named = np.ones(len(self._ranks), dtype=bool)
         if fix.ranks:
             named &= np.isin(self._ranks, fix.ranks)
         if hosts:
             named &= np.array([self._places.host.get(rank) in hosts for rank in self._ranks.tolist()])
         if stages:
-            named &= np.array([self._places.role.get(rank, "") in stages for rank in self._ranks.tolist()])
+            named &= np.array([self._places.stage.get(rank) in stages for rank in self._ranks.tolist()])
         return named

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.arrays import NONE, Ints
-from kair_engine.trace.operations import KIND_NAMES, SCOPE, STAGE_NAMES, Operations
+from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, Operations
 
 TOLERANCE_NS = 1_000
 """Timestamps in whole microseconds are off by this much."""
@@ -23,7 +23,7 @@ def shared_keys(steps: Sequence[Operations], role_of_rank: Sequence[Ints]) -> li
     result = []
     for ops, role in zip(steps, role_of_rank, strict=True):
         of = role[ops.rank] if len(ops) else ops.rank
-        which = (of * (len(STAGE_NAMES) + 1) + ops.stage - NONE) * len(KIND_NAMES) + ops.kind
+        which = (of * (len(PHASE_NAMES) + 1) + ops.phase - NONE) * len(KIND_NAMES) + ops.kind
         result.append((which * names + ops.name) * occurrences + ops.occurrence)
     return result
 

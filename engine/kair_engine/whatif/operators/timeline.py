@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import KIND_NAMES, STAGE_NAMES, Operations
+from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
 from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.dependencies import step_graphs
@@ -160,8 +160,8 @@ def _operations(
             "dur": round(round(shift + float(times.end[at]) / 1e3, 3) - begin, 3),
             "args": {"step": ops.step},
         }
-        if ops.stage[at] != NONE:
-            event["args"]["stage"] = STAGE_NAMES[ops.stage[at]]
+        if ops.phase[at] != NONE:
+            event["args"]["phase"] = PHASE_NAMES[ops.phase[at]]
         if critical[at]:
             event["cname"] = "terrible"
         yield event

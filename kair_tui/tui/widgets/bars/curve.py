@@ -12,7 +12,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.views.rank import axis
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _MARGIN = 7
 """Columns for the shares on the left."""
@@ -40,9 +40,9 @@ class CompletionCurve(Widget):
 
     def render_line(self, y: int) -> Strip:
         """A row of the picture, or the axis under it."""
-        inks, width, height = inks_of(self._look), self.size.width, self.size.height
+        styles, width, height = styles_of(self._look), self.size.width, self.size.height
         if self._result is None or width <= _MARGIN + 1 or height < 3:
-            return Strip.blank(width, inks.base)
+            return Strip.blank(width, styles.base)
         if self._picture is None:
             self._picture = draw(
                 self._result.curve,
@@ -52,24 +52,24 @@ class CompletionCurve(Widget):
                 ascii_only=self._look.ascii_only,
             )
         if y < height - 1:
-            return fitted(self._row(self._picture, y, height - 1), width, inks.base, self._look)
+            return fitted(self._row(self._picture, y, height - 1), width, styles.base, self._look)
         line = clean(
             axis(self._result, self._picture.distance_at, width - _MARGIN - 1), ascii_only=self._look.ascii_only
         )
-        return fitted([(" " * _MARGIN, inks.dim), (line, inks.dim)], width, inks.base, self._look)
+        return fitted([(" " * _MARGIN, styles.dim), (line, styles.dim)], width, styles.base, self._look)
 
     def _row(self, picture: Picture, y: int, rows: int) -> list[Piece]:
-        inks = inks_of(self._look)
-        styles: dict[Layer, Style] = {
-            "": inks.base,
-            "band": inks.dim,
-            "median": inks.base,
-            "distance": inks.levels[3],
-            "rank": inks.strong,
+        styles = styles_of(self._look)
+        of_layer: dict[Layer, Style] = {
+            "": styles.base,
+            "band": styles.dim,
+            "median": styles.base,
+            "distance": styles.levels[3],
+            "rank": styles.strong,
         }
         label = {0: "100 %", rows // 2: "50 %", rows - 1: "0 %"}.get(y, "")
-        pieces: list[Piece] = [(f"{label:>{_MARGIN - 1}} ", inks.dim)]
+        pieces: list[Piece] = [(f"{label:>{_MARGIN - 1}} ", styles.dim)]
         signs = zip(picture.layers[y], picture.rows[y], strict=True)
         for layer, run in groupby(signs, key=lambda sign: sign[0]):
-            pieces.append(("".join(sign for _, sign in run), styles[layer]))
+            pieces.append(("".join(sign for _, sign in run), of_layer[layer]))
         return pieces

@@ -10,7 +10,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent
 from kair_tui.render.views.rank import difference_text, difference_us, typical_text
 from kair_tui.tui.widgets.lines.around import fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _NAME, _FIGURE = 13, 8
 _WIDE = 64
@@ -34,16 +34,16 @@ class StepParts(Widget):
 
     def render_line(self, y: int) -> Strip:
         """One part."""
-        inks, width = inks_of(self._look), self.size.width
+        styles, width = styles_of(self._look), self.size.width
         if y >= len(self._parts):
-            return Strip.blank(width, inks.base)
+            return Strip.blank(width, styles.base)
         row = self._parts[y]
         figures = self._figures(row, width)
         room = width - len(figures) - 1
         most = row is self._most
         drawn = bar(row.own_us, row.typical_us, self._peak, room, ascii_only=self._look.ascii_only)
-        pieces = [(figures, inks.strong if most else inks.base), (drawn, inks.levels[3 if most else 1])]
-        return fitted(pieces, width, inks.base, self._look)
+        pieces = [(figures, styles.strong if most else styles.base), (drawn, styles.levels[3 if most else 1])]
+        return fitted(pieces, width, styles.base, self._look)
 
     def _figures(self, row: PartOfStep, width: int) -> str:
         cells = [duration(row.own_us), difference_text(row)]

@@ -8,7 +8,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent
 from kair_tui.tui.widgets.lines.around import Piece
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _NARROWEST, _WIDEST = 8, 50
 _TIME, _SHARE = 10, 9
@@ -48,13 +48,13 @@ class PriceBars(Choices[Price]):
         return max(len(self.items), 1)
 
     def _lines_of(self, item: Price, width: int) -> Lines:
-        inks, glyphs, ascii_only = inks_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
         if item.costs_us is None:
-            return [[(f" {clean(item.part, ascii_only=ascii_only)}", inks.dim)]]
+            return [[(f" {clean(item.part, ascii_only=ascii_only)}", styles.dim)]]
         room = max(min(width - self._label - _TIME - _SHARE - 6, _WIDEST), _NARROWEST)
         cells = round(room * item.costs / self._most) if self._most > 0 else 0
-        style = inks.strong if item.whole else inks.base
-        bar = inks.dim if item.whole else inks.levels[-1]
+        style = styles.strong if item.whole else styles.base
+        bar = styles.dim if item.whole else styles.levels[-1]
         time = clean(f"+{duration(item.costs_us)}", ascii_only=ascii_only)
         part = clean(item.part, ascii_only=ascii_only)
         label = part if len(part) <= self._label else part[: self._label - 1] + glyphs.ellipsis

@@ -11,7 +11,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration, percent
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _SHORT_BAR = 8
 _SHARE = 8
@@ -34,33 +34,33 @@ class RankBars(Widget):
 
     def render_line(self, y: int) -> Strip:
         """One rank, or all that fit."""
-        inks, width, height = inks_of(self._look), self.size.width, self.size.height
+        styles, width, height = styles_of(self._look), self.size.width, self.size.height
         if height == 1:
-            return fitted(self._in_a_row(width), width, inks.base, self._look)
+            return fitted(self._in_a_row(width), width, styles.base, self._look)
         if y == height - 1 and len(self._ranks) > height:
             left = len(self._ranks) - height + 1
-            return fitted([(f"  {self._rest(left)}", inks.dim)], width, inks.base, self._look)
+            return fitted([(f"  {self._rest(left)}", styles.dim)], width, styles.base, self._look)
         pieces = self._one(self._ranks[y], width) if y < len(self._ranks) else []
-        return fitted(pieces, width, inks.base, self._look)
+        return fitted(pieces, width, styles.base, self._look)
 
     def _one(self, row: RankBlame, width: int) -> list[Piece]:
-        inks = inks_of(self._look)
+        styles = styles_of(self._look)
         name = f" {row.rank:>{self._digits}} "
         figures = f"{percent(row.share):>{_SHARE}}{self._safe(duration(row.blamed_us)):>9}{count(row.arrived_last):>6}"
         room = width - len(name) - len(figures) - 1
-        return [(name, inks.base), (self._bar(row, room).ljust(room), inks.levels[2]), (figures, inks.base)]
+        return [(name, styles.base), (self._bar(row, room).ljust(room), styles.levels[2]), (figures, styles.base)]
 
     def _in_a_row(self, width: int) -> list[Piece]:
-        inks = inks_of(self._look)
-        pieces: list[Piece] = [(" by rank", inks.title)]
+        styles = styles_of(self._look)
+        pieces: list[Piece] = [(" by rank", styles.title)]
         taken = len(pieces[0][0])
         for at, row in enumerate(self._ranks):
             drawn = self._bar(row, _SHORT_BAR)
-            item = [(f"  {row.rank} ", inks.base), (drawn, inks.levels[2]), (f" {percent(row.share)}", inks.base)]
+            item = [(f"  {row.rank} ", styles.base), (drawn, styles.levels[2]), (f" {percent(row.share)}", styles.base)]
             rest = len(self._ranks) - at
             needed = sum(len(text) for text, _ in item)
             if taken + needed + (len(self._rest(rest)) + 2 if rest > 1 else 0) > width:
-                return [*pieces, (f"  {self._rest(rest)}", inks.dim)]
+                return [*pieces, (f"  {self._rest(rest)}", styles.dim)]
             pieces, taken = [*pieces, *item], taken + needed
         return pieces
 

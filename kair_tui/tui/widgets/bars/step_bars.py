@@ -11,7 +11,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent, plural
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _LABEL, _TIME = 14, 8
 _NARROWEST, _WIDEST = 6, 40
@@ -58,13 +58,13 @@ class StepBars(Widget):
 
     def render_line(self, y: int) -> Strip:
         """One of the bars."""
-        inks, width = inks_of(self.look), self.size.width
+        styles, width = styles_of(self.look), self.size.width
         bars = self._bars()
         pieces = self._drawn(bars[y], bars, width) if y < len(bars) else []
-        return fitted(pieces, width, inks.base, self.look)
+        return fitted(pieces, width, styles.base, self.look)
 
     def _drawn(self, bar: _Bar, bars: list[_Bar], width: int) -> list[Piece]:
-        inks, glyphs, ascii_only = inks_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
         longest = max((one.us or 0.0 for one in bars), default=0.0)
         remark = max(_REMARK, *(len(one.remark) for one in bars))
         room = min(max(width - _LABEL - _TIME - remark - 5, _NARROWEST), _WIDEST)
@@ -74,32 +74,32 @@ class StepBars(Widget):
             (f" {bar.label:<{_LABEL}}", bar.style),
             (f"{time:>{_TIME}}  ", bar.style),
             (glyphs.full * cells, bar.style),
-            (glyphs.empty * (room - cells) + "  ", inks.dim),
-            (clean(bar.remark, ascii_only=ascii_only), inks.dim if bar.us is None else inks.base),
+            (glyphs.empty * (room - cells) + "  ", styles.dim),
+            (clean(bar.remark, ascii_only=ascii_only), styles.dim if bar.us is None else styles.base),
         ]
 
     def _bars(self) -> list[_Bar]:
-        result, inks = self._result, inks_of(self.look)
+        result, styles = self._result, styles_of(self.look)
         if result is None:
             return []
         money = "" if self._cost is None else f" ({self._cost:,.2f})"
         wasted = f"{percent(result.waste)} waste: {result.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
         return [
-            _Bar("now", result.step_time_us, f"S {result.slowdown:.4f}", inks.base),
+            _Bar("now", result.step_time_us, f"S {result.slowdown:.4f}", styles.base),
             self._fixed(result),
-            _Bar("no stragglers", result.ideal_step_time_us, wasted, inks.base),
+            _Bar("no stragglers", result.ideal_step_time_us, wasted, styles.base),
         ]
 
     def _fixed(self, result: WhatifResult) -> _Bar:
-        inks, price = inks_of(self.look), self._price
+        styles, price = styles_of(self.look), self._price
         label = f"with {plural(self._chosen, 'fix', 'fixes')}"
         if not self._chosen:
-            return _Bar("with no fix", result.step_time_us, "space chooses a fix below", inks.dim)
+            return _Bar("with no fix", result.step_time_us, "space chooses a fix below", styles.dim)
         if price is None:
-            return _Bar(label, None, "being replayed", inks.strong)
+            return _Bar(label, None, "being replayed", styles.strong)
         money = "" if price.cost_per_day is None else f" ({price.cost_per_day:,.2f})"
         saved = f"{price.throughput_gain:+.2%} throughput, {price.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
-        return _Bar(label, price.step_time_us, saved, inks.strong)
+        return _Bar(label, price.step_time_us, saved, styles.strong)
 
 
 def _time(bar: _Bar) -> str:

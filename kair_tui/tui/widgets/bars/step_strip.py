@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from kair_engine.results.steps import StepSummary
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _LEFT = 1
 _WIDEST = 3
@@ -90,10 +90,10 @@ class StepStrip(Widget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Bars, signs, numbers."""
-        inks = inks_of(self.look)
+        styles = styles_of(self.look)
         draw = (self._bars, self._signs, self._numbers)[min(y, 2)]
-        strip = Strip([Segment(" " * _LEFT, inks.base), *draw()])
-        return strip.adjust_cell_length(self.size.width, inks.base)
+        strip = Strip([Segment(" " * _LEFT, styles.base), *draw()])
+        return strip.adjust_cell_length(self.size.width, styles.base)
 
     def _columns(self) -> list[range]:
         """Which steps each bar stands for."""
@@ -113,52 +113,52 @@ class StepStrip(Widget, can_focus=True):
         for column in self._columns():
             longest = max(self._summary[at].max_us for at in column)
             level = round(longest / peak * (len(bars) - 1)) if peak > 0 else 0
-            ink = self._ink_width()
-            segments.append(Segment((bars[level] * ink).ljust(self._width()), self._style(column)))
+            bar = self._bar_width()
+            segments.append(Segment((bars[level] * bar).ljust(self._width()), self._style(column)))
         return segments
 
-    def _ink_width(self) -> int:
+    def _bar_width(self) -> int:
         return max(self._width() - 1, 1)
 
     def _style(self, column: range) -> Style:
-        inks = inks_of(self.look)
+        styles = styles_of(self.look)
         rows = [self._summary[at] for at in column]
         if any(row.slow for row in rows):
-            return inks.alarm
-        return inks.levels[1] if any(row.step in self._chosen for row in rows) else inks.dim
+            return styles.alarm
+        return styles.levels[1] if any(row.step in self._chosen for row in rows) else styles.dim
 
     def _signs(self) -> list[Segment]:
         """A sign under each slow step, a dash under each that everything is about where not all are."""
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         narrowed = len(self._chosen) < len(self._summary)
         segments = []
         for column in self._columns():
             rows = [self._summary[at] for at in column]
             chosen = narrowed and any(row.step in self._chosen for row in rows)
-            line = glyphs.horizontal * self._ink_width() if chosen else " "
-            mark, style = (glyphs.alarm, inks.alarm) if any(row.slow for row in rows) else (line, inks.base)
+            line = glyphs.horizontal * self._bar_width() if chosen else " "
+            mark, style = (glyphs.alarm, styles.alarm) if any(row.slow for row in rows) else (line, styles.base)
             segments.append(Segment(mark.ljust(self._width()), style))
         return segments
 
     def _numbers(self) -> list[Segment]:
         """The first, the last, as many between as there is room for; with the keyboard here also the range."""
-        columns, width, inks = self._columns(), self._width(), inks_of(self.look)
+        columns, width, styles = self._columns(), self._width(), styles_of(self.look)
         if not columns:
             return []
         places = [(index * width, str(self._summary[column[0]].step)) for index, column in enumerate(columns)]
         first, last = self._range()
         touched = [index for index, column in enumerate(columns) if column[-1] >= first and column[0] <= last]
-        begin, end = touched[0] * width, touched[-1] * width + self._ink_width()
+        begin, end = touched[0] * width, touched[-1] * width + self._bar_width()
         under_cursor = next(index for index, column in enumerate(columns) if self._at in column)
         here = [(under_cursor * width, str(self._summary[self._at].step))] if self.has_focus else []
         line = _placed([*here, places[-1], *places], len(columns) * width)
         if not self.has_focus:
-            return [Segment(line, inks.dim)]
+            return [Segment(line, styles.dim)]
         end = max(end, here[0][0] + len(here[0][1]))
         return [
-            Segment(line[:begin], inks.dim),
-            Segment(line[begin:end].ljust(end - begin), inks.strong + inks.cursor),
-            Segment(line[end:], inks.dim),
+            Segment(line[:begin], styles.dim),
+            Segment(line[begin:end].ljust(end - begin), styles.strong + styles.cursor),
+            Segment(line[end:], styles.dim),
         ]
 
     def _range(self) -> tuple[int, int]:

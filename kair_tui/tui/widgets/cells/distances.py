@@ -14,7 +14,7 @@ from kair_tui.render.views.localize import distance_digits
 from kair_tui.tui.widgets.cells.heat import Axis, Heat
 from kair_tui.tui.widgets.lines.around import Piece
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 TIMES_USUAL: Final = (1.25, 1.5, 1.75, 2.0)
 """Multiples of the median rank's mean distance from which a cell is one level darker."""
@@ -145,7 +145,7 @@ class DistanceMatrix(Heat):
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
         """The hosts of the columns; under them the ranks, as many as there is room for."""
-        dim = self.inks.dim
+        dim = self.text_styles.dim
         if line == 0:
             starts = [0, *self.columns.borders] if self._by_host and self._ranks else []
             ends = [*self.columns.borders, self.columns.count] if starts else []
@@ -171,23 +171,23 @@ class DistanceMatrix(Heat):
         rank = self._ranks[row]
         host = self._host(rank)
         begins = row == 0 or host != self._host(self._ranks[row - 1])
-        style = self.inks.strong if self._level(self._scores[rank].score) > 1 else self.inks.base
+        style = self.text_styles.strong if self._level(self._scores[rank].score) > 1 else self.text_styles.base
         return [
             (f" {rank:>{self._rank_width}}  ", style),
-            (host[: self._host_width] if begins else "", self.inks.dim),
+            (host[: self._host_width] if begins else "", self.text_styles.dim),
         ]
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
         """A sign for how far the two are apart."""
         one, other, size = self._ranks[row], self._ranks[column], self.columns.size
         if one == other:
-            return (self.look.glyphs.dash * min(size, 2)).ljust(size), self.inks.dim
+            return (self.look.glyphs.dash * min(size, 2)).ljust(size), self.text_styles.dim
         distance = self.distance(one, other)
         level = self._level(distance)
         sign = self.look.glyphs.levels[level]
         sign = sign if level == 0 else sign * min(size, 2)
         text = f"{sign:<2} {self.text(distance)}" if self._with_figures else sign
-        return text.ljust(size), self.inks.levels[level]
+        return text.ljust(size), self.text_styles.levels[level]
 
     def _level(self, distance: float) -> int:
         return sum(distance >= limit > 0 for limit in self.limits)
@@ -195,7 +195,7 @@ class DistanceMatrix(Heat):
     def total(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
         """The rank's mean distance: its score."""
         of_rank = self._scores[self._ranks[row]].score
-        style = self.inks.strong if self._level(of_rank) > 1 else self.inks.dim
+        style = self.text_styles.strong if self._level(of_rank) > 1 else self.text_styles.dim
         return [(f"{score(of_rank):>{self.right}}", style)]
 
 
@@ -216,16 +216,16 @@ class HostDistances(Choices[GroupScore]):
         return clean(group.group, ascii_only=self.look.ascii_only)[:_HOST]
 
     def _line_of(self, group: GroupScore, width: int) -> Lines:  # noqa: ARG002
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         share = group.mean_score / self._largest if self._largest else 0.0
         bar = glyphs.full * round(share * _BAR)
         ranks = f"{'rank' if len(group.ranks) == 1 else 'ranks'} {spans(group.ranks, 3)}"
         return [
             [
-                (f" {self._host(group):<{self._host_width}}  ", inks.base),
-                (f"{score(group.mean_score):>12}  ", inks.strong),
-                (f"{bar:<{_BAR}}  ", inks.dim),
-                (f"highest {score(group.max_score):>12}  ", inks.base),
-                (clean(f"{plural(len(group.ranks), 'rank')}: {ranks}", ascii_only=self.look.ascii_only), inks.dim),
+                (f" {self._host(group):<{self._host_width}}  ", styles.base),
+                (f"{score(group.mean_score):>12}  ", styles.strong),
+                (f"{bar:<{_BAR}}  ", styles.dim),
+                (f"highest {score(group.max_score):>12}  ", styles.base),
+                (clean(f"{plural(len(group.ranks), 'rank')}: {ranks}", ascii_only=self.look.ascii_only), styles.dim),
             ]
         ]

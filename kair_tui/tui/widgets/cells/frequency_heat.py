@@ -144,7 +144,7 @@ class FrequencyHeat(Heat):
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
         """Times over the windows that begin then."""
         assert self._result is not None
-        dim, ascii_only = self.inks.dim, self.look.ascii_only
+        dim, ascii_only = self.text_styles.dim, self.look.ascii_only
         step = -(-_TICKS // self.columns.size)
         ticks: list[tuple[int, Piece]] = []
         for column in range(0, self.columns.count, step):
@@ -162,8 +162,8 @@ class FrequencyHeat(Heat):
         rank = self._ranks[row]
         number = f" {rank:>{self._digits}}  "
         host = clean(self._hosts.get(rank, ""), ascii_only=self.look.ascii_only)
-        style = self.inks.strong if rank in self._low else self.inks.base
-        return [(number, style), (host[: self._host_width], self.inks.dim)]
+        style = self.text_styles.strong if rank in self._low else self.text_styles.base
+        return [(number, style), (host[: self._host_width], self.text_styles.dim)]
 
     def cell(self, row: int, column: int, line: int) -> Piece:
         """A part of a bar; at its foot a sign where the rank ran less than its peers."""
@@ -178,9 +178,9 @@ class FrequencyHeat(Heat):
         low = [of_rank[window] for window in windows if window in of_rank] if of_rank else []
         size = self.columns.size
         if not low:
-            return bar * size, self.inks.dim
+            return bar * size, self.text_styles.dim
         missing = any(one.state == "missing" for one in low)
-        style = self.inks.alarm if missing else self.inks.levels[2]
+        style = self.text_styles.alarm if missing else self.text_styles.levels[2]
         if above:
             return bar * size, style
         return (glyphs.alarm if missing else glyphs.weak_alarm).ljust(size), style
@@ -191,8 +191,8 @@ class FrequencyHeat(Heat):
             return ()
         rank = self._ranks[row]
         low = self._low[rank]
-        style = self.inks.strong if low else self.inks.dim
+        style = self.text_styles.strong if low else self.text_styles.dim
         pieces = [(f"{count(low):>10}", style)]
         if self.right > 11:
-            pieces.append((f"{count(sum(self._counts[rank].counts)):>13}", self.inks.dim))
+            pieces.append((f"{count(sum(self._counts[rank].counts)):>13}", self.text_styles.dim))
         return pieces

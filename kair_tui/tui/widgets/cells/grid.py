@@ -17,7 +17,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import score
 from kair_tui.tui.widgets.cells.grid_layout import Arrangement, Group, Spot, Zoom
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 LIMITS: Final = (2.0, 3.0, 5.0, 10.0)
 """Scores from which a cell is one level darker: they are values of t, seldom above 3 of healthy ranks."""
@@ -200,7 +200,7 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        base = inks_of(self.look).base
+        base = styles_of(self.look).base
         line = y + self.scroll_offset.y
         width = self.size.width
         if line >= self._arrangement.height or not self._ranks:
@@ -213,35 +213,35 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
 
     def _drawn(self, y: int) -> Strip:
         """Cells of the same look in one segment: few of thousands differ from their neighbours."""
-        inks, arrangement = inks_of(self.look), self._arrangement
+        styles, arrangement = styles_of(self.look), self._arrangement
         label = clean(arrangement.label(y), ascii_only=self.look.ascii_only)
-        runs: list[tuple[str, Style]] = [(f"{label:<{arrangement.label_width}}", inks.dim)]
+        runs: list[tuple[str, Style]] = [(f"{label:<{arrangement.label_width}}", styles.dim)]
         x = arrangement.label_width
         for spot in arrangement.line(y):
             text, style = self._cell(spot)
             if spot == self._cursor:
-                style += inks.cursor
+                style += styles.cursor
             before, of = runs[-1]
             gap = " " * (spot.x - x)
             # A gap looks the same in the style of the cell before, but for the cursor's.
             if of is style:
                 runs[-1] = (before + gap + text, of)
             elif of.reverse:
-                runs += [(gap, inks.base), (text, style)]
+                runs += [(gap, styles.base), (text, style)]
             else:
                 runs[-1:] = [(before + gap, of), (text, style)]
             x = spot.x + len(text)
         return Strip([Segment(text, style) for text, style in runs])
 
     def _cell(self, spot: Spot) -> tuple[str, Style]:
-        inks, glyphs, zoom = inks_of(self.look), self.look.glyphs, self._arrangement.zoom
+        styles, glyphs, zoom = styles_of(self.look), self.look.glyphs, self._arrangement.zoom
         ranks = [rank for rank in self._arrangement.ranks_in(spot) if not self._hidden(rank)]
         if not ranks:
-            return " ", inks.base
+            return " ", styles.base
         worst = max(ranks, key=lambda rank: self._level.get(rank, 0))
         level = self._level.get(worst, 0)
         sign = glyphs.alarm if level == MARKED else glyphs.levels[level]
-        style = inks.alarm if level == MARKED else inks.levels[level]
+        style = styles.alarm if level == MARKED else styles.levels[level]
         if zoom == self._zooms[0] and worst in self._ranks:
             number = f"{worst:>{self._zooms[1].width - 4}}"
             return f"{number} {sign} {self.figure(self._ranks[worst])}", style

@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 from kair_tui.render.terminal import Look
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _KEPT: Final = 500
 """Lines kept as they were drawn."""
@@ -80,7 +80,7 @@ class Heat(ScrollView, can_focus=True):
     def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self.look = look
-        self.inks = inks_of(look)
+        self.text_styles = styles_of(look)
         self.rows = self.columns = Axis()
         self.row = self.column = 0
         self.left = self.right = 0
@@ -153,10 +153,10 @@ class Heat(ScrollView, can_focus=True):
         """One line of what is in view."""
         width = self.size.width
         if y < self.HEADER:
-            return self._heading(y) if self.rows.count else Strip.blank(width, self.inks.base)
+            return self._heading(y) if self.rows.count else Strip.blank(width, self.text_styles.base)
         line = y - self.HEADER + self.scroll_offset.y
         if line >= self.rows.length:
-            return Strip.blank(width, self.inks.base)
+            return Strip.blank(width, self.text_styles.base)
         strip = self._strips.get(line)
         if strip is None or strip.cell_length != width:
             if len(self._strips) > _KEPT:
@@ -174,7 +174,7 @@ class Heat(ScrollView, can_focus=True):
         pieces: list[Piece] = []
         x = 0
         for start, (text, style) in over:
-            pieces += [(" " * (start - x), self.inks.base), (text, style)]
+            pieces += [(" " * (start - x), self.text_styles.base), (text, style)]
             x = start + cell_len(text)
         cells = Strip([Segment(text, style) for text, style in pieces if text])
         offset = self.scroll_offset.x
@@ -199,12 +199,14 @@ class Heat(ScrollView, can_focus=True):
         pieces: list[Piece] = []
         for column in shown:
             if pieces and column in self._bordered:
-                pieces.append((border, self.inks.dim))
+                pieces.append((border, self.text_styles.dim))
             text, style = (
-                (glyphs.horizontal * columns.size, self.inks.dim) if row is None else self.cell(row, column, line)
+                (glyphs.horizontal * columns.size, self.text_styles.dim)
+                if row is None
+                else self.cell(row, column, line)
             )
             if row == self.row and column == self.column and self.has_focus:
-                style += self.inks.cursor
+                style += self.text_styles.cursor
             if pieces and pieces[-1][1] is style:
                 pieces[-1] = (pieces[-1][0] + text, style)
             else:
@@ -213,7 +215,7 @@ class Heat(ScrollView, can_focus=True):
         return Strip([Segment(text, style) for text, style in pieces]).crop(left, left + self._room)
 
     def _joined(self, before: Sequence[Piece], cells: Strip, behind: Sequence[Piece]) -> Strip:
-        base, width = self.inks.base, self.size.width
+        base, width = self.text_styles.base, self.size.width
         drawn = min(self._room, self.columns.length)
         parts = (
             fitted(list(before), self.left, base, self.look),

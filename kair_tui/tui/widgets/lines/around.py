@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.tui.widgets.styles import Inks, inks_of
+from kair_tui.tui.widgets.styles import TextStyles, styles_of
 
 _MOST_KEYS = 8
 _APART = 3
@@ -36,7 +36,7 @@ class Line(Widget):
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.look = look
-        self.inks: Inks = inks_of(look)
+        self.text_styles: TextStyles = styles_of(look)
 
     def safe(self, text: str) -> str:
         """`text` as it may be sent to the terminal."""
@@ -48,7 +48,7 @@ class Line(Widget):
 
     def fill(self) -> Style:
         """The style of what is left of the line."""
-        return self.inks.base
+        return self.text_styles.base
 
     def render_line(self, y: int) -> Strip:
         """The line."""
@@ -73,20 +73,20 @@ class HeaderLine(Line):
 
     def fill(self) -> Style:
         """A bar across the screen."""
-        return self.inks.bar
+        return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
         """`kair  job › overview › rank 3        12 steps`."""
-        inks, glyphs = self.inks, self.look.glyphs
+        styles, glyphs = self.text_styles, self.look.glyphs
         crumbs = [self.safe(crumb) for crumb in self._crumbs]
-        pieces: list[Piece] = [(" kair ", inks.bar_strong), (" ", inks.bar)]
-        pieces += [(f"{crumb} {glyphs.crumb} ", inks.bar) for crumb in crumbs[:-1]]
-        pieces += [(crumb, inks.bar_strong) for crumb in crumbs[-1:]]
-        right: list[Piece] = [(self.safe(self._about), inks.bar), (" ", inks.bar)]
+        pieces: list[Piece] = [(" kair ", styles.bar_strong), (" ", styles.bar)]
+        pieces += [(f"{crumb} {glyphs.crumb} ", styles.bar) for crumb in crumbs[:-1]]
+        pieces += [(crumb, styles.bar_strong) for crumb in crumbs[-1:]]
+        right: list[Piece] = [(self.safe(self._about), styles.bar), (" ", styles.bar)]
         if self._alarm:
-            right[1:1] = [(f"  {self.safe(self._alarm)}", inks.bar_strong)]
+            right[1:1] = [(f"  {self.safe(self._alarm)}", styles.bar_strong)]
         gap = width - _length(pieces) - _length(right)
-        return [*pieces, (" " * gap, inks.bar), *right] if gap > 1 else pieces
+        return [*pieces, (" " * gap, styles.bar), *right] if gap > 1 else pieces
 
 
 class StatusLine(Line):
@@ -129,11 +129,11 @@ class StatusLine(Line):
 
     def fill(self) -> Style:
         """One bar with the footer."""
-        return self.inks.status
+        return self.text_styles.status
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
         """The message."""
-        return [(self._text, self.inks.status_alarm if self._alarming else self.inks.status)]
+        return [(self._text, self.text_styles.status_alarm if self._alarming else self.text_styles.status)]
 
 
 class FooterKey(NamedTuple):
@@ -159,17 +159,21 @@ class FooterLine(Line):
 
     def fill(self) -> Style:
         """A bar across the screen."""
-        return self.inks.bar
+        return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
         """As many whole keys as there is room for; the last of those that need not stay go first."""
         keys = list(self._keys)
         while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
             keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
-        pieces: list[Piece] = [(" ", self.inks.bar)]
+        pieces: list[Piece] = [(" ", self.text_styles.bar)]
         for key in keys:
             gap = " " * _APART if len(pieces) > 1 else ""
-            pieces += [(gap, self.inks.bar), (key.key, self.inks.bar_strong), (f" {key.does}", self.inks.bar)]
+            pieces += [
+                (gap, self.text_styles.bar),
+                (key.key, self.text_styles.bar_strong),
+                (f" {key.does}", self.text_styles.bar),
+            ]
         return pieces
 
 

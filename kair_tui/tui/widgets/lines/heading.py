@@ -38,14 +38,14 @@ class Heading(Line):
         """The line."""
         pointer = self.look.glyphs.pointer if self._lit else " "
         head: list[Piece] = [
-            (pointer, self.inks.strong),
-            (self._title, self.inks.strong if self._lit else self.inks.title),
-            ("  ", self.inks.base),
+            (pointer, self.text_styles.strong),
+            (self._title, self.text_styles.strong if self._lit else self.text_styles.title),
+            ("  ", self.text_styles.base),
             *self._safe(self._left),
         ]
         tail = self._safe(self._right)
         gap = width - sum(len(text) for text, _ in head) - sum(len(text) for text, _ in tail) - 1
-        return [*head, (" " * gap, self.inks.base), *tail] if gap > 0 else head
+        return [*head, (" " * gap, self.text_styles.base), *tail] if gap > 0 else head
 
     def _safe(self, remark: Remark) -> list[Piece]:
-        return [(self.safe(text), style or self.inks.dim) for text, style in remark]
+        return [(self.safe(text), style or self.text_styles.dim) for text, style in remark]

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _SIDES = 1
 
@@ -59,10 +59,10 @@ class Paragraphs(Widget):
 
     def render_line(self, y: int) -> Strip:
         """One line."""
-        width, inks = self.size.width, inks_of(self.look)
+        width, styles = self.size.width, styles_of(self.look)
         lines = self._wrapped(width)
-        pieces = [(" " * _SIDES, inks.base), lines[y]] if y < len(lines) else []
-        return fitted(pieces, width, inks.base, self.look)
+        pieces = [(" " * _SIDES, styles.base), lines[y]] if y < len(lines) else []
+        return fitted(pieces, width, styles.base, self.look)
 
     def _wrapped(self, width: int) -> list[Piece]:
         if width != self._width:

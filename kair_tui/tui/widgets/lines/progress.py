@@ -26,8 +26,8 @@ class Bar(Line):
         glyphs, cells = self.look.glyphs, min(_WIDTH, width // 2)
         full = cells * self._done // self._total
         return [
-            (" ", self.inks.base),
-            (glyphs.full * full, self.inks.base),
-            (glyphs.empty * (cells - full), self.inks.dim),
-            (f"  {count(self._done)} of {count(self._total)} files parsed", self.inks.base),
+            (" ", self.text_styles.base),
+            (glyphs.full * full, self.text_styles.base),
+            (glyphs.empty * (cells - full), self.text_styles.dim),
+            (f"  {count(self._done)} of {count(self._total)} files parsed", self.text_styles.base),
         ]

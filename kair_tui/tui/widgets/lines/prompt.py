@@ -20,7 +20,7 @@ class _Label(Line):
         self.styles.width = len(self._text)
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
-        return [(self._text, self.inks.strong)]
+        return [(self._text, self.text_styles.strong)]
 
 
 class Prompt(Horizontal):

@@ -13,7 +13,7 @@ from textual.strip import Strip
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.tui.widgets.lines.around import Piece
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 
 class TextPage(ScrollView, can_focus=True):
@@ -51,7 +51,7 @@ class TextPage(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        base, at = inks_of(self._look).base, y + self.scroll_offset.y
+        base, at = styles_of(self._look).base, y + self.scroll_offset.y
         width = self.size.width
         if at >= len(self._lines):
             return Strip.blank(width, base)

@@ -17,7 +17,7 @@ from kair_tui.render.units import duration, percent, signed_duration
 from kair_tui.render.views.blame import stops, verdict
 from kair_tui.render.views.blame_paths import stop_name
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 TIME, LATE, SHARE = 9, 10, 9
 """Columns of the figures at the end of a line."""
@@ -103,14 +103,14 @@ class BlameTree(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        inks, width = inks_of(self._look), self.scrollable_content_region.width
+        styles, width = styles_of(self._look), self.scrollable_content_region.width
         at = y + self.scroll_offset.y
         if at >= len(self._lines):
             said = self._safe(self._empty) if not self._lines and y == 0 else ""
-            return fitted([(f"  {said}", inks.dim)], width, inks.base, self._look)
+            return fitted([(f"  {said}", styles.dim)], width, styles.base, self._look)
         pieces = self._line(*self._lines[at])
         if self.has_focus and at == self.at:
-            pieces = [(text, inks.base + inks.cursor) for text, _ in pieces]
+            pieces = [(text, styles.base + styles.cursor) for text, _ in pieces]
         return fitted(pieces, width, pieces[-1][1], self._look)
 
     def _line(self, at: int, depth: int) -> list[Piece]:
@@ -118,12 +118,12 @@ class BlameTree(ScrollView, can_focus=True):
         # The last column is the scroll bar's, or blank.
         room = self.size.width - 1 - sum(len(text) for text, _ in figures)
         text = self._symptom(at, path, room) if depth == 0 else self._stop(path, depth, room)
-        strip = fitted(text, room, inks_of(self._look).base, self._look)
-        pieces = [(segment.text, segment.style or inks_of(self._look).base) for segment in strip]
+        strip = fitted(text, room, styles_of(self._look).base, self._look)
+        pieces = [(segment.text, segment.style or styles_of(self._look).base) for segment in strip]
         return [*pieces, *figures]
 
     def _symptom(self, at: int, path: BlamePath, room: int) -> list[Piece]:
-        inks, glyphs, node = inks_of(self._look), self._look.glyphs, path.symptom
+        styles, glyphs, node = styles_of(self._look), self._look.glyphs, path.symptom
         fold = glyphs.folded if at in self._folded else glyphs.unfolded
         end = path.chain[-1]
         step = f"step {path.step} " if self._steps_differ else ""
@@ -132,31 +132,39 @@ class BlameTree(ScrollView, can_focus=True):
         blamed = f"  {glyphs.alarm} rank {end.rank} " if self._ends_differ and at in self._folded else ""
         left = room - len(f"{fold} {who} waited in {when}{blamed}")
         name = self._cut(short_name(node.operator), left // 2 if blamed else left)
-        pieces = [(f"{fold} ", inks.base), (who, inks.strong), (f" waited in {name}", inks.base), (when, inks.dim)]
+        pieces = [
+            (f"{fold} ", styles.base),
+            (who, styles.strong),
+            (f" waited in {name}", styles.base),
+            (when, styles.dim),
+        ]
         if blamed:
             blamed += self._cut(stop_name(end, path), left - len(name))
-        return [*pieces, (blamed, inks.base)]
+        return [*pieces, (blamed, styles.base)]
 
     def _stop(self, path: BlamePath, depth: int, room: int) -> list[Piece]:
-        inks, glyphs, chain = inks_of(self._look), self._look.glyphs, stops(path)
+        styles, glyphs, chain = styles_of(self._look), self._look.glyphs, stops(path)
         node, before = chain[depth - 1], chain[depth - 2] if depth > 1 else path.symptom
         is_last, is_edge = depth == len(chain), node.role_in_path == "edge"
         guide = "  " + "   " * (depth - 1) + (glyphs.edge if is_edge else glyphs.last_branch)
         who = f"rank {node.rank} "
         tail = f"  {node.kind}" if not is_last else f"  {glyphs.alarm} {verdict(node, path)}"
         name = self._cut(stop_name(node, path), room - len(guide + who + tail))
-        ink = inks.alarm if is_last else inks.base
-        crossed = inks.strong if node.rank != before.rank else ink
-        return [(guide, inks.dim), (who, crossed), (name, ink), (tail, ink if is_last else inks.dim)]
+        style = styles.alarm if is_last else styles.base
+        crossed = styles.strong if node.rank != before.rank else style
+        return [(guide, styles.dim), (who, crossed), (name, style), (tail, style if is_last else styles.dim)]
 
     def _figures(self, at: int, depth: int) -> list[Piece]:
         """How long, how much later than its peers, and the path's part of all waiting."""
-        inks, path, node = inks_of(self._look), self._paths[at], self._node(at, depth)
-        ink = inks.alarm if node is path.chain[-1] else inks.base
+        styles, path, node = styles_of(self._look), self._paths[at], self._node(at, depth)
+        style = styles.alarm if node is path.chain[-1] else styles.base
         took = path.waited_us if depth == 0 else node.duration_us
         share = percent(path.waited_us / self._waiting_us) if self._waiting_us else ""
-        cells = [(duration(took), TIME, inks.base)] if self.size.width >= WIDE else []
-        cells += [(signed_duration(node.lateness_us), LATE, ink), (share, SHARE, inks.dim if depth else inks.base)]
+        cells = [(duration(took), TIME, styles.base)] if self.size.width >= WIDE else []
+        cells += [
+            (signed_duration(node.lateness_us), LATE, style),
+            (share, SHARE, styles.dim if depth else styles.base),
+        ]
         return [(f"{self._safe(text):>{columns}}", style) for text, columns, style in cells]
 
     def _cut(self, name: str, room: int) -> str:

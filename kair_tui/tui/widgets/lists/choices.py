@@ -11,7 +11,7 @@ from textual.strip import Strip
 
 from kair_tui.render.terminal import Look
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 Item = TypeVar("Item")
 Lines = list[list[Piece]]
@@ -92,12 +92,12 @@ class Choices(ScrollView, Generic[Item], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        inks, at = inks_of(self.look), y + self.scroll_offset.y
+        styles, at = styles_of(self.look), y + self.scroll_offset.y
         if at >= len(self._lines):
-            return Strip.blank(self.size.width, inks.base)
-        strip = fitted(self._lines[at], self.size.width, inks.base, self.look)
+            return Strip.blank(self.size.width, styles.base)
+        strip = fitted(self._lines[at], self.size.width, styles.base, self.look)
         on_cursor = (self.has_focus or self._lit) and at == self._tops[self.at]
-        return strip.apply_style(inks.cursor) if on_cursor else strip
+        return strip.apply_style(styles.cursor) if on_cursor else strip
 
     def action_move(self, by: int) -> None:
         """Moves the cursor by so many items."""

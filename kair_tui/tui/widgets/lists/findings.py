@@ -5,13 +5,13 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from kair_engine.results.triage import Finding
 from kair_engine.trace.model import Notice
 from kair_tui.render.terminal import Look
-from kair_tui.render.views.triage import facts, title
+from kair_tui.render.triage_in_words import FindingInWords
+from kair_tui.render.views.triage import facts, sentences, title
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _INDENT = "     "
 
@@ -21,7 +21,7 @@ class Listed:
     """A finding with its number, or something else to be read there."""
 
     number: int
-    finding: Finding | None
+    finding: FindingInWords | None
     text: str = ""
 
 
@@ -33,25 +33,25 @@ class Findings(Choices[Listed]):
     def __init__(self, look: Look) -> None:
         super().__init__(look, self._lines_of, id="findings")
 
-    def show_findings(self, findings: tuple[tuple[int, Finding], ...], warnings: tuple[Notice, ...]) -> None:
+    def show_findings(self, findings: tuple[tuple[int, FindingInWords], ...], warnings: tuple[Notice, ...]) -> None:
         """Findings with their places in the triage."""
         listed = [Listed(number, finding) for number, finding in findings]
         self.show([*listed, *(Listed(0, None, f"warning: {notice.message}") for notice in warnings)])
 
     @property
-    def finding(self) -> Finding | None:
+    def finding(self) -> FindingInWords | None:
         """The one under the cursor."""
         return self.chosen.finding if self.chosen else None
 
     def _lines_of(self, item: Listed, width: int) -> Lines:
-        inks, glyphs, ascii_only = inks_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
         finding = item.finding
         if finding is None:
-            note = Paragraph(item.text, inks.dim, " ")
+            note = Paragraph(item.text, styles.dim, " ")
             return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
-        head = Paragraph(title(finding), inks.alarm, f" {item.number} {glyphs.alarm} ")
-        rest = [Paragraph(fact, inks.base, _INDENT) for fact in facts(finding)]
-        rest += [Paragraph(sentence, inks.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in finding.evidence]
+        head = Paragraph(title(finding), styles.alarm, f" {item.number} {glyphs.alarm} ")
+        rest = [Paragraph(fact, styles.base, _INDENT) for fact in facts(finding)]
+        rest += [Paragraph(sentence, styles.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in sentences(finding)]
         if finding.suggestion:
-            rest.append(Paragraph(f"suggestion: {finding.suggestion}", inks.base, _INDENT))
+            rest.append(Paragraph(f"suggestion: {finding.suggestion}", styles.base, _INDENT))
         return [[line] for one in (head, *rest) for line in one.lines(width - 1, ascii_only=ascii_only)] + [[]]

@@ -15,7 +15,7 @@ from kair_tui.tui.fix_options import short
 from kair_tui.tui.widgets.lines.around import Piece
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
 _ORIGIN = 14
@@ -90,12 +90,12 @@ class FixList(Choices[ListedFix]):
             self.post_message(self.Toggled(self.chosen))
 
     def _lines_of(self, item: ListedFix, width: int) -> Lines:
-        inks, glyphs, ascii_only = inks_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
         if not item.options and item.step_time_us is None:
-            note = Paragraph(item.text, inks.dim, " ")
+            note = Paragraph(item.text, styles.dim, " ")
             return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
         is_chosen = item.options in self._chosen
-        style = inks.strong if is_chosen else inks.base
+        style = styles.strong if is_chosen else styles.base
         mark = (" [x] " if is_chosen else " [ ] ") if item.options else f"  {glyphs.bullet}  "
         figures = self._figures(item)
         room = width - len(mark) - len(figures) - 1
@@ -105,7 +105,7 @@ class FixList(Choices[ListedFix]):
         first: list[Piece] = [
             (mark, style),
             (_padded(lines[0][0], room - wide, glyphs.ellipsis), style),
-            (_padded(origin, wide, glyphs.ellipsis), inks.dim),
+            (_padded(origin, wide, glyphs.ellipsis), styles.dim),
             (figures, style),
         ]
         return [first, *([(" " * len(mark) + text, style)] for text, _ in lines[1:])]

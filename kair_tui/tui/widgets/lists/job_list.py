@@ -8,7 +8,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.render.views.jobs import minute
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 _WIDEST_NAME = 40
 _INDENT = "     "
@@ -27,7 +27,7 @@ class JobList(Choices[ListedJob]):
         super().show(items)
 
     def _lines_of(self, job: ListedJob, width: int) -> Lines:  # noqa: ARG002
-        inks, glyphs = inks_of(self.look), self.look.glyphs
+        styles, glyphs = styles_of(self.look), self.look.glyphs
         is_slow = job.last_verdict == "straggler"
         verdict = job.last_summary or "not triaged yet"
         ranks = plural(job.ranks, "rank") if job.ranks == job.world_size else f"{job.ranks}/{job.world_size} ranks"
@@ -41,11 +41,11 @@ class JobList(Choices[ListedJob]):
         name = f"{self._safe(job.name):<{self._name_width}} "
         return [
             [
-                (f" {glyphs.alarm if is_slow else ' '} ", inks.alarm),
-                (name, inks.strong),
-                (self._safe(verdict), inks.alarm if is_slow else inks.base if job.last_verdict else inks.dim),
+                (f" {glyphs.alarm if is_slow else ' '} ", styles.alarm),
+                (name, styles.strong),
+                (self._safe(verdict), styles.alarm if is_slow else styles.base if job.last_verdict else styles.dim),
             ],
-            [(_INDENT, inks.dim), (self._safe(f" {glyphs.dot} ".join(part for part in about if part)), inks.dim)],
+            [(_INDENT, styles.dim), (self._safe(f" {glyphs.dot} ".join(part for part in about if part)), styles.dim)],
         ]
 
     def _safe(self, text: str) -> str:

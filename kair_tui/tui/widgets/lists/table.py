@@ -20,7 +20,7 @@ from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.ordering import Ordering, ordered
 from kair_tui.tui.widgets.lines.around import Piece, fitted
-from kair_tui.tui.widgets.styles import inks_of
+from kair_tui.tui.widgets.styles import styles_of
 
 Row = TypeVar("Row")
 
@@ -221,17 +221,17 @@ class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        inks, width = inks_of(self._look), self.scrollable_content_region.width
+        styles, width = styles_of(self._look), self.scrollable_content_region.width
         at = y - 1 + self.scroll_offset.y
         if y == 0:
-            return fitted(self._header(inks.title), width, inks.base, self._look).simplify()
+            return fitted(self._header(styles.title), width, styles.base, self._look).simplify()
         if at >= self.count:
-            pieces = [("  ", inks.dim), (self._text(self._empty), inks.dim)] if not self.count and y == 1 else []
-            return fitted(pieces, width, inks.base, self._look)
+            pieces = [("  ", styles.dim), (self._text(self._empty), styles.dim)] if not self.count and y == 1 else []
+            return fitted(pieces, width, styles.base, self._look)
         on_cursor = at == self.at
         # One run of signs for each style: every run is sent with its colours.
-        strip = fitted(self._line(self.row(at), on_cursor), width, inks.base, self._look).simplify()
-        return strip.apply_style(inks.cursor) if on_cursor and self.has_focus else strip
+        strip = fitted(self._line(self.row(at), on_cursor), width, styles.base, self._look).simplify()
+        return strip.apply_style(styles.cursor) if on_cursor and self.has_focus else strip
 
     def _header(self, style: Style) -> list[Piece]:
         pieces: list[Piece] = [(" " * _MARGIN, style)]
@@ -247,15 +247,15 @@ class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
         return f"{title} {glyphs.descending if self._how.descending else glyphs.ascending}"
 
     def _line(self, row: Row, on_cursor: bool) -> list[Piece]:
-        inks = inks_of(self._look)
-        styles = {ALARM: inks.alarm, DIM: inks.dim}
+        styles = styles_of(self._look)
+        of_cell = {ALARM: styles.alarm, DIM: styles.dim}
         pointer = self._look.glyphs.pointer if on_cursor else ""
-        pieces: list[Piece] = [(pointer.ljust(_MARGIN), inks.base)]
+        pieces: list[Piece] = [(pointer.ljust(_MARGIN), styles.base)]
         for at, width in self._laid_out:
             column = self._columns[at]
             cell = column.show(row)
-            style = styles.get(cell.style, inks.base) if isinstance(cell, Styled) else inks.base
-            pieces += [(self._cell(self._text(cell), width, column), style), (" " * GAP, inks.base)]
+            style = of_cell.get(cell.style, styles.base) if isinstance(cell, Styled) else styles.base
+            pieces += [(self._cell(self._text(cell), width, column), style), (" " * GAP, styles.base)]
         return pieces[:-1]
 
     def _cell(self, text: str, width: int, column: Column[Row]) -> str:

@@ -1,0 +1,54 @@
+"""Evidence: what speaks for a finding, as figures, and the analysis that shows the same ones."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kair_engine.results.blame import RootCause
+
+EvidenceKind = Literal[
+    "excess",
+    "slow_operator",
+    "large_delays",
+    "host_pauses",
+    "came_last",
+    "made_late",
+    "operator_behind",
+    "slow_link",
+    "links_in_common",
+    "group_not_rank",
+    "uneven_stages",
+    "uneven_batches",
+    "longest_batch",
+    "delays_on_changing_ranks",
+    "longest_delays",
+    "replayed",
+    "others_nearly_as_late",
+    "estimated",
+]
+Analysis = Literal["localize", "pinpoint", "blame", "whatif"]
+
+
+@dataclass(frozen=True)
+class ShownBy:
+    """The analysis whose answer shows the figures, and what it has to be asked about."""
+
+    analysis: Analysis
+    rank: int | None = None
+    fixes: tuple[str, ...] = ()
+    """Of `whatif`, made together; none for its answer without any."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One thing that speaks for a finding. Units are in the figures' names; shares are of 1."""
+
+    kind: EvidenceKind
+    figures: dict[str, float] = field(default_factory=dict)
+    shown_by: ShownBy | None = None
+    """None where there is no figure to look up."""
+    ranks: tuple[int, ...] = ()
+    """Who it is about; empty where that is nobody."""
+    about: str | None = None
+    """The cause, operator, process group, pipeline edge or stage that the figures are of."""
+    root_causes: tuple[RootCause, ...] = ()
+    """What made the ranks late, of the kind `made_late`."""

@@ -1,0 +1,193 @@
+"""Evidence for findings: the figures that speak for each, and the analyses that show the same."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kair_engine.arrays import Bools
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.links import SlowLink
+from kair_engine.localize.localization import Localization
+from kair_engine.results.blame import BlameResult
+from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
+from kair_engine.results.localize import JobPattern
+from kair_engine.results.triage import Finding
+from kair_engine.results.whatif import FixPrice
+
+COVERED = 0.25
+"""A finding that is worth less than this part of its excess is covered by others that would be as late."""
+SAME_EXCESS = 0.005
+"""The excess of a class that is one operator: equal to it, but for what is rounded away in print."""
+LINKS_SHOWN, CAUSES_SHOWN = 4, 4
+_LOCALIZE = ShownBy("localize")
+
+
+def rank_evidence(
+    found: Localization,
+    blamed: BlameResult,
+    anomalies: Sequence[Anomaly],
+    *,
+    ranks: tuple[int, ...],
+    operator: str | None,
+    step_time_ns: float,
+) -> tuple[Evidence, ...]:
+    """What speaks against ranks: the tests they failed, who waited for them, and what made them late."""
+    tested = any(anomaly.operator == operator for anomaly in anomalies)
+    return (
+        *(_anomaly(found, anomaly, step_time_ns) for anomaly in _telling(found, anomalies)),
+        *_waiting(blamed, ranks),
+        *_behind(blamed, ranks, operator, named=tested),
+    )
+
+
+def link_evidence(links: Sequence[SlowLink], ranks: tuple[int, ...], step_time_ns: float) -> tuple[Evidence, ...]:
+    """What speaks against process groups or pipeline edges."""
+    shown = [_slow_link(slow, step_time_ns) for slow in links[:LINKS_SHOWN]]
+    if len(links) > 1:
+        shown.append(Evidence("links_in_common", {"links": len(links)}, _LOCALIZE, ranks))
+    elif links[0].link.group is not None:
+        shown.append(Evidence("group_not_rank"))
+    return tuple(shown)
+
+
+def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tuple[Evidence, ...]:
+    """What speaks for a pattern of the whole job."""
+    share, figures = {"share_of_step": pattern.lost_us / step_time_us}, pattern.figures
+    if pattern.cause == "stage_imbalance":
+        slowest, own = max(figures.items(), key=lambda item: item[1])
+        of_stages = {"self_us": own, "mean_us": sum(figures.values()) / len(figures), "stages": len(figures)}
+        return (Evidence("uneven_stages", {**of_stages, **share}, _LOCALIZE, about=slowest),)
+    if pattern.cause == "sequence_imbalance":
+        return Evidence("uneven_batches", dict(figures), _LOCALIZE), Evidence("longest_batch", share, _LOCALIZE)
+    seen = {"delays": figures["delays"], "ranks": len(pattern.ranks), "hit_steps": len(pattern.steps), "steps": steps}
+    return (
+        Evidence("delays_on_changing_ranks", seen, _LOCALIZE, pattern.ranks, about=pattern.cause),
+        Evidence("longest_delays", share, _LOCALIZE),
+    )
+
+
+def price_evidence(
+    finding: Finding, cost: FixPrice, fixes: tuple[str, ...], together: FixPrice | None
+) -> tuple[Evidence, ...]:
+    """What the replay says; where that is far less than the finding's excess, why."""
+    before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
+    replayed = Evidence(
+        "replayed", {"before_us": before, "after_us": after}, ShownBy("whatif", fixes=fixes), about=finding.cause
+    )
+    if finding.pattern == "job_wide" or cost.saved_us >= COVERED * finding.time_lost_us_per_step:
+        return (replayed,)
+    if together is None or together.saved_us <= 0:
+        return replayed, Evidence("others_nearly_as_late")
+    saved = {"saved_together_us": together.saved_us}
+    return replayed, Evidence("others_nearly_as_late", saved, ShownBy("whatif", fixes=(together.fix,)))
+
+
+def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
+    """What an excess says about the step. Patterns of the whole job say it themselves."""
+    if finding.pattern == "job_wide":
+        return ()
+    before = cost.step_time_us + cost.saved_us
+    return (Evidence("estimated", {"before_us": before, "after_us": cost.step_time_us}),)
+
+
+def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
+    """Those that say something of their own.
+
+    A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells.
+    """
+    for anomaly in anomalies:
+        steady = [one for one in anomalies if one.kind != "intermittent" and _covers(one, anomaly)]
+        said = [_excess_ns(found, one) for one in steady if one.operator is not None]
+        told = bool(steady) if anomaly.kind == "intermittent" else _is_said(found, anomaly, said)
+        if anomaly.operator is not None or not told:
+            yield anomaly
+
+
+def _covers(one: Anomaly, other: Anomaly) -> bool:
+    return one.class_index == other.class_index and set(other.ranks) <= set(one.ranks)
+
+
+def _is_said(found: Localization, anomaly: Anomaly, said: Sequence[float]) -> bool:
+    """Whether an operator makes up the class: their excesses are equal but for rounding."""
+    return bool(np.isclose(said, _excess_ns(found, anomaly), rtol=SAME_EXCESS).any())
+
+
+def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
+    job, members = found.job, list(anomaly.ranks)
+    ranks = tuple(int(job.ranks[place]) for place in members)
+    if anomaly.kind == "intermittent":
+        k, m = anomaly.events
+        kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
+        figures: dict[str, float] = {"delays": k, "of_all": m, "steps": len(job.steps)}
+        return Evidence(kind, figures, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
+    excess = _excess_ns(found, anomaly)
+    cost = {"excess_us_per_step": excess / 1e3, "share_of_step": excess / step_time_ns}
+    if anomaly.operator is not None:
+        return Evidence("slow_operator", cost, _LOCALIZE, ranks, about=anomaly.operator)
+    if _half(job, members):
+        cost["others_of_role"] = int(np.count_nonzero(_rest(found, anomaly)))
+    return Evidence("excess", cost, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
+
+
+def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
+    """Per step and rank, over the role's median as stage 1 shows it.
+
+    Where half of the role is slow, the median lies between the halves: then over the mean of the others.
+    """
+    if anomaly.operator is not None:
+        return anomaly.excess_ns
+    mean, members = found.persistence.mean_ns[anomaly.class_index], list(anomaly.ranks)
+    over = float(mean[_rest(found, anomaly)].mean()) if _half(found.job, members) else 0.0
+    return float(mean[members].mean()) - over
+
+
+def _half(job: JobExcess, members: Sequence[int]) -> bool:
+    return 2 * len(members) >= int(np.count_nonzero(job.role == job.role[members[0]]))
+
+
+def _rest(found: Localization, anomaly: Anomaly) -> Bools:
+    """The ranks of the role that are not the anomaly's."""
+    role = found.job.role
+    return np.asarray((role == role[anomaly.ranks[0]]) & ~np.isin(np.arange(len(role)), anomaly.ranks))
+
+
+def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:
+    figures = {
+        "self_us": slow.own_ns / 1e3,
+        "expected_us": slow.expected_ns / 1e3,
+        "siblings": slow.siblings,
+        "share_of_step": (slow.own_ns - slow.expected_ns) / step_time_ns,
+    }
+    group = slow.link.group
+    about = slow.link.name if group is None else f"process group {group}"
+    return Evidence("slow_link", figures, _LOCALIZE, slow.link.ranks, about=about)
+
+
+def _waiting(blamed: BlameResult, ranks: tuple[int, ...]) -> Iterator[Evidence]:
+    mine = [row for row in blamed.by_rank if row.rank in ranks]
+    if not mine or not blamed.collectives:
+        return
+    figures = {
+        "arrived_last": sum(row.arrived_last for row in mine),
+        "collectives": blamed.collectives,
+        "waited_us": sum(row.blamed_us for row in mine),
+        "share_of_waiting": sum(row.share for row in mine),
+    }
+    yield Evidence("came_last", figures, _blame(ranks), ranks)
+
+
+def _behind(blamed: BlameResult, ranks: tuple[int, ...], operator: str | None, *, named: bool) -> Iterator[Evidence]:
+    """What blame found on the way to the operator; `named`: whether the operator was said already."""
+    if operator is None:
+        return
+    causes = tuple(c for c in blamed.root_causes if c.rank in ranks and c.operator is not None)[:CAUSES_SHOWN]
+    if causes:
+        waited = {"blamed_us": sum(cause.blamed_us for cause in causes)}
+        yield Evidence("made_late", waited, _blame(ranks), ranks, root_causes=causes)
+    elif not named:
+        yield Evidence("operator_behind", {}, ShownBy("pinpoint", ranks[0]), ranks, about=operator)
+
+
+def _blame(ranks: Sequence[int]) -> ShownBy:
+    return ShownBy("blame", ranks[0] if len(ranks) == 1 else None)

@@ -1,0 +1,178 @@
+"""Sentences of evidence: one for each kind, made from its figures."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kair_engine.causes import CAUSES
+from kair_engine.results.blame import STEP_BEGIN, RootCause
+from kair_engine.results.evidence import Evidence
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant
+
+
+def sentence_of(evidence: Evidence) -> str:
+    """What the evidence says."""
+    return _SENTENCES[evidence.kind](evidence)
+
+
+def _excess(one: Evidence) -> str:
+    others = int(one.figures.get("others_of_role", 0))
+    theirs = _theirs(one)
+    than = f"{theirs} role's median"
+    if others:
+        than = f"the other {'rank' if others == 1 else f'{count(others)} ranks'} of {theirs} role"
+    spends = CAUSES[one.about or "unknown"].spends_on.format(their=theirs)
+    if len(one.ranks) == 1:
+        return f"{_who(one)} spends {_cost(one)} more on {spends} than {than}"
+    return f"{_who(one)} spend {_cost(one)} each more on {spends} than {than}, in the mean"
+
+
+def _slow_operator(one: Evidence) -> str:
+    return f"{_who(one)} spends {_cost(one)} more in {one.about} than its role's median"
+
+
+def _large_delays(one: Evidence) -> str:
+    what = f"{_number(one, 'of_all')} large delays"
+    if one.kind == "host_pauses":
+        what = f"{_number(one, 'of_all')} host pauses between collectives in its role"
+    through = CAUSES[one.about or "unknown"].spends_on.format(their=_theirs(one))
+    steps = plural(int(one.figures["steps"]), "step")
+    return f"{_who(one)}: {_number(one, 'delays')} of the {what} in {steps}, through {through}"
+
+
+def _came_last(one: Evidence) -> str:
+    of_all = plural(int(one.figures["collectives"]), "collective")
+    waited = f"{significant(one.figures['waited_us'] / 1e6)} rank-seconds"
+    share = percent(one.figures["share_of_waiting"])
+    return (
+        f"{_who(one)} came last to {_number(one, 'arrived_last')} of {of_all}; peers waited {waited} for {_it(one)}, "
+        f"{share} of all waiting"
+    )
+
+
+def _made_late(one: Evidence) -> str:
+    alone = len(one.ranks) == 1
+    listed = "; ".join(
+        f"{_place(cause, alone)} ({duration(cause.blamed_us)} over {plural(cause.synchronisations, 'collective')})"
+        for cause in one.root_causes
+    )
+    return f"what made {_it(one)} late: {listed}"
+
+
+def _operator_behind(one: Evidence) -> str:
+    return f"the operator behind it: {one.about}"
+
+
+def _slow_link(one: Evidence) -> str:
+    what = f"collectives of {one.about} take" if str(one.about).startswith("process group") else f"{one.about} takes"
+    siblings, expected = plural(int(one.figures["siblings"]), "sibling"), duration(one.figures["expected_us"])
+    return (
+        f"{what} {duration(one.figures['self_us'])} a step, waiting excluded; the {siblings} {expected} (median): "
+        f"{_share(one)} of the step more"
+    )
+
+
+def _links_in_common(one: Evidence) -> str:
+    return f"{_number(one, 'links')} slow links have {_who(one)} in common"
+
+
+def _group_not_rank(_: Evidence) -> str:
+    return "all members of a ring see the same duration, so this names the group and no rank in it"
+
+
+def _uneven_stages(one: Evidence) -> str:
+    own, mean = one.figures["self_us"], one.figures["mean_us"]
+    others = f"the {_number(one, 'stages')} stages {duration(mean)} in the mean ({own / mean:.2f} times that)"
+    saved = f"even stages would save about {_share(one)} of the step"
+    return f"{one.about} computes {duration(own)} a step, {others}: {saved}"
+
+
+def _uneven_batches(one: Evidence) -> str:
+    return (
+        "within a rank, forward and backward time vary together over the steps (correlation "
+        f"{one.figures['correlation']:.2f}, median of ranks; forward varies by {percent(one.figures['variation'])}): "
+        "batches of different length"
+    )
+
+
+def _longest_batch(one: Evidence) -> str:
+    return f"waiting for the longest batch costs about {_share(one)} of the step"
+
+
+def _delays_on_changing_ranks(one: Evidence) -> str:
+    delays, ranks = plural(int(one.figures["delays"]), "large delay"), plural(int(one.figures["ranks"]), "rank")
+    hit = f"{_number(one, 'hit_steps')} of {plural(int(one.figures['steps']), 'step')}"
+    through = CAUSES[one.about or "unknown"].spends_on.format(their="their")
+    return f"{delays} on {ranks} in {hit}, through {through}, on no rank more often than chance has it"
+
+
+def _longest_delays(one: Evidence) -> str:
+    return f"the longest of each step costs {_share(one)} of the step"
+
+
+def _replayed(one: Evidence) -> str:
+    after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
+    return f"replayed {CAUSES[one.about or 'unknown'].undone}, a step takes {after} instead of {before}"
+
+
+def _others_nearly_as_late(one: Evidence) -> str:
+    sentence = "that is little: without it, other ranks would have come nearly as late"
+    saved = one.figures.get("saved_together_us")
+    return sentence if saved is None else f"{sentence}; all findings fixed together save {duration(saved)}"
+
+
+def _estimated(one: Evidence) -> str:
+    after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
+    return f"without that the step would take about {after} instead of {before}"
+
+
+def _who(one: Evidence) -> str:
+    return ranks_in_words(one.ranks)
+
+
+def _theirs(one: Evidence) -> str:
+    return "its" if len(one.ranks) == 1 else "their"
+
+
+def _it(one: Evidence) -> str:
+    return "it" if len(one.ranks) == 1 else "them"
+
+
+def _cost(one: Evidence) -> str:
+    return f"{duration(one.figures['excess_us_per_step'])} a step ({_share(one)})"
+
+
+def _share(one: Evidence) -> str:
+    return percent(one.figures["share_of_step"])
+
+
+def _number(one: Evidence, name: str) -> str:
+    return count(int(one.figures[name]))
+
+
+def _place(cause: RootCause, alone: bool) -> str:
+    where = "" if alone else f" on rank {cause.rank}"
+    if cause.operator == STEP_BEGIN:
+        return f"late already when the step began{where}"
+    return f"idle before {cause.operator}{where}" if cause.is_edge else f"{cause.operator}{where}"
+
+
+_SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
+    "excess": _excess,
+    "slow_operator": _slow_operator,
+    "large_delays": _large_delays,
+    "host_pauses": _large_delays,
+    "came_last": _came_last,
+    "made_late": _made_late,
+    "operator_behind": _operator_behind,
+    "slow_link": _slow_link,
+    "links_in_common": _links_in_common,
+    "group_not_rank": _group_not_rank,
+    "uneven_stages": _uneven_stages,
+    "uneven_batches": _uneven_batches,
+    "longest_batch": _longest_batch,
+    "delays_on_changing_ranks": _delays_on_changing_ranks,
+    "longest_delays": _longest_delays,
+    "replayed": _replayed,
+    "others_nearly_as_late": _others_nearly_as_late,
+    "estimated": _estimated,
+}
