@@ -122,12 +122,16 @@ def command(entry: Entry, run: Callable[[Entry, dict[str, Any]], Any] = _invoke)
         entry.name,
         cls=KairCommand,
         help=entry.summary,
-        epilog="\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples),
+        epilog="\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples) + _notes(entry),
         context_settings={"help_option_names": ["-h", "--help"]},
     )(callback)
     built = cast(TyperCommand, typer.main.get_command(app))
     convert_here(built, {parameter.name: parameter.annotation for parameter in declared})
     return built
+
+
+def _notes(entry: Entry) -> str:
+    return f"\n\n\b\n{entry.notes}" if entry.notes else ""
 
 
 def _version(asked: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.registry import Entry
-from kair_tui.render.written import Format
+from kair_tui.render.written import Format, FormatOfGraph
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,12 @@ class Diagnostics:
 class Presentation:
     """How the answer is written."""
 
-    output: Annotated[Format, typer.Option("-o", "--output", help="The format of the answer.", show_default=True)] = (
-        "table"
-    )
+    output: Annotated[
+        FormatOfGraph,
+        typer.Option(
+            "-o", "--output", help="The format of the answer; the last three are of its graph.", show_default=True
+        ),
+    ] = "table"
     json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False
     fields: Annotated[
         str | None,
@@ -96,16 +99,25 @@ class Presentation:
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say where things are and how long it took.")] = False
 
     @property
-    def format(self) -> Format:
+    def format(self) -> FormatOfGraph:
         """The format asked for, in whichever way."""
         return "json" if self.json else self.output
+
+
+@dataclass(frozen=True)
+class PresentationOfNoGraph(Presentation):
+    """The same of an answer that is no graph."""
+
+    output: Annotated[Format, typer.Option("-o", "--output", help="The format of the answer.", show_default=True)] = (
+        "table"
+    )
 
 
 Group = TypeVar("Group")
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
-    "trace": (JobChoice, StorePlace, Presentation, Diagnostics),
-    "store": (StorePlace, Presentation, Diagnostics),
+    "trace": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
+    "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
     "nothing": (Diagnostics,),
 }
@@ -122,6 +134,8 @@ def parameters(entry: Entry) -> list[inspect.Parameter]:
 def groups(entry: Entry) -> tuple[type[Any], ...]:
     """The groups of shared options that a command takes."""
     chosen = GROUPS[entry.needs]
+    if entry.is_graph:
+        chosen = tuple(Presentation if group is PresentationOfNoGraph else group for group in chosen)
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 

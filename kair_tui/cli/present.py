@@ -5,9 +5,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kair_engine.errors import UsageError
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.progress import ProgressBar
 from kair_tui.cli.streams import is_terminal, say, speaks_unicode, wants_color, write_answer
+from kair_tui.render.graphs import GRAPH_FORMATS
 from kair_tui.render.look import UNLIMITED, Look
 from kair_tui.render.written import written
 
@@ -26,6 +28,8 @@ class Presenter:
         self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
         self._keep: tuple[str, ...] | None = None
         if wanted.fields is not None:
+            if wanted.format in GRAPH_FORMATS:
+                raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
             from kair_tui.render.tabular import chosen_fields, field_names
 
             self._keep = chosen_fields(wanted.fields, field_names(result_type, self.view.main))

@@ -25,6 +25,10 @@ class Entry:
     """What `run` is given first."""
     fails_on: bool = False
     """Takes `--fail-on`."""
+    is_graph: bool = False
+    """Its answer is a graph too, and can be written as one."""
+    notes: str = ""
+    """What its help says after the examples."""
     module: str = ""
 
     @property
@@ -46,6 +50,12 @@ ANALYSES: Final = "Find the straggler"
 LOOKS: Final = "Look at the job"
 STORE: Final = "Keep jobs"
 MACHINES: Final = "For machines"
+
+GRAPH_NOTES: Final = """\
+Formats of the graph (ranks wait for ranks, which root causes made late):
+  dot        for Graphviz, to draw it: small parts put together
+  graphml    all of it, for yEd, Gephi, Cytoscape or networkx.read_graphml
+  node-link  all of it, as JSON for networkx.node_link_graph(..., edges="edges")"""
 
 COMMANDS: Final = (
     Entry(
@@ -79,7 +89,14 @@ COMMANDS: Final = (
         "blame",
         ANALYSES,
         "Stage 3: the paths that lead from waiting to its root causes.",
-        ("kair blame traces/", "kair blame job123 --step 40 -o tree", "kair blame job123 --rank 3 --json"),
+        (
+            "kair blame traces/",
+            "kair blame job123 --step 40 -o tree",
+            "kair blame job123 --rank 3 --json",
+            "kair blame job123 -o dot | dot -Tsvg > blame.svg",
+        ),
+        is_graph=True,
+        notes=GRAPH_NOTES,
     ),
     Entry(
         "whatif",

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from networkx import DiGraph
+
+    from kair_tui.render.graphs import GraphFormat
     from kair_tui.render.page import Page
 
 Result = TypeVar("Result")
@@ -54,6 +57,8 @@ class View(Generic[Result, Row]):
     """NDJSON: (field of the result, what a record of it is called), in the order they come."""
     tree: Callable[[Result, "Page"], None] | None = None
     """What `-o tree` shows; an answer that is no tree shows its body."""
+    graph: "Callable[[Result, GraphFormat], DiGraph] | None" = None
+    """What the formats for graphs show, of an answer that is one."""
 
     def rows(self, result: Result) -> Sequence[Row]:
         """The main table's rows."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from kair_tui.render.graphs import GraphFormat
 from kair_tui.render.text import json_in_ascii, to_ascii
 
 if TYPE_CHECKING:
@@ -12,14 +13,21 @@ if TYPE_CHECKING:
     from kair_tui.render.view import Column, View
 
 Format = Literal["table", "wide", "tree", "json", "ndjson", "csv"]
+FormatOfGraph = Literal[Format, GraphFormat]
+"""Of an answer that is a graph."""
 
 
 def written(
-    answer: "Answer", view: "View[Any, Any]", form: Format, look: "Look", keep: Sequence[str] | None = None
+    answer: "Answer", view: "View[Any, Any]", form: FormatOfGraph, look: "Look", keep: Sequence[str] | None = None
 ) -> str:
     """The whole answer; `keep` are the fields to show of the main table's rows, None for all."""
     if form in ("table", "wide", "tree"):
         return _page(answer.result, view, form, look, keep)
+    if form in ("dot", "graphml", "node-link"):
+        from kair_tui.render.graphs import graph_text
+
+        assert view.graph is not None  # no other command takes these formats
+        return graph_text(view.graph(answer.result, form), form, ascii_only=look.ascii_only)
     from kair_tui.render import document, tabular
 
     if form == "csv":

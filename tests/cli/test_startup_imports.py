@@ -87,6 +87,12 @@ def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(tmp_path: Pa
     assert loaded_by(*arguments, cache=tmp_path) & LATE <= allowed
 
 
+@pytest.mark.parametrize("output", ["table", "tree", "json", "node-link"])
+def test_only_the_formats_of_a_graph_import_networkx(tmp_path: Path, output: str) -> None:
+    loaded = loaded_by("blame", str(SAMPLE), "-o", output, cache=tmp_path)
+    assert ("networkx" in loaded) == (output == "node-link")
+
+
 def test_what_if_of_a_pipeline_recording_needs_neither_polars_nor_all_of_arrows_functions(tmp_path: Path) -> None:
     recording = written(tmp_path, pipeline_job(dp=2, pp=2))
     loaded = loaded_by("whatif", str(recording), cache=tmp_path / "cache")

@@ -8,6 +8,7 @@ import pytest
 from support.places import SAMPLES
 
 from kair_engine.blame.analysis import blame
+from kair_engine.blame.waiting_graph import waiting_graph
 from kair_engine.localize.analysis import localize
 from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.recording.opening import open_trace
@@ -101,3 +102,13 @@ def test_what_the_healthy_recording_can_show(tmp_path: Path) -> None:
     for fault, share in expected.items():
         assert found[fault] == pytest.approx(share, rel=0.4), fault
     assert found["slow_link"] is None
+
+
+def test_in_the_waiting_graph_nearly_all_waiting_leads_to_the_slow_rank(tmp_path: Path) -> None:
+    result = blame(open_trace(SAMPLES / "slow_operator", cache=tmp_path))
+    graph = waiting_graph(result)
+    assert graph.in_degree("rank2", weight="share") >= 0.99
+    assert [graph.in_degree(f"rank{rank}") for rank in (0, 1, 3)] == [0, 0, 0]
+    assert sum(row.waited_us for row in result.waiting) == pytest.approx(result.attributed_us)
+    largest = max(graph.successors("rank2"), key=lambda node: graph.edges["rank2", node]["blamed_us"])
+    assert graph.nodes[largest]["operator"] == "kair_sample::mlp"

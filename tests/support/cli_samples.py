@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.blame import (
+    BlamePath,
+    BlameResult,
+    MadeLate,
+    PathNode,
+    RankBlame,
+    RankWaiting,
+    RoleInPath,
+    RootCause,
+)
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
@@ -104,7 +113,25 @@ def blame(name: str = KERNEL) -> BlameResult:
     path = BlamePath(symptom, (symptom, node(1, name, "culprit")), "compute", 5100.0, 40)
     cause = RootCause(1, name, "compute", False, 5100.0, 0.75, (40,), 1)
     ranks = (RankBlame(1, 5100.0, 0.75, 1), RankBlame(0, 0.0, 0.0, 0))
-    return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, 6800.0, 5100.0, 1700.0, 2, ())
+    waiting = (RankWaiting(0, 1, 5000.0, 1), RankWaiting(None, 1, 100.0, 2))
+    late = (MadeLate(1, 1, name, "compute", False, 5100.0, 1),)
+    return BlameResult(40, (40,), "robust", (path,), (cause,), ranks, waiting, late, 6800.0, 5100.0, 1700.0, 2, ())
+
+
+def waiting_for(culprits: tuple[int, ...], ranks: int) -> BlameResult:
+    """Every rank waits for every other, for the culprits a thousand times as long."""
+    waiting = tuple(
+        RankWaiting(rank, late, 1000.0 if late in culprits else 1.0, 1)
+        for late in range(ranks)
+        for rank in range(ranks)
+        if rank != late
+    )
+    total = sum(row.waited_us for row in waiting)
+    blamed = {late: sum(row.waited_us for row in waiting if row.for_rank == late) for late in range(ranks)}
+    late = tuple(MadeLate(rank, rank, "aten::mm", "compute", False, us, 9) for rank, us in blamed.items())
+    causes = tuple(RootCause(r, "aten::mm", "compute", False, us, us / total, (7,), 9) for r, us in blamed.items())
+    by_rank = tuple(RankBlame(rank, us, us / total, 9) for rank, us in blamed.items())
+    return BlameResult(7, (7,), "robust", (), causes, by_rank, waiting, late, total, total, 0.0, 9, ())
 
 
 def frequency(name: str = "aten::add") -> FrequencyResult:

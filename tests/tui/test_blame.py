@@ -3,11 +3,12 @@
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cli_samples import printed
+from support.cli_samples import printed, waiting_for
 from support.places import MEGATRON, SAMPLES
 from support.screen_text import (
     answered,
@@ -21,20 +22,25 @@ from support.screen_text import (
 )
 from textual.pilot import Pilot
 
+from kair_engine.blame.waiting_graph import cause_id
 from kair_engine.causes import Cause
-from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RoleInPath
+from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RankWaiting, RoleInPath
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import duration, percent, signed_duration
+from kair_tui.render.views.blame_graph import graph
+from kair_tui.render.views.blame_neighbours import MOST_GROUPS, neighbourhood
 from kair_tui.render.views.blame_paths import key_of, paths_by_cause
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.blame import BlameScreen
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lines.around import StatusLine
 from kair_tui.tui.widgets.lists.blame_tree import BlameTree
+from kair_tui.tui.widgets.lists.neighbours import Neighbours
 from kair_tui.tui.widgets.lists.table import Table
 
 SLOW = str(SAMPLES / "slow_operator")
 PIPELINE = str(SAMPLES / "pipeline_slow_operator")
+TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")
 HEALTHY = str(SAMPLES / "healthy")
 
 
@@ -274,6 +280,104 @@ def test_a_rank_alone_has_nobody_to_wait_for(tmp_path: Path) -> None:
     look()
 
 
+async def _who_waited(app: KairApp, pilot: Pilot[int]) -> Neighbours:
+    """The root cause's neighbourhood, once its graph is made."""
+    await pilot.press("w")
+    neighbours = app.screen.query_one(Neighbours)
+    await until(pilot, lambda: bool(neighbours.items))
+    return neighbours
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "size", "look"),
+    [
+        ("blame_who_waited_80x24", SLOW, (80, 24), Look()),
+        ("blame_who_waited_160x50", TWO_HOSTS, (160, 50), Look(ascii_only=True, colours="none")),
+    ],
+)
+@played
+async def test_who_waited_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
+    async with blamed(job, size, look) as (app, pilot, _):
+        await _who_waited(app, pilot)
+        assert_snapshot(app, name)
+        assert screen_text(app).isascii() == look.ascii_only
+
+
+@played
+async def test_who_waited_is_told_of_the_cause_under_the_cursor() -> None:
+    async with blamed(SLOW) as (app, pilot, screen):
+        neighbours = await _who_waited(app, pilot)
+        data = printed(screen.commands()[0])
+        lines = [(line.role, line.text, line.time_us) for line in neighbours.items]
+        assert lines[:3] == [
+            ("cause", "kair_sample::mlp (compute)", pytest.approx(data["root_causes"][0]["blamed_us"])),
+            ("late", "made rank 2 late", pytest.approx(data["made_late"][0]["blamed_us"])),
+            ("waited", "ranks 0-1, 3 waited for it, about 716 ms each", pytest.approx(data["attributed_us"])),
+        ]
+        others = sum(line.time_us for line in neighbours.items if line.role == "also")
+        assert lines[1][2] + others == pytest.approx(data["attributed_us"])
+        assert screen.commands()[-1] == f"kair blame {SLOW} --rank 2 -o dot"
+        await pilot.press("down")
+        assert neighbours.items[0].text == "idle before gloo:all_reduce (host)"
+        assert "▲ rank 2 idle before gloo:all_reduce (host)" in screen_text(app)
+        await pilot.press("w")
+        assert "to rank 2 idle before gloo:all_reduce" in screen_text(app)
+        assert len(screen.commands()) == 2
+
+
+@played
+async def test_the_cursor_walks_along_who_waited_and_leads_to_a_rank() -> None:
+    async with blamed(SLOW) as (app, pilot, _):
+        neighbours = await _who_waited(app, pilot)
+        await pilot.press("enter", "down", "down")
+        assert neighbours.has_focus
+        said = app.screen.query_one(StatusLine).text
+        assert said.startswith("ranks 0-1, 3 waited 716 ms to 717 ms each for rank 2 in 36 synchronisations")
+        await pilot.press("w")
+        assert tree(app).has_focus
+        await pilot.press("w", "enter")
+        await until(pilot, lambda: not isinstance(app.screen, BlameScreen))
+        assert "rank 0" in screen_lines(app)[0]
+
+
+@played
+async def test_who_waited_in_one_step_is_that_steps() -> None:
+    async with blamed(SLOW) as (app, pilot, screen):
+        neighbours = await _who_waited(app, pilot)
+        before = neighbours.items
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: answered(app) and neighbours.items != before)
+        assert neighbours.items[2].time_us == pytest.approx(printed(screen.commands()[0])["attributed_us"])
+        await type_line(pilot, "slash", "rank:1")
+        assert neighbours.items == ()
+        assert "because of none" in screen_text(app)
+
+
+@pytest.mark.parametrize("culprit", [0, 5, 63])
+def test_ranks_that_waited_alike_are_told_together(culprit: int) -> None:
+    result = waiting_for((culprit,), 64)
+    cause = next(cause for cause in result.root_causes if cause.rank == culprit)
+    node = cause_id(result, cause)
+    assert node is not None
+    top, late, waited = neighbourhood(graph(result, "node-link"), node)
+    ranks = {0: "ranks 1-63", 5: "ranks 0-4, 6-63", 63: "ranks 0-62"}[culprit]
+    assert waited.text == f"{ranks} waited for it, about 1.00 ms each"
+    assert (top.time_us, late.time_us, waited.time_us) == (63_000, 63_000, 63_000)
+    assert waited.is_last == (True, True)
+
+
+def test_the_shortest_waits_are_told_in_one_line() -> None:
+    waiting = (*(RankWaiting(rank, 20, 2.0**rank, 1) for rank in range(20)), RankWaiting(None, 20, 999.0, 70))
+    late = (MadeLate(20, 21, "aten::mm", "compute", False, sum(row.waited_us for row in waiting), 20),)
+    result = replace(_result(), waiting=waiting, made_late=late)
+    _, _, *groups = neighbourhood(graph(result, "node-link"), "rank21_cause1")
+    assert len(groups) == MOST_GROUPS + 1
+    assert groups[0].text == "rank 19 waited for it"
+    assert groups[-1].text == "other ranks waited for it"
+    assert groups[-2].text == f"ranks 0-{20 - MOST_GROUPS} waited for it, up to 16.4 ms each"
+    assert sum(group.time_us for group in groups) == late[0].blamed_us
+
+
 @played
 async def test_a_move_along_the_paths_redraws_two_lines() -> None:
     async with blamed(PIPELINE, (160, 50)) as (_, pilot, _):
@@ -292,7 +396,7 @@ def _path(rank: int, operator: str, role: RoleInPath, cause: Cause) -> BlamePath
 
 
 def _result(*paths: BlamePath) -> BlameResult:
-    return BlameResult(7, (7,), "robust", paths, (), (RankBlame(1, 5.0, 1.0, 1),), 5.0, 5.0, 0.0, 1, ())
+    return BlameResult(7, (7,), "robust", paths, (), (RankBlame(1, 5.0, 1.0, 1),), (), (), 5.0, 5.0, 0.0, 1, ())
 
 
 def test_a_path_to_a_delay_too_small_to_be_named_is_its_ranks() -> None:

@@ -7,12 +7,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kair_engine.arrays import Ints
+from kair_engine.blame.waits import Waits
 from kair_engine.blame.walk import Contribution, Walk, walk_back
 from kair_engine.causes import Cause
 from kair_engine.localize.analysis import require_steps
 from kair_engine.pinpoint.analysis import require_rank
 from kair_engine.ranks import Rank
-from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.blame import (
+    STEP_BEGIN,
+    BlamePath,
+    BlameResult,
+    MadeLate,
+    PathNode,
+    RankBlame,
+    RoleInPath,
+    RootCause,
+)
 from kair_engine.results.common import Method
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
@@ -38,7 +48,10 @@ _Key = tuple[Rank, str | None, Cause, bool]
 
 @dataclass
 class Tally:
-    """What several steps' walks add up to; `walks` are made in each step at most."""
+    """What several steps' walks add up to; `walks` are made in each step at most.
+
+    With `keep_paths` also the paths themselves, and who waited for whom.
+    """
 
     walks: int
     keep_paths: bool
@@ -47,6 +60,10 @@ class Tally:
     syncs: dict[_Key, int] = field(default_factory=lambda: defaultdict(int))
     by_rank: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     last: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    late: dict[tuple[int, _Key], float] = field(default_factory=lambda: defaultdict(float))
+    """The same waiting by the rank that was waited for and the root cause."""
+    late_syncs: dict[tuple[int, _Key], int] = field(default_factory=lambda: defaultdict(int))
+    waits: Waits = field(default_factory=Waits)
     paths: list[BlamePath] = field(default_factory=list)
     waiting: float = 0.0
     unattributed: float = 0.0
@@ -107,13 +124,18 @@ def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints)
         walk = walk_back(graph, late, last, noise)
         culprit = int(ops.ranks[ops.rank[last]])
         for key, share in _divide(graph, culprit, walk):
-            _lay(tally, key, float(share * collectives.total_wait_ns[instance]), ops.step, 1)
+            _lay(tally, culprit, key, float(share * collectives.total_wait_ns[instance]), step=ops.step, collectives=1)
         if tally.keep_paths:
             tally.paths.append(_path(graph, late, int(instance), walk))
     _count(tally, collectives, explained)
+    if tally.keep_paths:
+        tally.waits.add(collectives, explained)
 
 
-def _lay(tally: Tally, key: _Key, waited_ns: float, step: int, collectives: int) -> None:
+def _lay(tally: Tally, late: int, key: _Key, waited_ns: float, *, step: int, collectives: int) -> None:
+    """Lays the waiting for the rank `late` at the door of what made it late."""
+    tally.late[late, key] += waited_ns
+    tally.late_syncs[late, key] += collectives
     tally.blamed[key] += waited_ns
     tally.by_rank[key[0]] += waited_ns
     tally.steps[key].add(step)
@@ -132,7 +154,7 @@ def _count(tally: Tally, collectives: Collectives, explained: Ints) -> None:
     for rank in np.unique(culprit[rest]):
         of_rank = rest[culprit[rest] == rank]
         key: _Key = (Rank(int(ops.ranks[rank])), None, "unknown", False)
-        _lay(tally, key, float(waits[of_rank].sum()), ops.step, len(of_rank))
+        _lay(tally, key[0], key, float(waits[of_rank].sum()), step=ops.step, collectives=len(of_rank))
 
 
 def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_Key, float]]:
@@ -225,6 +247,8 @@ def blame_of(
     paths = [path for path in tally.paths if _concerns(path, rank, operator)]
     paths.sort(key=lambda path: -path.waited_us)
     culprits = sorted(tally.by_rank.items(), key=lambda item: (-item[1], item[0]))
+    made_late = _made_late(tally, rank, operator)
+    asked = None if rank is None and operator is None else {row.rank for row in made_late}
     return BlameResult(
         step=trace.steps[0] if len(trace.steps) == 1 else None,
         steps=trace.steps,
@@ -232,12 +256,24 @@ def blame_of(
         paths=tuple(paths[:limit]),
         root_causes=tuple(causes),
         by_rank=tuple(_rank_blame(tally, culprit) for culprit, _ in culprits),
+        waiting=tally.waits.listed(asked, rank if operator is None else None),
+        made_late=made_late,
         waiting_us=tally.waiting / 1e3,
         attributed_us=(tally.waiting - tally.unattributed) / 1e3,
         unattributed_us=tally.unattributed / 1e3,
         collectives=tally.collectives,
         warnings=_notices(trace, tally),
     )
+
+
+def _made_late(tally: Tally, rank: int | None, operator: str | None) -> tuple[MadeLate, ...]:
+    """The largest first; of a rank that is asked for, what made others late there, and what made it late itself."""
+    rows = [
+        MadeLate(Rank(late), *key, blamed_us=blamed / 1e3, synchronisations=tally.late_syncs[late, key])
+        for (late, key), blamed in tally.late.items()
+        if (rank is None or rank in (late, key[0])) and (operator is None or operator in (key[1] or ""))
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.blamed_us, row.rank, row.by_rank, row.operator or "", row.cause)))
 
 
 def _rank_blame(tally: Tally, culprit: int) -> RankBlame:

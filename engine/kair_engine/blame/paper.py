@@ -12,7 +12,7 @@ from kair_engine.localize.paper import localize_paper
 from kair_engine.pinpoint.analysis import PAPER_THRESHOLD
 from kair_engine.pinpoint.paper import paper_limits, z_scores
 from kair_engine.ranks import Rank
-from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RoleInPath, RootCause
 from kair_engine.timeline.graph import ExecutionGraph, build
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.synchronisation import synchronise
@@ -166,6 +166,8 @@ def _result(
         paths=paths,
         root_causes=tuple(causes),
         by_rank=tuple(RankBlame(r, total / 1e3, 1.0, 0) for r in ranks),
+        waiting=(),
+        made_late=tuple(MadeLate(c.rank, c.rank, c.operator, c.cause, c.is_edge, c.blamed_us, 0) for c in causes),
         waiting_us=total / 1e3,
         attributed_us=total / 1e3,
         unattributed_us=0.0,

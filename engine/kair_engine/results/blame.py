@@ -72,8 +72,41 @@ class RankBlame:
 
 
 @dataclass(frozen=True)
+class RankWaiting:
+    """What one rank waited for another in collectives, to which that one came last."""
+
+    rank: Rank | None
+    """The rank that waited; null for the shortest waits of several, put together where ranks are many."""
+    for_rank: Rank
+    """The rank that arrived last."""
+    waited_us: float
+    collectives: int
+    """In how many; put together, their sum."""
+
+
+@dataclass(frozen=True)
+class MadeLate:
+    """Why one rank was waited for: a root cause, on that rank or another, with its part of the waiting."""
+
+    rank: Rank
+    """The rank that was late."""
+    by_rank: Rank
+    """The root cause's own, with its operator, cause and edge as in `root_causes`."""
+    operator: str | None
+    cause: Cause
+    is_edge: bool
+    blamed_us: float
+    """Of the waiting for `rank`, what this root cause explains."""
+    synchronisations: int
+
+
+@dataclass(frozen=True)
 class BlameResult:
-    """Stage 3: blame paths, and root causes ranked by the waiting they explain. The shares add up."""
+    """Stage 3: blame paths, and root causes ranked by the waiting they explain. The shares add up.
+
+    `waiting` and `made_late` are the same waiting as a graph: ranks wait for ranks, which root causes made late. Both
+    add up to `attributed_us`, and for each rank that was waited for to the same.
+    """
 
     step: int | None
     """The step asked for; None where several were."""
@@ -82,6 +115,10 @@ class BlameResult:
     paths: tuple[BlamePath, ...]
     root_causes: tuple[RootCause, ...]
     by_rank: tuple[RankBlame, ...]
+    waiting: tuple[RankWaiting, ...]
+    """All; of a question about a rank or an operator, for the ranks in `made_late`, and what the rank itself waited."""
+    made_late: tuple[MadeLate, ...]
+    """All; of a question about a rank or an operator, by the root causes listed, and what made the rank itself late."""
     waiting_us: float
     attributed_us: float
     unattributed_us: float

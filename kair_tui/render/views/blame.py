@@ -11,6 +11,9 @@ from kair_tui.render.units import count, duration, percent, plural, spans
 from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
 
 if TYPE_CHECKING:
+    from networkx import DiGraph
+
+    from kair_tui.render.graphs import GraphFormat
     from kair_tui.render.page import Branch, Page
 
 EXAMPLES = 3
@@ -46,11 +49,16 @@ def totals(result: BlameResult) -> str:
 
 def what(row: RootCause) -> str:
     """The operator as people read it, or what stands for one."""
-    if row.operator is None:
-        return "smaller idle times" if row.is_edge else "smaller delays"
-    if row.operator == STEP_BEGIN:
+    return name_of(row.operator, is_edge=row.is_edge)
+
+
+def name_of(operator: str | None, *, is_edge: bool) -> str:
+    """A root cause's operator as people read it, or what stands for one."""
+    if operator is None:
+        return "smaller idle times" if is_edge else "smaller delays"
+    if operator == STEP_BEGIN:
         return "late already when the step began"
-    return f"idle before {short_name(row.operator)}" if row.is_edge else short_name(row.operator)
+    return f"idle before {short_name(operator)}" if is_edge else short_name(operator)
 
 
 COLUMNS = (
@@ -137,11 +145,24 @@ def _name(node: PathNode, page: Page) -> str:
     return node.operator if page.look.wide else short_name(node.operator, NAME_IN_TREE)
 
 
+def _graph(result: BlameResult, form: GraphFormat) -> DiGraph:
+    from kair_tui.render.views import blame_graph  # networkx, which no other format needs
+
+    return blame_graph.graph(result, form)
+
+
 VIEW = View[BlameResult, RootCause](
     main="root_causes",
     columns=COLUMNS,
     headline=headline,
     body=_body,
-    records=(("root_causes", "root_cause"), ("by_rank", "rank"), ("paths", "path")),
+    records=(
+        ("root_causes", "root_cause"),
+        ("by_rank", "rank"),
+        ("paths", "path"),
+        ("waiting", "waiting"),
+        ("made_late", "late"),
+    ),
     tree=_tree,
+    graph=_graph,
 )

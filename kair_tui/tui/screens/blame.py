@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.message import Message
 
+from kair_engine.blame.waiting_graph import cause_id
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
 from kair_engine.results.triage import TriageResult
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, signed_duration, spans
 from kair_tui.render.views.blame import COLUMNS, headline, stops, totals, verdict, what, words
+from kair_tui.render.views.blame_neighbours import neighbourhood
 from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
@@ -24,8 +28,14 @@ from kair_tui.tui.widgets.bars.rank_bars import RankBars
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.blame_tree import LATE, SHARE, TIME, WIDE, BlameTree
+from kair_tui.tui.widgets.lists.neighbours import SHARE as OF_ALL
+from kair_tui.tui.widgets.lists.neighbours import TIME as ALTOGETHER
+from kair_tui.tui.widgets.lists.neighbours import Neighbours
 from kair_tui.tui.widgets.lists.table import Table
 from kair_tui.tui.widgets.styles import styles_of
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 MOST_PATHS: Final = 1000
 _SHORT: Final = 24
@@ -39,7 +49,10 @@ _SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
 class RootCauses(Table[RootCause]):
     """Root causes, from each of which it goes on to the paths that lead there."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its paths")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "its paths"),
+        Binding("w", "screen.who_waited", "who waited"),
+    ]
 
 
 class BlameScreen(ViewScreen):
@@ -58,12 +71,16 @@ class BlameScreen(ViewScreen):
     BlameScreen #right Heading { display: none; }
     BlameScreen.-beside #right Heading { display: block; }
     BlameScreen.-beside #bars { height: 1fr; }
-    BlameScreen.-nothing #from, BlameScreen.-nothing #to { display: none; }
+    BlameScreen #around { display: none; }
+    BlameScreen.-around #around { display: block; }
+    BlameScreen.-around #to { display: none; }
+    BlameScreen.-nothing #from, BlameScreen.-nothing #to, BlameScreen.-nothing #around { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next part"),
         Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
         Binding("right_square_bracket", "step(1)", "step", key_display="[ ]"),
+        Binding("w", "who_waited", "who waited", show=False),
         Binding("a", "all_paths", "all paths"),
         Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
         Binding("f", "frequency", "how often the operator ran", show=False),
@@ -71,12 +88,23 @@ class BlameScreen(ViewScreen):
     FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
     SORTS = ("share", "rank", "operator", "cause", "synchronisations")
 
+    class GraphMade(Message, bubble=False):
+        """The graph of an answer is there."""
+
+        def __init__(self, result: BlameResult, graph: "DiGraph") -> None:
+            super().__init__()
+            self.result, self.graph = result, graph
+
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._blame: BlameResult | None = None
         self._found_slow: bool | None = None
         self._paths: Mapping[Key, Sequence[BlamePath]] = {}
         self._every_path = False
+        self._around = False
+        """Whether it shows who waited, in the place of paths."""
+        self._graph: DiGraph | None = None
+        """Of the answer, from when it is first needed."""
         self._return_to: Key | None = None
 
     @property
@@ -112,6 +140,9 @@ class BlameScreen(ViewScreen):
         with Vertical(id="to"):
             yield Heading(look, "paths", of="tree")
             yield BlameTree(look, id="tree")
+        with Vertical(id="around"):
+            yield Heading(look, "who waited", of="neighbours")
+            yield Neighbours(look, id="neighbours")
 
     def on_mount(self) -> None:
         """The keyboard begins with the root causes."""
@@ -133,8 +164,26 @@ class BlameScreen(ViewScreen):
     def _tree(self) -> BlameTree:
         return self.query_one(BlameTree)
 
+    @property
+    def _neighbours(self) -> Neighbours:
+        return self.query_one(Neighbours)
+
+    @property
+    def _below(self) -> BlameTree | Neighbours:
+        """What stands under the root causes."""
+        return self._neighbours if self._around else self._tree
+
     def _heading(self, of: str) -> Heading:
         return next(heading for heading in self.query(Heading) if heading.of == of)
+
+    def commands(self) -> Sequence[str]:
+        """Also the one that draws what is around the rank under the cursor."""
+        lines = super().commands()
+        cause = self._causes.chosen if self._around else None
+        if cause is None:
+            return lines
+        around = replace(self.questions()["blame"], arguments=(("rank", cause.rank),))
+        return [*lines, f"{self.session.command(around)} -o dot"]
 
     # What is shown.
 
@@ -150,7 +199,7 @@ class BlameScreen(ViewScreen):
     def _show_blame(self, result: BlameResult) -> None:
         chosen = self._causes.chosen
         self._return_to = None if chosen is None else key_of(chosen)
-        self._blame, self._paths = result, paths_by_cause(result)
+        self._blame, self._paths, self._graph = result, paths_by_cause(result), None
         self.set_class(not result.root_causes and not result.paths, "-nothing")
         self.query_one(RankBars).show(result.by_rank)
         self._heading("bars").say([("", None)], [("share   blamed  last", None)])
@@ -192,16 +241,18 @@ class BlameScreen(ViewScreen):
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
         self._heading("causes").say([(shown, None)])
         self._show_paths()
+        self._show_around()
 
     def on_table_moved(self) -> None:
-        """Shows the paths that lead to the cause under the cursor."""
+        """Shows the paths that lead to the cause under the cursor, or who waited because of it."""
         if not self._every_path:
             self._show_paths()
+        self._show_around()
         self._describe()
 
     def on_table_chosen(self) -> None:
-        """On to the paths."""
-        self._tree.focus()
+        """On to the part below."""
+        self._below.focus()
 
     def _show_paths(self) -> None:
         result, cause = self._blame, self._causes.chosen
@@ -239,6 +290,56 @@ class BlameScreen(ViewScreen):
         self._every_path = not self._every_path
         self._show_paths()
 
+    # Who waited because of the cause under the cursor.
+
+    def action_who_waited(self) -> None:
+        """The root cause's neighbourhood in the place of its paths, or these again."""
+        had_keyboard = self._below.has_focus
+        self._around = not self._around
+        self.set_class(self._around, "-around")
+        if had_keyboard:
+            self._below.focus()
+        self._show_around()
+
+    def _show_around(self) -> None:
+        """What the graph tells of the cause, once there is one."""
+        result, cause = self._blame, self._causes.chosen
+        if not self._around or result is None:
+            return
+        if self._graph is None:
+            self.kair.in_thread(self, partial(self._make_graph, result), group="graph")
+            return
+        node = None if cause is None else cause_id(result, cause)
+        lines = () if node is None else neighbourhood(self._graph, node)
+        if lines != self._neighbours.items:  # else the cursor stays
+            self._neighbours.show(lines)
+        said = "because of none" if cause is None else f"because of rank {cause.rank}"
+        legend = f"{'time':>{ALTOGETHER}}{'share':>{OF_ALL}} "
+        self._heading("neighbours").say([(said, styles_of(self.look).base)], [(legend, None)])
+
+    def _make_graph(self, result: BlameResult) -> None:
+        """In a thread: networkx takes its time to be imported."""
+        from kair_tui.render.views.blame_graph import graph
+
+        self.post_message(self.GraphMade(result, graph(result, "node-link")))
+
+    def on_blame_screen_graph_made(self, message: GraphMade) -> None:
+        """Shows it if it is still wanted."""
+        if message.result is self._blame:
+            self._graph = message.graph
+            self._show_around()
+            self._describe()
+
+    def on_choices_moved(self) -> None:
+        """Says what is under the cursor."""
+        self._describe()
+
+    def on_choices_chosen(self) -> None:
+        """To the rank's screen."""
+        line = self._neighbours.chosen
+        if line is not None and line.rank is not None:
+            self.kair.go_to_rank(line.rank)
+
     def filter_by(self, wanted: Filter) -> str:
         """Leaves out the causes that do not match."""
         self._causes.filter(wanted)
@@ -257,6 +358,8 @@ class BlameScreen(ViewScreen):
         """Of the stop where the keyboard is with the paths, else of the root cause."""
         if self._tree.has_focus and self._tree.node is not None:
             return self._tree.node.rank
+        if self._neighbours.has_focus and self._neighbours.chosen is not None:
+            return self._neighbours.chosen.rank
         cause = self._causes.chosen
         return self.place.rank if cause is None else cause.rank
 
@@ -289,7 +392,12 @@ class BlameScreen(ViewScreen):
         self._describe()
 
     def _describe(self) -> None:
-        self.describe(self._about_stop() if self._tree.has_focus else self._about_cause())
+        if self._tree.has_focus:
+            self.describe(self._about_stop())
+        elif self._neighbours.has_focus:
+            self.describe(self._about_neighbour())
+        else:
+            self.describe(self._about_cause())
 
     def _about_cause(self) -> str:
         row = self._causes.chosen
@@ -319,6 +427,13 @@ class BlameScreen(ViewScreen):
         )
         return self._dotted(parts)
 
+    def _about_neighbour(self) -> str:
+        line = self._neighbours.chosen
+        if line is None:
+            return ""
+        said = line.detail if line.role == "waited" else f"{line.text} {self.look.glyphs.dot} {line.detail}"
+        return self._dotted((said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"))
+
     def _dotted(self, parts: Sequence[str]) -> str:
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
 
@@ -326,7 +441,11 @@ class BlameScreen(ViewScreen):
         """The sum, what is under the cursor, the path to it, and the commands."""
         said = [] if self._blame is None else [headline(self._blame)]
         path = self._tree.path
-        if path is not None:
+        if self._around:
+            said += [
+                f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})" for line in self._neighbours.items
+            ]
+        elif path is not None:
             nodes = (path.symptom, *stops(path))
             said += [f"{'  ' * depth}rank {node.rank} {node.operator}" for depth, node in enumerate(nodes)]
             said[-1] += f" ({verdict(path.chain[-1], path)})"
