@@ -12,7 +12,7 @@ CauseName = Literal[
 
 
 @dataclass(frozen=True)
-class Cause:
+class SlowdownCause:
     """What the figures speak for as a cause of the slowdown."""
 
     cause: CauseName
@@ -141,7 +141,7 @@ class WhatifResult:
     launch_by_stage: dict[int, float] | None = None
     pattern: SlowdownPattern
     """Of the workers' S."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[SlowdownCause, ...] = ()
     """Those worth naming, the first one first; empty where no figure speaks for one."""
     verdict: str
     fixes: tuple[FixPrice, ...] = ()

@@ -144,9 +144,9 @@ def write_timeline(trace: Trace, path: Path) -> None:
         times, _ = replayable(trace)
         write_events(path, timeline(times, ranks_at(trace, times.rows)))
     else:
-        from kair_engine.whatif.operators.timeline import execution_timeline  # few need both
+        from kair_engine.whatif.operators.timeline import operator_timeline  # few need both
 
-        write_events(path, execution_timeline(trace))
+        write_events(path, operator_timeline(trace))
 
 
 def _of_ranks(rank_of: dict[tuple[int, int], int], ranks: Sequence[int]) -> Choice:

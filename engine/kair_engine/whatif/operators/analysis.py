@@ -8,7 +8,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import InputError
-from kair_engine.results.whatif import Cause, PartEffect, SlowdownPattern, StepPrice, WhatifResult
+from kair_engine.results.whatif import PartEffect, SlowdownCause, SlowdownPattern, StepPrice, WhatifResult
 from kair_engine.trace.model import Layout, Notice, Trace
 from kair_engine.whatif.attribution import SLOWEST_SHARE, largest_first, part_effect, ratio
 from kair_engine.whatif.fitting import must_fit
@@ -152,12 +152,14 @@ def _explained(trace: Trace, of_step: _Steps, chosen: Sequence[tuple[int, ...]])
     ]
 
 
-def _slow_host(slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None) -> list[Cause]:
+def _slow_host(
+    slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None
+) -> list[SlowdownCause]:
     """A host all of whose ranks together explain what none of them does alone."""
     if host is None or effect is None or slowdown < SLOW or effect.share_removed < EXPLAINS:
         return []
     text = f"slow host {host} (fixing its {len(ranks)} ranks takes {effect.share_removed:.0%} of the slowdown away)"
-    return [Cause("slow_workers", text, ranks, effect.share_removed)]
+    return [SlowdownCause("slow_workers", text, ranks, effect.share_removed)]
 
 
 def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:

@@ -12,13 +12,13 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.operators.dependencies import execution_model
+from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.scenarios import Places, Scenarios
 from kair_engine.whatif.replay.plan import plan
 from kair_engine.whatif.replay.replay import replay
 
 _AT_ONCE = 8_000_000
-"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's waves."""
+"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's levels."""
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough."""
 _ENOUGH_PEERS = 64
@@ -72,7 +72,7 @@ class Batch:
     ) -> None:
         self.steps, self.syncs, self.role = steps, syncs, role
         self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
-        self.model = model = execution_model(steps, syncs, role)
+        self.model = model = operator_dependencies(steps, syncs, role)
         self.plan = plan(model.graph)
         place = self.plan.place
         self._begin, self._end = ([place[nodes] for nodes in of] for of in (model.begin, model.end))

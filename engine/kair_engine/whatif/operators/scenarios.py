@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.fixes import KINDS, Fix
-from kair_engine.whatif.operators.dependencies import ExecutionModel
+from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.ideals import ideal_ns
 
 _MANY, _MOST = 0.25, 0.5
@@ -42,7 +42,9 @@ class _Chosen:
 class Scenarios:
     """What fixes change in a model; per step and rank `role` has a code."""
 
-    def __init__(self, model: ExecutionModel, role: Sequence[Ints], names: Mapping[int, str], places: Places) -> None:
+    def __init__(
+        self, model: OperatorDependencies, role: Sequence[Ints], names: Mapping[int, str], places: Places
+    ) -> None:
         self._names, self._places = names, places
         self._parts, self._node, self._value = model.parts, model.parts.node, model.parts.value_ns
         self._ranks, self._rank_of_cell = np.unique(np.concatenate(model.ranks), return_inverse=True)

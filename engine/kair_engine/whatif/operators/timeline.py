@@ -14,7 +14,7 @@ from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.dependencies import step_graphs
 from kair_engine.whatif.operators.graph import StepGraph
 from kair_engine.whatif.operators.parts import GAP, REST
-from kair_engine.whatif.operators.replayed_times import OperationTimes, moved_times, recorded_times
+from kair_engine.whatif.operators.replayed_times import OperationTimes, recorded_times, replayed_times
 from kair_engine.whatif.replay.critical_path import Piece, critical_path, waits
 from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane, process
 
@@ -23,7 +23,7 @@ _STREAMS: Final = 1000
 """Streams' rows come below those of threads."""
 
 
-def execution_timeline(trace: Trace) -> Iterator[Event]:
+def operator_timeline(trace: Trace) -> Iterator[Event]:
     """Trace events, µs since the first step's begin, on the job's clock; a few steps in memory at a time.
 
     Steps whose operations wait for one another in a circle are only in the recorded timeline, without critical path.
@@ -52,7 +52,7 @@ def execution_timeline(trace: Trace) -> Iterator[Event]:
                     continue
                 shift = (graph.ops.origin_ns - origin) / 1e3
                 path = paths.of(at) if known else []
-                times = moved_times(graph, batch.values_ns(at, Fix()), of_step) if number else recorded_times(graph)
+                times = replayed_times(graph, batch.values_ns(at, Fix()), of_step) if number else recorded_times(graph)
                 critical = _on_path(graph, [piece.node - first[at] for piece in path])
                 yield from _operations(graph.ops, times, critical, shift, lanes)
                 pieces = list(paths.events(at, path, shift))
