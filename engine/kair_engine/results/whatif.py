@@ -9,6 +9,7 @@ SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "dif
 CauseName = Literal[
     "slow_workers", "sequence_imbalance", "stage_imbalance", "garbage_collection", "communication_flapping"
 ]
+RemedyName = Literal["even_stages", "sorted_microbatches"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class FixPrice:
 class Remedy:
     """What would help, and the step time it leads to."""
 
-    remedy: Literal["even_stages", "sorted_microbatches"]
+    remedy: RemedyName
     text: str
     step_time_us: float
     saved_us: float

@@ -1,6 +1,6 @@
 """Findings in words: sentences whose figures can be checked, and what to do about each cause."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,10 +11,12 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
 from kair_engine.results.blame import STEP_BEGIN, BlameResult, RootCause
+from kair_engine.results.fix import Fix
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding, Pattern, Verdict
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Notice
+from kair_engine.whatif.fixes import fix_text
 
 _UNDONE: Mapping[Cause, str] = {
     "stage_imbalance": "with even stages",
@@ -74,8 +76,16 @@ def evidence(
     )
 
 
-def price_evidence(finding: Finding, cost: FixPrice, command: str, together: FixPrice | None) -> tuple[str, ...]:
+def whatif_options(fixes: Iterable[Fix]) -> str:
+    """The options of `kair whatif` that ask for fixes: `--fix rank=3+kind=compute`."""
+    return " ".join(f"--{'fix' if fix.scale is None else 'scale'} {fix_text(fix)}" for fix in fixes)
+
+
+def price_evidence(
+    finding: Finding, cost: FixPrice, fixes: Sequence[Fix], together: FixPrice | None
+) -> tuple[str, ...]:
     """What the replay says; where that is far less than the finding's excess, why."""
+    command = f"kair whatif {whatif_options(fixes)}".rstrip()
     before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
     what = _UNDONE.get(finding.cause, "without that")
     sentence = f"replayed {what}, a step takes {duration(after)} instead of {duration(before)} [{command}]"

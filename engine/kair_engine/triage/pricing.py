@@ -1,44 +1,34 @@
-"""What triage's findings cost: the recorded steps replayed without each of them [W §3]."""
+"""Prices triage's findings: the recorded steps replayed without each of them [W §3]."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from kair_engine.causes import Cause
 from kair_engine.errors import InputError, UsageError
+from kair_engine.results.fix import Fix, FixKind
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding, PricedBy
-from kair_engine.results.whatif import FixPrice, Remedy
-from kair_engine.runs import runs
+from kair_engine.results.whatif import FixPrice, RemedyName
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import operations_of_steps
-from kair_engine.triage.advice import estimate_evidence, price_evidence
-from kair_engine.whatif.analysis import price_pipeline
-from kair_engine.whatif.fitting import must_fit
-from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
-from kair_engine.whatif.operators.prices import price_steps
-from kair_engine.whatif.pipeline.rows import is_pipeline
+from kair_engine.triage.advice import estimate_evidence, price_evidence, whatif_options
+from kair_engine.whatif.model import Baseline, Model
+from kair_engine.whatif.models import model_of
 from kair_engine.whatif.prices import price
 
 MOST_FINDINGS = 16
 """The costliest by their excess are replayed: each takes a replay of the whole recording."""
-MOST_OPERATIONS = 4_000_000
-"""In one step: a replay takes 500 bytes for each, twice as much as all else."""
-_KINDS: Mapping[Cause, str] = {
+_KINDS: Mapping[Cause, FixKind] = {
     "compute": "compute",
     "communication": "communication",
     "input": "input",
     "host": "host",
     "garbage_collection": "host",
 }
-_REMEDIES: Mapping[Cause, str] = {"stage_imbalance": "even_stages", "sequence_imbalance": "sorted_microbatches"}
-_PIPELINE_KINDS = ("compute", "communication", "gc")
-"""What a recording of operation types can tell apart."""
-
-Scenario = tuple[Fix, ...]
-"""Fixes that are made together."""
-_COLLECTIONS: Scenario = (parse_fix("kind=gc"),)
+_REMEDIES: Mapping[Cause, RemedyName] = {
+    "stage_imbalance": "even_stages",
+    "sequence_imbalance": "sorted_microbatches",
+}
+_COLLECTIONS = Fix(kinds=("gc",))
 
 
 @dataclass(frozen=True)
@@ -52,8 +42,8 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Prices:
-    of: Mapping[int, tuple[FixPrice, tuple[str, ...]]]
-    """By the finding's place: its price, and the options of `kair whatif` that show it."""
+    of: Mapping[int, tuple[FixPrice, tuple[Fix, ...]]]
+    """By the finding's place: its price, and the fixes that have it; a remedy is none."""
     together: FixPrice | None = None
 
 
@@ -71,16 +61,13 @@ def priced(
     are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out of a step of `step_time_ns`.
     """
     ordered = sorted(findings, key=_costliest)
-    replayed = ordered[:MOST_FINDINGS]
-    look = _of_pipeline if is_pipeline(trace) else _of_execution
-    prices = look(trace, replayed, patterns, gpu_cost) if replayed else _Prices({})
+    prices = _replayed(trace, ordered[:MOST_FINDINGS], patterns, gpu_cost)
     done = []
     for at, finding in enumerate(ordered):
         if at in prices.of:
-            cost, options = prices.of[at]
-            command = " ".join(("kair whatif", *options))
-            shown = price_evidence(finding, cost, command, prices.together)
-            done.append(replace(_with(finding, cost, "replay", shown), fix=options))
+            cost, fixes = prices.of[at]
+            shown = price_evidence(finding, cost, fixes, prices.together)
+            done.append(replace(_with(finding, cost, "replay", shown), fix=fixes))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
@@ -92,88 +79,63 @@ def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
     return -finding.time_lost_us_per_step, finding.ranks
 
 
-def _of_execution(
+def _replayed(
     trace: Trace, findings: Sequence[Finding], patterns: Sequence[JobPattern], gpu_cost: float | None
 ) -> _Prices:
-    scenarios = {
-        at: one
-        for at, finding in enumerate(findings)
-        if (one := _scenario(finding, patterns)) and (one != _COLLECTIONS or _fits(trace, *one))
-    }
-    if not scenarios or max(operations_of_steps(trace).values()) > MOST_OPERATIONS:
+    """The prices of those that a replay can tell; of none where the recording cannot be replayed."""
+    if not findings:
         return _Prices({})
-    asked = list(scenarios.values())
-    if len(asked) > 1:
-        asked.append(tuple(fix for scenario in asked for fix in scenario))
-    steps = price_steps(trace, asked)
-    known = ~np.isnan(steps.replayed_ns)
-    if not known.any():
-        return _Prices({})
-    before = float(steps.replayed_ns[known].mean())
-    found = [
-        price(
-            " ".join(_options(one)), before, float(times[known].mean()), devices=trace.job.world_size, gpu_cost=gpu_cost
-        )
-        for one, times in zip(asked, steps.scenario_ns, strict=True)
-    ]
-    of = {at: (cost, _options(one)) for (at, one), cost in zip(scenarios.items(), found, strict=False)}
-    return _Prices(of, found[-1] if len(scenarios) > 1 else None)
-
-
-def _of_pipeline(
-    trace: Trace, findings: Sequence[Finding], patterns: Sequence[JobPattern], gpu_cost: float | None
-) -> _Prices:
-    scenarios = {
-        at: one
-        for at, finding in enumerate(findings)
-        if finding.cause not in _REMEDIES and (one := _scenario(finding, patterns))
-        if set(one[0].kinds) <= set(_PIPELINE_KINDS)
-    }
     try:
-        fixes, remedies = price_pipeline(trace, [one[0] for one in scenarios.values()], gpu_cost)
+        model = model_of(trace)
+        undone = {at: fixes for at, finding in enumerate(findings) if (fixes := _undoing(model, finding, patterns))}
+        if not (undone or model.remedy_names) or not model.fits_memory():
+            return _Prices({})
+        asked = list(undone.values())
+        together = tuple(fix for fixes in asked for fix in fixes)
+        recorded, *fixed = model.replay([Baseline.RECORDED, *asked, *([together] if len(asked) > 1 else [])]).times
     except (InputError, UsageError):
         return _Prices({})
-    of = {at: (cost, _options(one)) for (at, one), cost in zip(scenarios.items(), fixes, strict=False)}
-    by_name: dict[str, Remedy] = {remedy.remedy: remedy for remedy in remedies}
-    for at, finding in enumerate(findings):
-        if (remedy := by_name.get(_REMEDIES.get(finding.cause, ""))) is not None:
-            after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
-            cost = price(remedy.text, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
-            of[at] = cost, ()
-    return _Prices(of, fixes[-1] if len(fixes) > 1 else None)
+
+    def cost(what: str, after: float, before: float = float(recorded.mean())) -> FixPrice:
+        return price(what, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
+
+    of = {
+        at: (cost(whatif_options(fixes), float(steps.mean())), fixes)
+        for (at, fixes), steps in zip(undone.items(), fixed, strict=False)
+    }
+    for remedy in model.remedies(recorded):
+        after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
+        undoes = [at for at, finding in enumerate(findings) if _REMEDIES.get(finding.cause) == remedy.remedy]
+        of |= {at: (cost(remedy.text, after, before), ()) for at in undoes}
+    return _Prices(of, cost(whatif_options(together), float(fixed[-1].mean())) if len(asked) > 1 else None)
 
 
-def _scenario(finding: Finding, patterns: Sequence[JobPattern]) -> Scenario:
-    """What undoes the finding; empty where nothing that a replay can change does."""
+def _undoing(model: Model, finding: Finding, patterns: Sequence[JobPattern]) -> tuple[Fix, ...]:
+    """What undoes the finding; empty where nothing that a replay can change does, or a remedy does."""
+    if _REMEDIES.get(finding.cause) in model.remedy_names:
+        return ()
     if finding.cause == "stage_imbalance":
         (pattern,) = [one for one in patterns if one.cause == finding.cause]
         mean = sum(pattern.figures.values()) / len(pattern.figures)
-        numbers = {role.removeprefix("stage "): mean / own for role, own in pattern.figures.items() if own > 0}
-        return tuple(parse_scale(f"stage={number}+kind=compute:{factor:.4f}") for number, factor in numbers.items())
+        return tuple(
+            Fix(stages=(int(role.removeprefix("stage ")),), kinds=("compute",), scale=round(mean / own, 4))
+            for role, own in pattern.figures.items()
+            if own > 0
+        )
     if finding.pattern == "job_wide":
         # Of all ranks a kind of delay cannot be told from the ordinary noise in it, except garbage collection's.
-        return _COLLECTIONS if finding.cause == "garbage_collection" else ()
+        return (_COLLECTIONS,) if finding.cause == "garbage_collection" and _fits(model, _COLLECTIONS) else ()
     kind = _KINDS.get(finding.cause)
-    return () if kind is None else (parse_fix(f"rank={_spans(finding.ranks)}+kind={kind}"),)
+    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=(kind,)),) if kind in model.kinds else ()
 
 
-def _fits(trace: Trace, fix: Fix) -> bool:
+def _fits(model: Model, fix: Fix) -> bool:
     """Pauses told by their pattern alone are not in the recording as collections."""
     try:
-        must_fit(trace, fix)
+        model.require(fix)
     except UsageError:
         return False
     return True
-
-
-def _options(scenario: Scenario) -> tuple[str, ...]:
-    """As one types them."""
-    return tuple(f"--{'fix' if fix.scale is None else 'scale'} {fix.text}" for fix in scenario)
-
-
-def _spans(ranks: Sequence[int]) -> str:
-    """`0-3,7`."""
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs(ranks))
 
 
 def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, sentences: Sequence[str]) -> Finding:

@@ -1,4 +1,4 @@
-"""From the workers' prices to a cause: one machine, a stage, uneven batches, or nothing worth acting on."""
+"""Concludes from prices what the cause is: one machine, a stage, uneven batches, or nothing worth acting on."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,8 +8,9 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.results.whatif import PartEffect, SlowdownCause, SlowdownPattern
-from kair_engine.whatif.attribution import SLOWEST_SHARE
 
+SLOWEST_SHARE = 0.03
+"""Of the workers, rounded up: those whose fixing M_W measures [W]."""
 SLOW = 1.05
 """Jobs whose S is below lose too little to look for a cause."""
 EXPLAINS = 0.5
@@ -91,6 +92,16 @@ def causes_of(
         if one.share is not None and one.share >= WORTH_NAMING
     ]
     return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
+
+
+def slow_host(
+    slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None
+) -> tuple[SlowdownCause, ...]:
+    """A host all of whose ranks together explain what none of them does alone."""
+    if host is None or effect is None or slowdown < SLOW or effect.share_removed < EXPLAINS:
+        return ()
+    text = f"slow host {host} (fixing its {len(ranks)} ranks takes {effect.share_removed:.0%} of the slowdown away)"
+    return (SlowdownCause("slow_workers", text, ranks, effect.share_removed),)
 
 
 def _listed(ranks: Sequence[int]) -> str:

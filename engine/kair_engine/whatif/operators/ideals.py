@@ -3,7 +3,7 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
-from kair_engine.whatif.fixes import KINDS
+from kair_engine.results.fix import KINDS
 from kair_engine.whatif.operators.parts import Parts
 
 

@@ -7,9 +7,9 @@ from itertools import chain
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.results.fix import KINDS
 from kair_engine.timeline.self_time import INPUT_STAGE
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
-from kair_engine.whatif.fixes import KINDS
 from kair_engine.whatif.operators.graph import StepGraph
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(KINDS))

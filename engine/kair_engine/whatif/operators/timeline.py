@@ -6,10 +6,11 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats
+from kair_engine.results.fix import Fix
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import KIND_NAMES, STAGE_NAMES, Operations
-from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.model import Baseline
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.dependencies import step_graphs
 from kair_engine.whatif.operators.graph import StepGraph
@@ -37,7 +38,7 @@ def operator_timeline(trace: Trace) -> Iterator[Event]:
             yield from process(lanes.process_of(rank), name)
             yield from lane(lanes.process_of(rank), 0, CRITICAL)
     for batch in batches(trace, 2):
-        done = batch.replayed([(), (Fix(),)], carried)
+        done = batch.replayed([Baseline.RECORDED, Baseline.IDEAL], carried)
         carried = done.shift
         graphs = [graph for graph, _ in step_graphs(batch.steps, batch.syncs, batch.role)]
         first = np.cumsum([0, *(len(graph.time_ns) for graph in graphs)]).tolist()
@@ -86,22 +87,22 @@ class _Paths:
 
     def __init__(self, batch: Batch, end: Floats, lanes: _Lanes) -> None:
         self._batch, self._end, self._lanes = batch, end, lanes
-        self._waits = waits(batch.model.graph, end)
-        parts = batch.model.parts
-        self._largest = np.full(batch.model.graph.nodes, NONE)
+        self._waits = waits(batch.dependencies.graph, end)
+        parts = batch.dependencies.parts
+        self._largest = np.full(batch.dependencies.graph.nodes, NONE)
         order = np.lexsort((parts.value_ns, parts.node))
         self._largest[parts.node[order]] = order
-        self._rank = np.full(batch.model.graph.nodes, NONE)
+        self._rank = np.full(batch.dependencies.graph.nodes, NONE)
         self._rank[parts.node] = parts.rank
-        for begin, end_nodes in zip(batch.model.begin, batch.model.end, strict=True):
+        for begin, end_nodes in zip(batch.dependencies.begin, batch.dependencies.end, strict=True):
             self._rank[begin] = self._rank[end_nodes] = np.arange(len(begin))
 
     def of(self, at: int) -> list[Piece]:
         """From a rank's begin of the step to the end of the rank that ends last."""
-        last = self._batch.model.end[at]
+        last = self._batch.dependencies.end[at]
         latest = int(last[np.argmax(self._end[last])])
         # The first node is the step's begin, which takes no time.
-        return critical_path(self._batch.model.graph, self._waits, self._end, latest)[1:]
+        return critical_path(self._batch.dependencies.graph, self._waits, self._end, latest)[1:]
 
     def events(self, at: int, path: Sequence[Piece], shift: float) -> Iterator[Event]:
         """The pieces that take any time."""
@@ -111,7 +112,7 @@ class _Paths:
                 yield self._event(ops, piece.node, shift + piece.begin / 1e3, shift + piece.end / 1e3)
 
     def _event(self, ops: Operations, node: int, begin: float, end: float) -> Event:
-        parts, part = self._batch.model.parts, self._largest[node]
+        parts, part = self._batch.dependencies.parts, self._largest[node]
         name = ops.name_text.get(int(parts.name[part]), "end of the step")
         if int(parts.key[part]) % (REST + 1) == GAP and parts.name[part] != NONE:
             name = f"delay before {name}"

@@ -11,10 +11,10 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.results.whatif import CauseName, SlowdownCause
 from kair_engine.stats import binomial_tail, median_by
 from kair_engine.timeline.collectives import dense
-from kair_engine.whatif.attribution import ratio
 from kair_engine.whatif.pipeline.microbatches import Microbatches
 from kair_engine.whatif.pipeline.rows import TRANSFERS, TYPES, PipelineRows, is_type
 from kair_engine.whatif.pipeline.times import PipelineTimes
+from kair_engine.whatif.ratios import ratio
 
 PAUSE = 0.3
 """A forward computation this much above what is expected of it paused; on production traces without pauses the largest

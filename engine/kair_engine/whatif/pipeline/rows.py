@@ -103,11 +103,6 @@ def is_type(code: Ints, *names: str) -> Bools:
     return result
 
 
-def is_pipeline(trace: Trace) -> bool:
-    """Whether the recording has operation types instead of operators."""
-    return trace.job.format == "whatif"
-
-
 def read_pipeline(trace: Trace) -> PipelineRows:
     """The chosen steps of a what-if trace. Raises UsageError where it tells no pipeline stages."""
     layout = trace.job.layout

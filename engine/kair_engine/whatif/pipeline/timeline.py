@@ -14,7 +14,7 @@ from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane
 _LANES = ("compute", "data-parallel communication", *TRANSFERS)
 
 
-def timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event]:
+def pipeline_timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event]:
     """Trace events, µs: processes are ranks, first the job as recorded (without launch delays), then the ideal one."""
     rows, graph = times.rows, times.graph
     drawn = 0
