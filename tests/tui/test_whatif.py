@@ -185,11 +185,11 @@ async def test_the_price_of_a_gpu_hour_shows_money() -> None:
 async def test_fixes_are_filtered_and_sorted() -> None:
     async with whatif(HOSTS) as (_, pilot, screen):
         await type_line(pilot, "slash", "origin:finding")
-        assert [fix.text for fix in screen.query_one(FixList).items if fix.options] == ["rank=4-7+kind=compute"]
+        assert [fix.text for fix in screen.query_one(FixList).items if fix.fixes] == ["rank=4-7+kind=compute"]
         assert screen.query_one(StatusLine).text.startswith("1 of ")
         await type_line(pilot, "slash", "")
         await pilot.press("s")
-        saved = [fix.saved_us or 0.0 for fix in screen.query_one(FixList).items if fix.options]
+        saved = [fix.saved_us or 0.0 for fix in screen.query_one(FixList).items if fix.fixes]
         assert len(saved) > 1
         assert saved == sorted(saved, reverse=True)
 

@@ -1,4 +1,4 @@
-"""Fixes as text, and back: `rank=16`, `host=node3`, `op=ncclDev*`, `stage=0-2+kind=compute`, `op=flash*:0.5`."""
+"""Reads fixes from text, and writes them: `rank=16`, `stage=0-2+kind=compute`, `op=ncclDev*`, `op=flash*:0.5`."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Models that replay a job: all that what-if analyses ask of a recording, whatever its kind."""
+"""Defines what a model tells of a recording, whatever its kind: all that what-if analyses ask."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Notices that both models give: how far a replay is off the recording."""
+"""Warns of replays that are far off their recording."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Prices of fixes: from step times to throughput, GPU hours and money."""
+"""Prices fixes: from step times to throughput, GPU hours and money."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Ratios of step times: S of every part, in the mean and step by step."""
+"""Compares step times: S of every part, in the mean and step by step."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields

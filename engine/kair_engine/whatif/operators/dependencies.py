@@ -1,4 +1,4 @@
-"""The dependency graph of recorded steps, with what its nodes' durations are made of.
+"""Joins the graphs of steps, with what their nodes' durations are made of.
 
 What no edge explains of the time before an operation is its delay, and stays as recorded: so the unchanged replay
 reproduces the recording.

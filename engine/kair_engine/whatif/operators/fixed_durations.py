@@ -1,4 +1,4 @@
-"""Durations of operations with fixes made: some of them their peers' ideal, or scaled."""
+"""Changes durations as fixes say: to the peers' ideal, or by a factor."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What every part of a step would take if its rank were like its peers."""
+"""Works out the ideal of every part of a step: what it would take if its rank were like its peers."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The operator-level what-if model, of all that a profiler recorded."""
+"""Implements the operator-level model, of all that a profiler recorded."""
 
 from collections.abc import Iterator, Sequence
 

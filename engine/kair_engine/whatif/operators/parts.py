@@ -1,4 +1,4 @@
-"""What the nodes of a step's graph are made of: operations' own time, and the delays that no edge explains."""
+"""Splits durations into parts: operations' own time, and the delays that no edge explains."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""When the operations of a step would begin and end, given when the nodes of its graph do."""
+"""Moves a step's operations to where a replay has them begin and end."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

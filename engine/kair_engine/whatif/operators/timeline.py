@@ -1,4 +1,4 @@
-"""The recorded and the ideal timeline of any recording: a process per rank in each, the critical path on top."""
+"""Draws both timelines of operators, recorded and ideal: a process per rank in each, the critical path on top."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

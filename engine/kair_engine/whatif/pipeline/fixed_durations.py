@@ -1,4 +1,4 @@
-"""Durations of a pipeline job with fixes made: some operations ideal among their peers, or scaled."""
+"""Changes durations as fixes say: to the ideal among peers, or by a factor."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What happens only at times: pauses of the forward pass (garbage collection), transfers that flap [W §5].
+"""Finds irregular delays: pauses of the forward pass (garbage collection), transfers that flap [W §5].
 
 Both are found by their pattern, and priced by a replay without their excess.
 """

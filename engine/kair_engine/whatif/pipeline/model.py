@@ -1,4 +1,4 @@
-"""The published what-if model, of recordings with operation types and pipeline stages [W]."""
+"""Implements the published model, of recordings with operation types and pipeline stages [W]."""
 
 from collections.abc import Iterator, Sequence
 

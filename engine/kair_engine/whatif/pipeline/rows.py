@@ -1,4 +1,4 @@
-"""The operations of a job whose recording tells pipeline stages and operation types apart (what-if traces)."""
+"""Reads the operations of a job whose recording tells pipeline stages and operation types (what-if traces)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The recorded and the ideal timeline side by side, in the JSON that Perfetto and chrome://tracing read."""
+"""Draws both timelines of pipeline stages, recorded and ideal, as trace events."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Topological levels of a dependency graph: the nodes that can run at once, level by level."""
+"""Sorts a dependency graph topologically: the nodes that can run at once, level by level."""
 
 from dataclasses import dataclass
 
