@@ -41,7 +41,7 @@ class OperatorModel:
         self._keep = keep and sum(self._operations.values()) <= MOST_KEPT
         self._kept: list[Batch] = []
         self._fitting: set[Fix] = set()
-        self._remembered = RememberedSteps(self._replayed)
+        self._remembered = RememberedSteps()
 
     @property
     def last_stage(self) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ class OperatorModel:
     def replay(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
         """Step times."""
         same = [Baseline.RECORDED if one is Baseline.DELAYED else one for one in counterfactuals]
-        return self._remembered.of(same)
+        return self._remembered.of(same, self._replayed)
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""

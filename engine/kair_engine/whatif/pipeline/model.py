@@ -39,7 +39,7 @@ class PipelineModel:
         self._rank_of = ranks_at(trace, self._rows)
         self._measured = recorded_steps(self._rows)
         self._durations = FixedDurations(trace.job, self._times, self._rank_of)
-        self._remembered = RememberedSteps(self._replayed)
+        self._remembered = RememberedSteps()
 
     @property
     def last_stage(self) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class PipelineModel:
         """Step times."""
         # Its replays have no delays.
         same = [Baseline.RECORDED if one is Baseline.UNDELAYED else one for one in counterfactuals]
-        return self._remembered.of(same)
+        return self._remembered.of(same, self._replayed)
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
