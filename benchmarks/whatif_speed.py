@@ -38,9 +38,9 @@ from whatif_peer import analyze
 import kair_engine.readers.whatif_parquet.reader
 import kair_engine.recording.job_file
 from kair_engine.recording.opening import open_trace
-from kair_engine.whatif import analysis
 from kair_engine.whatif.analysis import whatif
-from kair_engine.whatif.attribution import attribute
+from kair_engine.whatif.pipeline import model
+from kair_engine.whatif.pipeline.attribution import attribute
 from kair_engine.whatif.pipeline.rows import read_pipeline
 from kair_engine.whatif.pipeline.times import pipeline_times
 
@@ -125,7 +125,7 @@ def timed_calls(names: Sequence[str]) -> Iterator[list[float]]:
 
         return run
 
-    with patch.multiple(analysis, **{name: timed(getattr(analysis, name)) for name in names}):
+    with patch.multiple(model, **{name: timed(getattr(model, name)) for name in names}):
         yield took
 
 

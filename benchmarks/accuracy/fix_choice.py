@@ -18,9 +18,10 @@ from measuring import Row, forget_peak, in_fresh_process, peak_mb, report
 from simulator import JobSpec, simulate
 from table import write_table
 
+from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
-from kair_engine.whatif.fixes import parse_fix
-from kair_engine.whatif.only_fixes import whatif_of_fixes
+from kair_engine.whatif.analysis import price_fixes
+from kair_engine.whatif.models import model_of
 
 GUILTY, FACTOR, CHOSEN = 7, 1.3, 8
 
@@ -28,11 +29,12 @@ GUILTY, FACTOR, CHOSEN = 7, 1.3, 8
 def priced(trace: Trace) -> Row:
     """What the first fix took, and each of those that were chosen in addition."""
     forget_peak()
-    fixes = [parse_fix(f"rank={rank}+kind=compute") for rank in range(GUILTY, GUILTY + CHOSEN)]
+    fixes = [Fix(ranks=(rank,), kinds=("compute",)) for rank in range(GUILTY, GUILTY + CHOSEN)]
+    model = model_of(trace, keep=True)
     took, saved = [], 0.0
     for many in range(1, CHOSEN + 1):
         begin = time.process_time()
-        saved = whatif_of_fixes(trace, fixes[:many]).fixes[-1].saved_us
+        saved = price_fixes(model, fixes[:many]).fixes[-1].saved_us
         took.append(time.process_time() - begin)
     return {
         "saved ms": saved / 1e3,

@@ -7,9 +7,14 @@ remedy that applies follow from the row.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 Cause = str
 """The name of a row of CAUSES."""
+FixKind = Literal["compute", "communication", "input", "host", "gc"]
+"""What a part of a step's time can be, and a fix take away; delays that are nobody's are none of these."""
+RemedyName = Literal["even_stages", "sorted_microbatches"]
+"""What evens out the work of a job whose ranks are not at fault."""
 
 _TOGETHER = "{Who} are slow together: check what they share (host, power, cooling, switch) and drain it."
 _SHARED = (
@@ -36,11 +41,11 @@ class CauseRow:
     """Where it falls on changing ranks; None where that makes no difference."""
     operator_from_blame: bool = False
     """The operator is what blame found behind the lateness; otherwise the one that makes up most of the excess."""
-    fix_kind: str | None = None
+    fix_kind: FixKind | None = None
     """The kind of time that a fix of it takes away (`kind=` of a fix); None where none does."""
-    job_wide_fix_kind: str | None = None
+    job_wide_fix_kind: FixKind | None = None
     """The same of all ranks at once, where it can be told from the ordinary noise in every rank's time."""
-    remedy: str | None = None
+    remedy: RemedyName | None = None
     """What-if's remedy that evens it out."""
     undone: str = "without that"
     """How a replay with the fix or the remedy is called in a sentence."""

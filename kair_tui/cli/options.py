@@ -115,6 +115,9 @@ class PresentationOfNoGraph(Presentation):
 
 Group = TypeVar("Group")
 
+KEPT: Final = "kept"
+"""The parameter of a command that is no option: a place where whoever asks keeps things for the next question."""
+
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
     "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
@@ -150,11 +153,18 @@ def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in shared}
 
 
+def keeps(entry: Entry) -> bool:
+    """Whether the command leaves something for the next question, where it is given a `Kept`."""
+    return KEPT in inspect.signature(entry.load()).parameters
+
+
 def _own(entry: Entry) -> Iterable[inspect.Parameter]:
     run = entry.load()
     hints = get_type_hints(run, include_extras=True)
     declared = list(inspect.signature(run).parameters.values())
     for parameter in declared[0 if entry.needs == "nothing" else 1 :]:
+        if parameter.name == KEPT:
+            continue
         yield parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
 
 

@@ -1,12 +1,16 @@
 """`kair whatif`: how fast the job would be without its stragglers, and what each part costs."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kair_engine.errors import UsageError
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.kept import Kept
 
 RENDERER = "kair_tui.render.views.whatif"
 
@@ -34,18 +38,24 @@ def run(
         Path | None,
         typer.Option("--timeline", metavar="FILE", help="Also write both timelines, recorded and ideal, for Perfetto."),
     ] = None,
+    kept: Kept | None = None,
 ) -> WhatifResult:
-    """Asks the engine."""
-    from kair_engine.whatif.analysis import whatif, write_timeline
+    """Asks the engine. The job's model stays with `kept` for the next question."""
+    from kair_engine.whatif.analysis import price_fixes, whatif_of, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
+    from kair_engine.whatif.models import model_of
 
     fixes = [*map(parse_fix, fix or ()), *map(parse_scale, scale or ())]
-    if only_fixes:
-        from kair_engine.whatif.only_fixes import whatif_of_fixes  # loads both models
-
-        result = whatif_of_fixes(trace, fixes, gpu_cost=gpu_cost)
-    else:
-        result = whatif(trace, fixes, gpu_cost=gpu_cost)
+    if only_fixes and not fixes:
+        raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
+    model = model_of(trace) if kept is None else kept.of(trace.steps, lambda: model_of(trace, keep=True))
+    result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
-        write_timeline(trace, timeline)
-    return result
+        write_timeline(model, timeline)
+    return _as_typed(result, [*(fix or ()), *(scale or ())])
+
+
+def _as_typed(result: WhatifResult, texts: Sequence[str]) -> WhatifResult:
+    """Fixes go by what was typed; their price together has a name of its own."""
+    typed = [replace(price, fix=text) for price, text in zip(result.fixes, texts, strict=False)]
+    return replace(result, fixes=(*typed, *result.fixes[len(typed) :]))

@@ -7,7 +7,9 @@ from typing import Any
 
 from kair_engine.causes import CAUSES
 from kair_engine.results.evidence import Evidence, ShownBy
+from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.sentences import sentence_of
 from kair_tui.render.units import duration, plural, ranks_in_words
 
@@ -28,6 +30,8 @@ class FindingInWords(Finding):
     evidence: tuple[EvidenceInWords, ...]
     suggestion: str
     """What to do about it."""
+    fix_options: tuple[str, ...]
+    """`fix` as options of `kair whatif`: `--fix rank=3+kind=compute`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +82,22 @@ def suggestion_of(finding: Finding) -> str:
     return text.format(who=who, Who=who.capitalize(), operator=named)
 
 
+def fix_option(fix: Fix) -> str:
+    """The option of `kair whatif` that asks for a fix: `--fix rank=3+kind=compute`."""
+    return f"--{'fix' if fix.scale is None else 'scale'} {fix_text(fix)}"
+
+
 def command_of(shown_by: ShownBy) -> str:
     """As one types it."""
     asked = "" if shown_by.rank is None else f" --rank {shown_by.rank}"
-    return f"kair {shown_by.analysis}{asked}" + "".join(f" {fix}" for fix in shown_by.fixes)
+    return f"kair {shown_by.analysis}{asked}" + "".join(f" {fix_option(fix)}" for fix in shown_by.fixes)
 
 
 def _finding(finding: Finding) -> FindingInWords:
     return FindingInWords(
         **_fields(finding, evidence=tuple(_evidence(one) for one in finding.evidence)),
         suggestion=suggestion_of(finding),
+        fix_options=tuple(map(fix_option, finding.fix)),
     )
 
 

@@ -1,18 +1,18 @@
 """The fixes that can be chosen on the screen, which of them are, and what is known of their prices."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FixPrice, WhatifResult
 from kair_engine.whatif.candidates import Candidate, candidates
-from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
 from kair_tui.render.units import percent, spans
 from kair_tui.tui.fix_options import in_order
 from kair_tui.tui.widgets.lists.fix_list import ListedFix
 
-Options = tuple[str, ...]
-"""Of one fix, each as typed; several belong together."""
+Fixes = tuple[Fix, ...]
+"""That belong together."""
 
 
 class FixChoice:
@@ -21,9 +21,9 @@ class FixChoice:
     def __init__(self) -> None:
         self._result: WhatifResult | None = None
         self._findings: Sequence[Finding] = ()
-        self._typed: Options = ()
-        self._prices: dict[str, FixPrice] = {}
-        self.chosen: tuple[Options, ...] = ()
+        self._typed: Fixes = ()
+        self._prices: dict[Fix, FixPrice] = {}
+        self.chosen: tuple[Fixes, ...] = ()
 
     def about(self, result: WhatifResult) -> None:
         """The analysis that tells what costs most."""
@@ -33,37 +33,37 @@ class FixChoice:
         """What triage found."""
         self._findings = findings
 
-    def priced(self, options: Sequence[str], prices: Sequence[FixPrice]) -> None:
-        """What each option saves by itself."""
-        self._prices = dict(zip(options, prices, strict=False))
+    def priced(self, fixes: Sequence[Fix], prices: Sequence[FixPrice]) -> None:
+        """What each saves by itself."""
+        self._prices = dict(zip(fixes, prices, strict=False))
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """What was typed, what is chosen though nothing proposes it any more, then what the engine proposes."""
         proposed = () if self._result is None else candidates(self._result, self._findings)
-        known = {one.options for one in proposed}
-        kept = dict.fromkeys([*((option,) for option in self._typed), *self.chosen])
-        return (*(Candidate(options) for options in kept if options not in known), *proposed)
+        known = {one.fixes for one in proposed}
+        kept = dict.fromkeys([*((fix,) for fix in self._typed), *self.chosen])
+        return (*(Candidate(fixes) for fixes in kept if fixes not in known), *proposed)
 
     @property
-    def alone(self) -> list[str]:
-        """The options of the fixes that consist of one, in the order in which their prices come."""
-        return in_order(one.options[0] for one in self.candidates if len(one.options) == 1)
+    def alone(self) -> list[Fix]:
+        """The fixes that belong to no other, in the order in which their prices come."""
+        return in_order(one.fixes[0] for one in self.candidates if len(one.fixes) == 1)
 
-    def toggle(self, options: Options) -> None:
-        """Chooses a fix, or no longer."""
-        chosen = [one for one in self.chosen if one != options]
+    def toggle(self, fixes: Fixes) -> None:
+        """Chooses what belongs together, or no longer."""
+        chosen = [one for one in self.chosen if one != fixes]
         if len(chosen) == len(self.chosen):
-            chosen.append(options)
+            chosen.append(fixes)
         # In the list's order, so that the same fixes are the same question however they were chosen.
-        places = {one.options: at for at, one in enumerate(self.candidates)}
+        places = {one.fixes: at for at, one in enumerate(self.candidates)}
         self.chosen = tuple(sorted(chosen, key=lambda one: places.get(one, -1)))
 
-    def add(self, option: str) -> None:
+    def add(self, fix: Fix) -> None:
         """Lists what was typed, and chooses it."""
-        self._typed = tuple(dict.fromkeys((*self._typed, option)))
-        if (option,) not in self.chosen:
-            self.toggle((option,))
+        self._typed = tuple(dict.fromkeys((*self._typed, fix)))
+        if (fix,) not in self.chosen:
+            self.toggle((fix,))
 
     def listed(self) -> list[ListedFix]:
         """All of them with what is known of them."""
@@ -76,15 +76,15 @@ class FixChoice:
 
     def fields(self, fix: ListedFix) -> dict[str, object]:
         """What a filter looks at."""
-        chosen = "chosen" if fix.options in self.chosen else ""
+        chosen = "chosen" if fix.fixes in self.chosen else ""
         return {"fix": fix.text, "origin": fix.origin, "saved_us": fix.saved_us or 0.0, "chosen": chosen}
 
     def _listed(self, candidate: Candidate) -> ListedFix:
-        options = candidate.options
-        listed = ListedFix.of(options, self._origin(candidate), parsed(options[0]).ranks, self._prices.get(options[0]))
-        if len(options) == 1:
+        fixes = candidate.fixes
+        listed = ListedFix.of(fixes, self._origin(candidate), self._prices.get(fixes[0]))
+        if len(fixes) == 1:
             return listed
-        # The price of several options that belong together is triage's.
+        # The price of several fixes that belong together is triage's.
         figures: dict[str, Any] = {"step_time_us": None, "saved_us": None, "throughput_gain": None}
         if candidate.finding is not None and self._result is not None:
             finding = self._findings[candidate.finding - 1]
@@ -94,7 +94,7 @@ class FixChoice:
                 "saved_us": saved,
                 "throughput_gain": finding.throughput_gain,
             }
-        return ListedFix(listed.text, options, listed.origin, listed.ranks, **figures)
+        return ListedFix(listed.text, fixes, listed.origin, **figures)
 
     def _origin(self, candidate: Candidate) -> str:
         if candidate.finding is not None:
@@ -104,15 +104,8 @@ class FixChoice:
         return "typed"
 
 
-def parsed(option: str) -> Fix:
-    """What `--fix …` or `--scale …` stands for."""
-    flag, _, value = option.partition(" ")
-    return parse_scale(value) if flag == "--scale" else parse_fix(value)
-
-
-def in_words(options: Iterable[str]) -> str:
+def in_words(fixes: Sequence[Fix]) -> str:
     """What is supposed: `as if compute of ranks 4-7 took no longer than their peers'`."""
-    fixes = [parsed(option) for option in options]
     if not fixes:
         return ""
     if all(fix.scale is None for fix in fixes):

@@ -1,4 +1,4 @@
-"""Options of `kair whatif` that are chosen on the screen: `--fix rank=3`, `--scale op=flash*:0.5`."""
+"""Fixes that are chosen on the screen, as the options of `kair whatif`: `--fix rank=3`, `--scale op=flash*:0.5`."""
 
 import re
 import shlex
@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from kair_engine.errors import UsageError
+from kair_engine.results.fix import Fix
+from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
+from kair_tui.render.triage_in_words import fix_option
 
 _FACTOR = re.compile(r":\d+(\.\d+)?$")
 
 
-def typed_option(text: str) -> str:
-    """The option that was typed, in full: `rank=3` is `--fix rank=3`, `op=flash*:0.5` a `--scale`.
+def typed_fix(text: str) -> Fix:
+    """The fix that was typed: `rank=3` is `--fix rank=3`, `op=flash*:0.5` a `--scale`.
 
     Raises UsageError where it is none.
     """
-    from kair_engine.whatif.fixes import parse_fix, parse_scale
-
     try:
         words = shlex.split(text)
     except ValueError:
@@ -28,24 +29,22 @@ def typed_option(text: str) -> str:
     flag = flag or ("--scale" if _FACTOR.search(value) else "--fix")
     if flag not in ("--fix", "--scale"):
         raise UsageError(f"{flag} is neither --fix nor --scale")
-    (parse_scale if flag == "--scale" else parse_fix)(value)
-    return f"{flag} {value}"
+    return (parse_scale if flag == "--scale" else parse_fix)(value)
 
 
-def as_arguments(options: Iterable[str]) -> dict[str, Any]:
-    """What a question about `kair whatif` is given for these options, each once."""
-    pairs = [option.partition(" ") for option in dict.fromkeys(options)]
-    fixes = [value for flag, _, value in pairs if flag == "--fix"]
-    scales = [value for flag, _, value in pairs if flag == "--scale"]
-    return {"fix": fixes or None, "scale": scales or None, "only_fixes": True}
+def as_arguments(fixes: Iterable[Fix]) -> dict[str, Any]:
+    """What a question about `kair whatif` is given for these fixes, each once."""
+    distinct = list(dict.fromkeys(fixes))
+    plain = [fix_text(fix) for fix in distinct if fix.scale is None]
+    scales = [fix_text(fix) for fix in distinct if fix.scale is not None]
+    return {"fix": plain or None, "scale": scales or None, "only_fixes": True}
 
 
-def in_order(options: Iterable[str]) -> list[str]:
-    """The same options in the order in which their prices come: fixes, then scales."""
-    distinct = list(dict.fromkeys(options))
-    return sorted(distinct, key=lambda option: option.startswith("--scale "))
+def in_order(fixes: Iterable[Fix]) -> list[Fix]:
+    """The same in the order in which their prices come: fixes, then scales."""
+    return sorted(dict.fromkeys(fixes), key=lambda fix: fix.scale is not None)
 
 
-def short(option: str) -> str:
+def short(fix: Fix) -> str:
     """`rank=3` for `--fix rank=3`; a scale keeps its flag."""
-    return option.removeprefix("--fix ")
+    return fix_option(fix).removeprefix("--fix ")

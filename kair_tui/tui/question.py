@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
+from kair_tui.cli.kept import Kept
 from kair_tui.cli.registry import Entry, find
 from kair_tui.cli.step_choice import step_text
 
@@ -52,10 +53,14 @@ class Question:
             words += ["--store", str(store)]
         return shlex.join(words)
 
-    def answer(self, trace: Trace) -> Any:  # noqa: ANN401
-        """The command's result on `trace`, narrowed to the steps. Raises KairError."""
+    def answer(self, trace: Trace, kept: Kept) -> Any:  # noqa: ANN401
+        """The command's result on `trace`, narrowed to the steps; `kept` serves the next one. Raises KairError."""
+        from kair_tui.cli.options import KEPT, keeps
+
         chosen = trace if self.steps is None else trace.select(self.steps)
         arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments}
+        if keeps(self.entry):
+            arguments[KEPT] = kept
         return self.entry.load()(chosen, **arguments)
 
     def answer_of_store(self, store: Path | None) -> "Answer":

@@ -10,6 +10,7 @@ from typing import Any
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.job_source import JobSource
+from kair_tui.cli.kept import Kept
 from kair_tui.cli.step_choice import StepChoice
 from kair_tui.tui.bookmarks import Bookmarks
 from kair_tui.tui.fix_choice import FixChoice
@@ -44,6 +45,8 @@ class Session:
         self.fixes = FixChoice()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""
+        self._kept = Kept()
+        """The what-if model: one more fix is priced at once."""
         self._answers: dict[Question, Any] = {}
         self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
         self._lock = Lock()
@@ -79,7 +82,7 @@ class Session:
 
     def compute(self, question: Question) -> Any:  # noqa: ANN401
         """The answer, computed now."""
-        return question.answer(self.trace)
+        return question.answer(self.trace, self._kept)
 
     def known(self, question: Question) -> Any | None:  # noqa: ANN401
         """The answer if it was computed already."""

@@ -70,7 +70,7 @@ def test_fixes_by_host_and_stage() -> None:
         (OPERATOR, "kind=gc", None),
         (OPERATOR, "stage=1", "name the stage's ranks instead"),
         (STAGES, "stage=2", "the stages are 0-1"),
-        (STAGES, "stage=1+rank=0", None),
+        (STAGES, "rank=0+stage=1", None),
         (OPERATOR, "rank=two", None),
         (OPERATOR, "kind=network", None),
         (OPERATOR, "speed=2", None),

@@ -12,8 +12,8 @@ from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
-from kair_engine.triage import pricing
 from kair_engine.triage.analysis import triage
+from kair_engine.whatif.operators import model
 from kair_tui.render.sentences import sentence_of
 from kair_tui.render.triage_in_words import suggestion_of, summary
 
@@ -130,12 +130,12 @@ def test_one_slow_operator_is_named(tmp_path: Path) -> None:
 def test_the_largest_steps_are_priced_by_the_excess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = training(tmp_path, seed=1, slow={5: 1.5})
     per_step = sum(made.job.step_times.operations) // 20
-    monkeypatch.setattr(pricing, "MOST_OPERATIONS", per_step - 1)
+    monkeypatch.setattr(model, "MOST_OPERATIONS", per_step - 1)
     (finding,) = triage(made).findings
     assert (finding.ranks, finding.priced_by) == ((5,), "excess")
     assert finding.time_lost_us_per_step == pytest.approx(300, rel=0.1)
     assert finding.evidence[-1].kind == "estimated"
-    monkeypatch.setattr(pricing, "MOST_OPERATIONS", per_step)
+    monkeypatch.setattr(model, "MOST_OPERATIONS", per_step)
     assert triage(made).findings[0].priced_by == "replay"
 
 

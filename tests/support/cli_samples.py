@@ -31,7 +31,7 @@ from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, Rank
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
-from kair_engine.results.whatif import Cause, FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
+from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, Layout, Notice, StepTimes, Trace
 from kair_tui.render.sensitivity_in_words import SensitivityInWords, sensitivity_in_words
 from kair_tui.render.triage_in_words import TriageInWords, triage_in_words
@@ -288,7 +288,7 @@ def whatif(name: str = "forward-compute") -> WhatifResult:
         launch_by_dp_rank={1: 1.05, 0: 1.0},
         launch_by_stage={0: 1.05},
         pattern="one_worker",
-        causes=(Cause("slow_workers", f"slow worker, rank 1 ({name})", (1,), 0.9),),
+        causes=(SlowdownCause("slow_workers", f"slow worker, rank 1 ({name})", (1,), 0.9),),
         verdict=f"1.25 times slower than without stragglers: {name}",
         fixes=(FixPrice(f"op={name}", 90_000.0, 10_000.0, 0.1, 0.111, 7.2, 14.4),),
         remedies=(Remedy("even_stages", f"move {name}", 85_000.0, 15_000.0),),

@@ -10,6 +10,9 @@ from support.places import SAMPLES
 
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
+from kair_engine.trace.model import Trace
+from kair_engine.whatif.model import Model
+from kair_engine.whatif.models import model_of
 from kair_tui.cli.app import parse
 from kair_tui.cli.job_source import JobSource
 from kair_tui.cli.registry import find
@@ -61,6 +64,25 @@ def test_a_question_is_answered_once(session: Session) -> None:
     assert session.known(question) is None
     assert session.ask(question) is session.ask(question)
     assert session.known(question) is session.ask(question)
+
+
+def test_one_model_answers_all_questions_about_the_same_steps(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, ...]] = []
+
+    def counted(trace: Trace, *, keep: bool = False) -> Model:
+        made.append(trace.steps)
+        return model_of(trace, keep=keep)
+
+    monkeypatch.setattr("kair_engine.whatif.models.model_of", counted)
+    for fix in ("rank=1", "rank=2"):
+        session.ask(session.question("whatif", fix=[fix], only_fixes=True))
+    session.ask(session.question("whatif"))
+    assert made == [session.trace.steps]
+    session.narrow((5, 6))
+    session.ask(session.question("whatif", fix=["rank=1"], only_fixes=True))
+    assert made[1:] == [(5, 6)]
 
 
 def test_narrowing_changes_every_question(session: Session) -> None:

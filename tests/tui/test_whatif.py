@@ -12,9 +12,10 @@ from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
 from kair_tui.render.terminal import Look
+from kair_tui.render.triage_in_words import fix_option
 from kair_tui.render.units import duration, percent, signed_duration
 from kair_tui.tui.fix_choice import in_words
-from kair_tui.tui.fix_options import typed_option
+from kair_tui.tui.fix_options import typed_fix
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.whatif import WhatifScreen
 from kair_tui.tui.widgets.bars.price_bars import PriceBars
@@ -161,7 +162,7 @@ async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> No
         await type_line(pilot, "plus", "speed=2")
         assert status.text.startswith("'speed=2' is no fix: use rank=")
         await type_line(pilot, "plus", "rank=77")
-        await until(pilot, lambda: "nothing in the chosen steps fits --fix rank=77 (the ranks are 0-7)" in status.text)
+        await until(pilot, lambda: "nothing in the chosen steps fits rank=77 (the ranks are 0-7)" in status.text)
         await type_line(pilot, "plus", "op=kair*:0.5")
         await until(pilot, lambda: len(screen.shown) == 4 and settled(app))
         assert "[x] --scale op=kair*:0.5" in screen_text(app)
@@ -185,11 +186,11 @@ async def test_the_price_of_a_gpu_hour_shows_money() -> None:
 async def test_fixes_are_filtered_and_sorted() -> None:
     async with whatif(HOSTS) as (_, pilot, screen):
         await type_line(pilot, "slash", "origin:finding")
-        assert [fix.text for fix in screen.query_one(FixList).items if fix.options] == ["rank=4-7+kind=compute"]
+        assert [fix.text for fix in screen.query_one(FixList).items if fix.fixes] == ["rank=4-7+kind=compute"]
         assert screen.query_one(StatusLine).text.startswith("1 of ")
         await type_line(pilot, "slash", "")
         await pilot.press("s")
-        saved = [fix.saved_us or 0.0 for fix in screen.query_one(FixList).items if fix.options]
+        saved = [fix.saved_us or 0.0 for fix in screen.query_one(FixList).items if fix.fixes]
         assert len(saved) > 1
         assert saved == sorted(saved, reverse=True)
 
@@ -217,16 +218,19 @@ async def test_it_opens_on_the_rank_one_came_from_and_fits_a_small_terminal() ->
     ],
 )
 def test_what_is_typed_is_an_option(typed: str, option: str) -> None:
-    assert typed_option(typed) == option
+    assert fix_option(typed_fix(typed)) == option
 
 
 @pytest.mark.parametrize("typed", ["", "rank", "--step 4", "rank='3", "--scale rank=3"])
 def test_what_is_no_option_is_turned_down(typed: str) -> None:
     with pytest.raises(UsageError):
-        typed_option(typed)
+        typed_fix(typed)
 
 
 def test_a_fix_in_words() -> None:
-    assert in_words(["--fix rank=4-7+kind=compute"]) == "as if compute of ranks 4-7 took no longer than among peers"
-    assert in_words(["--scale op=flash*:0.5"]) == "as if flash* took 0.5 times as long"
-    assert in_words(["--fix host=node1"]) == "as if everything of host node1 took no longer than among peers"
+    assert (
+        in_words([typed_fix("--fix rank=4-7+kind=compute")])
+        == "as if compute of ranks 4-7 took no longer than among peers"
+    )
+    assert in_words([typed_fix("--scale op=flash*:0.5")]) == "as if flash* took 0.5 times as long"
+    assert in_words([typed_fix("--fix host=node1")]) == "as if everything of host node1 took no longer than among peers"

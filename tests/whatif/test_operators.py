@@ -8,8 +8,8 @@ from support.places import TRACES
 from support.trace_builder import trace
 
 from kair_engine.recording.opening import open_trace
+from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Layout, Trace
-from kair_engine.whatif.fixes import Fix
 from kair_engine.whatif.operators.prices import StepPrices, price_steps
 
 

@@ -12,9 +12,10 @@ from support.places import MEGATRON, SAMPLES
 from support.trace_builder import trace
 
 from kair_engine.recording.opening import open_trace
+from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import write_timeline
-from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.models import model_of
 from kair_engine.whatif.operators.prices import price_steps
 
 ROUNDED_US = 0.01
@@ -26,7 +27,7 @@ class Timelines:
     """What a file holds: the slices of the recorded and of the ideal timeline."""
 
     def __init__(self, made: Trace, path: Path) -> None:
-        write_timeline(made, path)
+        write_timeline(model_of(made), path)
         self.events: list[Event] = json.loads(path.read_text())["traceEvents"]
         self.processes = {one["pid"]: one["args"]["name"] for one in self.events if one["name"] == "process_name"}
         self._rows = {

@@ -7,9 +7,10 @@ from support.pipeline_builder import Cost, Row, costs, pipeline_job, recorded_st
 
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
+from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.whatif.analysis import whatif
-from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
+from kair_engine.whatif.fixes import parse_fix, parse_scale
 
 
 def asked(folder: Path, rows: list[Row], *fixes: Fix, gpu_cost: float | None = None) -> WhatifResult:
@@ -175,7 +176,7 @@ def test_steps_of_no_duration_are_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rank=99", "nothing in the chosen steps fits --fix rank=99"),
+        ("rank=99", "nothing in the chosen steps fits rank=99"),
         ("rank", "is no fix"),
         ("colour=red", "is no fix"),
         ("rank=x", "is no number"),

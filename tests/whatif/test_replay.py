@@ -53,7 +53,7 @@ def test_a_communication_whose_members_wait_for_each_other_is_stuck() -> None:
 
 def test_a_graph_without_edges_or_nodes() -> None:
     assert ends(graph(2, []), [3, 4]) == [[3, 4]]
-    assert len(plan(graph(0, [])).waves) == 0
+    assert len(plan(graph(0, [])).levels) == 0
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40))

@@ -11,6 +11,7 @@ from support.pipeline_builder import Cost, costs, pipeline_job, recorded_step, w
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
 from kair_engine.whatif.analysis import write_timeline
+from kair_engine.whatif.models import model_of
 
 
 def slow_last_stage(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:
@@ -22,7 +23,7 @@ def events(
 ) -> list[dict[str, Any]]:
     rows = pipeline_job(dp=dp, pp=pp, steps=steps, cost=cost)
     trace = open_trace(written(tmp_path, rows), cache=tmp_path / "cache")
-    write_timeline(trace, tmp_path / "timeline.json")
+    write_timeline(model_of(trace), tmp_path / "timeline.json")
     return list(json.loads((tmp_path / "timeline.json").read_text())["traceEvents"])
 
 
@@ -62,4 +63,4 @@ def test_steps_follow_one_another(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     trace = open_trace(written(tmp_path, pipeline_job()), cache=tmp_path / "cache")
     with pytest.raises(UsageError, match="cannot write"):
-        write_timeline(trace, tmp_path / "missing" / "timeline.json")
+        write_timeline(model_of(trace), tmp_path / "missing" / "timeline.json")

@@ -5,6 +5,7 @@ from typing import Literal
 
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
+from kair_engine.results.fix import Fix
 
 EvidenceKind = Literal[
     "excess",
@@ -35,7 +36,7 @@ class ShownBy:
 
     analysis: Analysis
     rank: Rank | None = None
-    fixes: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
     """Of `whatif`, made together; none for its answer without any."""
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
+from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Notice
 
@@ -60,8 +61,8 @@ class Finding:
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     priced_by: PricedBy = "excess"
-    fix: tuple[str, ...] = ()
-    """Options of `kair whatif` that undo it; empty where none do: `--fix rank=3+kind=compute`."""
+    fix: tuple[Fix, ...] = ()
+    """What undoes it, all together; empty where no fix does."""
 
 
 @dataclass(frozen=True)

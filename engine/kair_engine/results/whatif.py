@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kair_engine.causes import RemedyName
 from kair_engine.trace.model import Notice
 
 SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
@@ -12,7 +13,7 @@ CauseName = Literal[
 
 
 @dataclass(frozen=True)
-class Cause:
+class SlowdownCause:
     """What the figures speak for as a cause of the slowdown."""
 
     cause: CauseName
@@ -82,7 +83,7 @@ class FixPrice:
 class Remedy:
     """What would help, and the step time it leads to."""
 
-    remedy: Literal["even_stages", "sorted_microbatches"]
+    remedy: RemedyName
     text: str
     step_time_us: float
     saved_us: float
@@ -141,7 +142,7 @@ class WhatifResult:
     launch_by_stage: dict[int, float] | None = None
     pattern: SlowdownPattern
     """Of the workers' S."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[SlowdownCause, ...] = ()
     """Those worth naming, the first one first; empty where no figure speaks for one."""
     verdict: str
     fixes: tuple[FixPrice, ...] = ()

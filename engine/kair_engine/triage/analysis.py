@@ -43,7 +43,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     of_ranks = (rank_finding(trace, found, blamed, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
     links, wide = link_findings(trace, found, step_time), job_wide_findings(trace, patterns, step_time)
-    costs = priced(trace, (*of_ranks, *links, *wide), patterns, step_time_ns=step_time, gpu_cost=gpu_cost)
+    costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
     findings = costs.findings
     warnings = tuple(dict.fromkeys((*notices(found), *blamed.warnings)))
     steps = len(trace.steps)

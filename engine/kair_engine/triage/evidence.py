@@ -12,6 +12,7 @@ from kair_engine.localize.localization import Localization
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
+from kair_engine.results.fix import Fix
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FixPrice
@@ -69,7 +70,7 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
 
 
 def price_evidence(
-    finding: Finding, cost: FixPrice, fixes: tuple[str, ...], together: FixPrice | None
+    finding: Finding, cost: FixPrice, fixes: tuple[Fix, ...], together: FixPrice | None, all_fixes: tuple[Fix, ...]
 ) -> tuple[Evidence, ...]:
     """What the replay says; where that is far less than the finding's excess, why."""
     before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
@@ -81,7 +82,7 @@ def price_evidence(
     if together is None or together.saved_us <= 0:
         return replayed, Evidence("others_nearly_as_late")
     saved = {"saved_together_us": together.saved_us}
-    return replayed, Evidence("others_nearly_as_late", saved, ShownBy("whatif", fixes=(together.fix,)))
+    return replayed, Evidence("others_nearly_as_late", saved, ShownBy("whatif", fixes=all_fixes))
 
 
 def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:

@@ -1,37 +1,24 @@
-"""What triage's findings cost: the recorded steps replayed without each of them [W §3]."""
+"""Prices triage's findings: the recorded steps replayed without each of them [W §3]."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from kair_engine.causes import CAUSES
 from kair_engine.errors import InputError, UsageError
+from kair_engine.localize.imbalance import UnevenStage
 from kair_engine.results.evidence import Evidence
-from kair_engine.results.localize import JobPattern
+from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, PricedBy
-from kair_engine.results.whatif import FixPrice, Remedy
-from kair_engine.runs import runs
+from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
-from kair_engine.whatif.analysis import price_pipeline
-from kair_engine.whatif.fitting import must_fit
-from kair_engine.whatif.fixes import Fix, parse_fix, parse_scale
-from kair_engine.whatif.operators.prices import price_steps
-from kair_engine.whatif.pipeline.rows import is_pipeline
+from kair_engine.whatif.fixes import fix_text
+from kair_engine.whatif.model import Baseline, Model
+from kair_engine.whatif.models import model_of
 from kair_engine.whatif.prices import price
 
-MOST_FINDINGS = 16
-"""The costliest by their excess are replayed: each takes a replay of the whole recording."""
-MOST_OPERATIONS = 4_000_000
-"""In one step: a replay takes 500 bytes for each, twice as much as all else."""
-_PIPELINE_KINDS = ("compute", "communication", "gc")
-"""What a recording of operation types can tell apart."""
-
-Scenario = tuple[Fix, ...]
-"""Fixes that are made together."""
-_COLLECTIONS: Scenario = (parse_fix("kind=gc"),)
+MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
+"""The costliest by their excess are replayed, each by itself, which takes a replay of the whole recording; then all."""
 
 
 @dataclass(frozen=True)
@@ -45,34 +32,35 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Prices:
-    of: Mapping[int, tuple[FixPrice, tuple[str, ...]]]
-    """By the finding's place: its price, and the options of `kair whatif` that show it."""
+    of: Mapping[int, tuple[FixPrice, tuple[Fix, ...]]]
+    """By the finding's place: its price, and the fixes that have it; a remedy is none."""
     together: FixPrice | None = None
+    all_fixes: tuple[Fix, ...] = ()
+    """Those that it is the price of."""
 
 
 def priced(
     trace: Trace,
     findings: Sequence[Finding],
-    patterns: Sequence[JobPattern],
+    stage: UnevenStage | None,
     *,
     step_time_ns: float,
     gpu_cost: float | None = None,
 ) -> Priced:
     """Replaces the findings' estimates by what the job saves, replayed without each.
 
-    Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven stages and batches
-    are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out of a step of `step_time_ns`.
+    Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven batches and stages
+    (`stage` is the uneven one) are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out of
+    a step of `step_time_ns`.
     """
     ordered = sorted(findings, key=_costliest)
-    replayed = ordered[:MOST_FINDINGS]
-    look = _of_pipeline if is_pipeline(trace) else _of_execution
-    prices = look(trace, replayed, patterns, gpu_cost) if replayed else _Prices({})
+    prices = _replayed(trace, ordered[:MOST_FINDINGS], stage, gpu_cost)
     done = []
     for at, finding in enumerate(ordered):
         if at in prices.of:
-            cost, options = prices.of[at]
-            shown = price_evidence(finding, cost, options, prices.together)
-            done.append(replace(_with(finding, cost, "replay", shown), fix=options))
+            cost, fixes = prices.of[at]
+            shown = price_evidence(finding, cost, fixes, prices.together, prices.all_fixes)
+            done.append(replace(_with(finding, cost, "replay", shown), fix=fixes))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
@@ -84,89 +72,75 @@ def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
     return -finding.time_lost_us_per_step, finding.ranks
 
 
-def _of_execution(
-    trace: Trace, findings: Sequence[Finding], patterns: Sequence[JobPattern], gpu_cost: float | None
-) -> _Prices:
-    scenarios = {
-        at: one
-        for at, finding in enumerate(findings)
-        if (one := _scenario(finding, patterns)) and (one != _COLLECTIONS or _fits(trace, *one))
-    }
-    if not scenarios or max(operations_of_steps(trace).values()) > MOST_OPERATIONS:
+def _replayed(trace: Trace, findings: Sequence[Finding], stage: UnevenStage | None, gpu_cost: float | None) -> _Prices:
+    """The prices of those that a replay can tell; of none where the recording cannot be replayed."""
+    if not findings:
         return _Prices({})
-    asked = list(scenarios.values())
-    if len(asked) > 1:
-        asked.append(tuple(fix for scenario in asked for fix in scenario))
-    steps = price_steps(trace, asked)
-    known = ~np.isnan(steps.replayed_ns)
-    if not known.any():
-        return _Prices({})
-    before = float(steps.replayed_ns[known].mean())
-    found = [
-        price(
-            " ".join(_options(one)), before, float(times[known].mean()), devices=trace.job.world_size, gpu_cost=gpu_cost
-        )
-        for one, times in zip(asked, steps.scenario_ns, strict=True)
-    ]
-    of = {at: (cost, _options(one)) for (at, one), cost in zip(scenarios.items(), found, strict=False)}
-    return _Prices(of, found[-1] if len(scenarios) > 1 else None)
-
-
-def _of_pipeline(
-    trace: Trace, findings: Sequence[Finding], patterns: Sequence[JobPattern], gpu_cost: float | None
-) -> _Prices:
-    scenarios = {
-        at: one
-        for at, finding in enumerate(findings)
-        if CAUSES[finding.cause].remedy is None and (one := _scenario(finding, patterns))
-        if set(one[0].kinds) <= set(_PIPELINE_KINDS)
-    }
     try:
-        fixes, remedies = price_pipeline(trace, [one[0] for one in scenarios.values()], gpu_cost)
+        model = model_of(trace)
+        undone = {at: fixes for at, finding in enumerate(findings) if (fixes := _undoing(model, finding, stage))}
+        if not (undone or model.remedy_names) or not model.fits_memory():
+            return _Prices({})
+        asked = list(undone.values())
+        together = tuple(fix for fixes in asked for fix in fixes)
+        also = [together] if len(asked) >= FEWEST_TOGETHER else []
+        recorded, *fixed = model.replay([Baseline.RECORDED, *asked, *also]).times
     except (InputError, UsageError):
         return _Prices({})
-    of = {at: (cost, _options(one)) for (at, one), cost in zip(scenarios.items(), fixes, strict=False)}
-    by_name: dict[str, Remedy] = {remedy.remedy: remedy for remedy in remedies}
-    for at, finding in enumerate(findings):
-        if (remedy := by_name.get(CAUSES[finding.cause].remedy or "")) is not None:
-            after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
-            cost = price(remedy.text, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
-            of[at] = cost, ()
-    return _Prices(of, fixes[-1] if len(fixes) > 1 else None)
+
+    def cost(what: str, after: float, before: float = float(recorded.mean())) -> FixPrice:
+        return price(what, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
+
+    of = {
+        at: (cost(_named(fixes), float(steps.mean())), fixes)
+        for (at, fixes), steps in zip(undone.items(), fixed, strict=False)
+    }
+    for remedy in model.remedies(recorded):
+        after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
+        undoes = [at for at, finding in enumerate(findings) if CAUSES[finding.cause].remedy == remedy.remedy]
+        of |= {at: (cost(remedy.text, after, before), ()) for at in undoes}
+    if not also:
+        return _Prices(of)
+    return _Prices(of, cost(_named(together), float(fixed[-1].mean())), together)
 
 
-def _scenario(finding: Finding, patterns: Sequence[JobPattern]) -> Scenario:
-    """What undoes the finding; empty where nothing that a replay can change does."""
-    if finding.cause == "stage_imbalance":
-        (pattern,) = [one for one in patterns if one.cause == finding.cause]
-        mean = sum(pattern.figures.values()) / len(pattern.figures)
-        numbers = {role.removeprefix("stage "): mean / own for role, own in pattern.figures.items() if own > 0}
-        return tuple(parse_scale(f"stage={number}+kind=compute:{factor:.4f}") for number, factor in numbers.items())
+def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple[Fix, ...]:
+    """What undoes the finding; empty where nothing that a replay can change does, or a remedy does."""
+    cause = CAUSES[finding.cause]
+    if cause.remedy in model.remedy_names:
+        return ()
+    if cause.remedy == "even_stages" and stage is not None:
+        return _even(stage)
     if finding.pattern == "job_wide":
         # Of all ranks a kind of delay cannot be told from the ordinary noise in it, except garbage collection's.
-        kind = CAUSES[finding.cause].job_wide_fix_kind
-        return () if kind is None else (parse_fix(f"kind={kind}"),)
-    kind = CAUSES[finding.cause].fix_kind
-    return () if kind is None else (parse_fix(f"rank={_spans(finding.ranks)}+kind={kind}"),)
+        of_all = None if cause.job_wide_fix_kind is None else Fix(kinds=(cause.job_wide_fix_kind,))
+        return (of_all,) if of_all is not None and _fits(model, of_all) else ()
+    if cause.fix_kind is None or cause.fix_kind not in model.kinds:
+        return ()
+    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=(cause.fix_kind,)),)
 
 
-def _fits(trace: Trace, fix: Fix) -> bool:
+def _even(stage: UnevenStage) -> tuple[Fix, ...]:
+    """Every stage's compute scaled to the stages' mean."""
+    mean = sum(stage.of_role_ns.values()) / len(stage.of_role_ns)
+    return tuple(
+        Fix(stages=(role.stage,), kinds=("compute",), scale=round(mean / own, 4))
+        for role, own in stage.of_role_ns.items()
+        if own > 0 and role.stage is not None
+    )
+
+
+def _named(fixes: Sequence[Fix]) -> str:
+    return ", ".join(map(fix_text, fixes))
+
+
+def _fits(model: Model, fix: Fix) -> bool:
     """Pauses told by their pattern alone are not in the recording as collections."""
     try:
-        must_fit(trace, fix)
+        model.require(fix)
     except UsageError:
         return False
     return True
-
-
-def _options(scenario: Scenario) -> tuple[str, ...]:
-    """As one types them."""
-    return tuple(f"--{'fix' if fix.scale is None else 'scale'} {fix.text}" for fix in scenario)
-
-
-def _spans(ranks: Sequence[int]) -> str:
-    """`0-3,7`."""
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs(ranks))
 
 
 def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, shown: Sequence[Evidence]) -> Finding:

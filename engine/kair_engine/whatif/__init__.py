@@ -1,1 +1,1 @@
-"""What-if analysis: the recorded job replayed with other durations, and what everything costs."""
+"""Replays the recorded job with other durations: what everything costs, and what fixes save."""

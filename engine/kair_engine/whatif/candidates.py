@@ -1,15 +1,16 @@
-"""What is worth pricing: triage's findings, and the parts that cost most."""
+"""Proposes fixes: those of triage's findings, and the parts that cost most."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kair_engine.causes import Cause
-from kair_engine.errors import UsageError
+from kair_engine.results.fix import KINDS, Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.trace.model import Layout
-from kair_engine.whatif.fixes import KINDS, parse_fix
+from kair_engine.whatif.fixes import has_text
 from kair_engine.whatif.pipeline.rows import TYPES
+from kair_engine.whatif.ratios import Key
 
 COSTS = 0.0005
 """Of the ideal step, 0.0 % as printed: parts that cost less are not worth a fix."""
@@ -19,10 +20,9 @@ _RANKS, _OTHERS = 4, 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """Options of `kair whatif`, and why they are worth a try."""
+    """Fixes that belong together, and why they are worth a try."""
 
-    options: tuple[str, ...]
-    """`--fix rank=3+kind=compute`; of several all belong together."""
+    fixes: tuple[Fix, ...]
     finding: int | None = None
     """The place of the finding that they undo, from 1."""
     cause: Cause | None = None
@@ -47,16 +47,14 @@ class Worker:
 
 def candidates(result: WhatifResult, findings: Sequence[Finding]) -> tuple[Candidate, ...]:
     """The findings' fixes, then the costliest kinds or types, stages, hosts and ranks; none twice."""
-    found: dict[tuple[str, ...], Candidate] = {}
+    found: dict[tuple[Fix, ...], Candidate] = {}
     for number, finding in enumerate(findings, 1):
         if finding.fix:
             found.setdefault(finding.fix, Candidate(finding.fix, number, finding.cause))
-    for text, costs in _parts(result):
-        try:
-            parse_fix(text)
-        except UsageError:
-            continue  # a host's name can hold the signs that a fix is written with
-        found.setdefault((f"--fix {text}",), Candidate((f"--fix {text}",), costs=costs))
+    for fix, costs in _parts(result):
+        # A host's name can hold the signs that a fix is written with.
+        if has_text(fix):
+            found.setdefault((fix,), Candidate((fix,), costs=costs))
     return tuple(found.values())
 
 
@@ -94,17 +92,19 @@ def _bounds(result: WhatifResult, layout: Layout | None, ranks: Sequence[int]) -
     }
 
 
-def _parts(result: WhatifResult) -> Iterator[tuple[str, float]]:
-    known = (*KINDS, *TYPES)
-    kinds = {name: value for name, value in result.by_operator_type.items() if name in known}
-    yield from _costly("kind" if set(result.by_operator_type) <= set(KINDS) else "op", kinds, _OTHERS)
-    yield from _costly("stage", result.by_stage, _OTHERS)
-    yield from _costly("host", result.by_host, _OTHERS)
-    yield from _costly("rank", result.by_rank or result.by_rank_approximate, _RANKS)
+def _parts(result: WhatifResult) -> Iterator[tuple[Fix, float]]:
+    kinds = set(result.by_operator_type) <= set(KINDS)
+    known = {name: value for name, value in result.by_operator_type.items() if name in (*KINDS, *TYPES)}
+    for name, costs in _costly(known, _OTHERS):
+        yield Fix(kinds=tuple(kind for kind in KINDS if kind == name)) if kinds else Fix(operators=(name,)), costs
+    yield from ((Fix(stages=(stage,)), costs) for stage, costs in _costly(result.by_stage, _OTHERS))
+    yield from ((Fix(hosts=(host,)), costs) for host, costs in _costly(result.by_host, _OTHERS))
+    by_rank = result.by_rank or result.by_rank_approximate
+    yield from ((Fix(ranks=(rank,)), costs) for rank, costs in _costly(by_rank, _RANKS))
 
 
-def _costly(key: str, parts: Mapping[str, float] | Mapping[int, float], most: int) -> Iterator[tuple[str, float]]:
+def _costly(parts: Mapping[Key, float], most: int) -> Iterator[tuple[Key, float]]:
     """The mapping's first few, which is ordered."""
     for name, slowdown in list(parts.items())[:most]:
         if slowdown - 1 >= COSTS:
-            yield f"{key}={name}", slowdown - 1
+            yield name, slowdown - 1

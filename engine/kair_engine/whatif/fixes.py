@@ -1,45 +1,20 @@
-"""What a user wants to see fixed: `rank=16`, `host=node3`, `stage=2`, `op=ncclDev*`, `kind=input`, `op=flash*:0.5`."""
+"""Reads fixes from text, and writes them: `rank=16`, `stage=0-2+kind=compute`, `op=ncclDev*`, `op=flash*:0.5`."""
 
-import re
-from dataclasses import dataclass, replace
-from fnmatch import translate
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import replace
 
 from kair_engine.errors import UsageError
+from kair_engine.results.fix import KINDS, Fix
+from kair_engine.runs import runs
 
-FixKind = Literal["compute", "communication", "input", "host", "gc"]
-KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
-"""What a part of a step's time can be; delays that are nobody's are none of these."""
 _FIELDS = ("rank", "host", "stage", "op", "kind")
-
-
-@dataclass(frozen=True)
-class Fix:
-    """Which operations a scenario changes: those that meet all that is given; an empty field stands for all."""
-
-    text: str = ""
-    """As it was asked for."""
-    ranks: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()
-    stages: tuple[int, ...] = ()
-    operators: tuple[str, ...] = ()
-    """Shell patterns (* ? []) of operators or operation types."""
-    kinds: tuple[FixKind, ...] = ()
-    """Of operators `host` stands for garbage collection too, as in triage's classes."""
-    scale: float | None = None
-    """Their durations times this; None brings them to their peers' ideal. Delays only where kinds name `host`."""
-
-    ideal_of_all: bool = False
-    """The ideal is the one of all ranks, theirs among them: where what a part alone costs is asked for."""
-
-    def named(self, operator: str) -> bool:
-        """Whether an operator's name fits a pattern."""
-        return not self.operators or any(re.match(translate(one), operator) for one in self.operators)
+_WIDEST = 1_000_000
+"""Ranks that one span names at most."""
 
 
 def parse_fix(text: str) -> Fix:
     """`key=value` pairs joined by `+`, all of which must hold: `rank=3+kind=compute`. Raises UsageError."""
-    fix = Fix(text)
+    fix = Fix()
     for part in text.split("+"):
         key, found, value = part.partition("=")
         key, values = key.strip(), tuple(one.strip() for one in value.split(",") if one.strip())
@@ -66,14 +41,49 @@ def parse_scale(text: str) -> Fix:
         scale = -1.0
     if not found or not 0 <= scale < float("inf"):
         raise UsageError(f"{text!r} names no factor: use op=PATTERN:0.5 for twice as fast")
-    return replace(parse_fix(what), text=text, scale=scale)
+    return replace(parse_fix(what), scale=scale)
+
+
+def fix_text(fix: Fix) -> str:
+    """What `parse_fix` reads the fix from, or `parse_scale` one with a factor: `rank=0-3,7+kind=compute`.
+
+    Of names that hold the signs of this grammar there is no such text (see `has_text`).
+    """
+    what = "+".join(f"{key}={','.join(values)}" for key, values in zip(_FIELDS, _values(fix), strict=True) if values)
+    return what if fix.scale is None else f"{what}:{repr(fix.scale).removesuffix('.0')}"
+
+
+def has_text(fix: Fix) -> bool:
+    """Whether the fix can be read from its text: hosts and operators can hold the signs that it is written with."""
+    text = fix_text(fix)
+    try:
+        return (parse_fix(text) if fix.scale is None else parse_scale(text)) == fix
+    except UsageError:
+        return False
+
+
+def _values(fix: Fix) -> Iterator[tuple[str, ...]]:
+    """Of each of the fields."""
+    yield _spans(fix.ranks)
+    yield fix.hosts
+    yield _spans(fix.stages)
+    yield fix.operators
+    yield fix.kinds
+
+
+def _spans(numbers: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(str(first) if first == last else f"{first}-{last}" for first, last in runs(numbers))
 
 
 def _numbers(text: str, values: tuple[str, ...]) -> tuple[int, ...]:
-    result: list[int] = []
+    """In order, each once."""
+    result: set[int] = set()
     for value in values:
         first, _, last = value.partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()) or int(last or first) - int(first) > 1_000_000:
+        if (
+            not (first.isdecimal() and (last or first).isdecimal())
+            or not 0 <= int(last or first) - int(first) <= _WIDEST
+        ):
             raise UsageError(f"{value!r} in {text!r} is no number: use 16 or 16-19")
-        result += range(int(first), int(last or first) + 1)
-    return tuple(result)
+        result |= set(range(int(first), int(last or first) + 1))
+    return tuple(sorted(result))

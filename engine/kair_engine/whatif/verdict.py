@@ -1,4 +1,4 @@
-"""From the workers' prices to a cause: one machine, a stage, uneven batches, or nothing worth acting on."""
+"""Concludes from prices what the cause is: one machine, a stage, uneven batches, or nothing worth acting on."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.results.whatif import Cause, PartEffect, SlowdownPattern
-from kair_engine.whatif.attribution import SLOWEST_SHARE
+from kair_engine.results.whatif import PartEffect, SlowdownCause, SlowdownPattern
 
+SLOWEST_SHARE = 0.03
+"""Of the workers, rounded up: those whose fixing M_W measures [W]."""
 SLOW = 1.05
 """Jobs whose S is below lose too little to look for a cause."""
 EXPLAINS = 0.5
@@ -56,8 +57,8 @@ def causes_of(
     slowest: Sequence[int],
     steps: int,
     stage_excess: float | None = None,
-    irregular: Iterable[Cause] = (),
-) -> tuple[Cause, ...]:
+    irregular: Iterable[SlowdownCause] = (),
+) -> tuple[SlowdownCause, ...]:
     """The causes that the figures of a job slower than SLOW speak for [W §5], of several the first one first.
 
     `effects` are those of the slowest workers and of the last stage, which computes longer than the mean of the stages
@@ -77,20 +78,30 @@ def causes_of(
     if of_slowest >= EXPLAINS and (uneven is None or steps >= FEW_STEPS):
         who, them = ("worker, rank", "it") if len(slowest) == 1 else ("workers, ranks", "them")
         text = f"slow {who} {_listed(slowest)} (fixing {them} takes {of_slowest:.0%} of the slowdown away)"
-        first.append(Cause("slow_workers", text, tuple(slowest), of_slowest))
+        first.append(SlowdownCause("slow_workers", text, tuple(slowest), of_slowest))
     elif uneven is not None:
         few = "one step is" if steps == 1 else f"{steps} steps are"
         held = f"; or slow ranks {_listed(slowest)}: {few} too few to tell" if of_slowest >= EXPLAINS else ""
-        first.append(Cause("sequence_imbalance", f"sequence-length imbalance ({uneven}{held})"))
+        first.append(SlowdownCause("sequence_imbalance", f"sequence-length imbalance ({uneven}{held})"))
     if of_last >= EXPLAINS and (stage_excess is None or stage_excess >= LONGER_STAGE):
         text = f"stage imbalance (an ideal last stage takes {of_last:.0%} of the slowdown away)"
-        rest.append(Cause("stage_imbalance", text, share=of_last))
+        rest.append(SlowdownCause("stage_imbalance", text, share=of_last))
     rest += [
         replace(one, text=f"{one.text}; without it {one.share:.0%} of the slowdown goes away")
         for one in irregular
         if one.share is not None and one.share >= WORTH_NAMING
     ]
     return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
+
+
+def slow_host(
+    slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None
+) -> tuple[SlowdownCause, ...]:
+    """A host all of whose ranks together explain what none of them does alone."""
+    if host is None or effect is None or slowdown < SLOW or effect.share_removed < EXPLAINS:
+        return ()
+    text = f"slow host {host} (fixing its {len(ranks)} ranks takes {effect.share_removed:.0%} of the slowdown away)"
+    return (SlowdownCause("slow_workers", text, ranks, effect.share_removed),)
 
 
 def _listed(ranks: Sequence[int]) -> str:
@@ -100,7 +111,7 @@ def _listed(ranks: Sequence[int]) -> str:
 def verdict_of(
     slowdown: float,
     pattern: SlowdownPattern,
-    causes: Sequence[Cause],
+    causes: Sequence[SlowdownCause],
     *,
     by_rank: Mapping[int, float],
     by_stage: Mapping[int, float],

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kair_engine.results.fix import KINDS
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
-from kair_engine.whatif.fixes import KINDS
 from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
 from kair_tui.render.units import duration, percent, plural, signed_duration, spans
 from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View

@@ -11,14 +11,15 @@ from textual.containers import Container, Vertical
 from textual.message import Message
 
 from kair_engine.errors import KairError
+from kair_engine.results.fix import KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
-from kair_engine.whatif.fixes import KINDS
 from kair_tui.render.answer import merge_warnings
+from kair_tui.render.triage_in_words import fix_option
 from kair_tui.render.units import count, duration, percent, plural, spans
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_choice import in_words
-from kair_tui.tui.fix_options import as_arguments, in_order, typed_option
+from kair_tui.tui.fix_options import as_arguments, in_order, typed_fix
 from kair_tui.tui.frame.view import Answered, ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
@@ -40,9 +41,9 @@ _FIX_EXAMPLE = "rank=3+kind=compute"
 class Tried(Message, bubble=False):
     """A typed fix fits the recording, or the error that came instead."""
 
-    def __init__(self, option: str, error: BaseException | None) -> None:
+    def __init__(self, fix: Fix, error: BaseException | None) -> None:
         super().__init__()
-        self.option, self.error = option, error
+        self.fix, self.error = fix, error
 
 
 class WhatifScreen(ViewScreen):
@@ -85,8 +86,8 @@ class WhatifScreen(ViewScreen):
         self._result: WhatifResult | None = None
         self._fixes = session.fixes
         """They stay chosen when the screen is left."""
-        self._together: tuple[str, ...] = ()
-        """The options whose price together is asked for: while it is computed others can be chosen."""
+        self._together: tuple[Fix, ...] = ()
+        """The fixes whose price together is asked for: while it is computed others can be chosen."""
         self._cost_per_day: float | None = None
         self._filter = Filter("", ())
         self._order: tuple[str, bool] | None = None
@@ -108,8 +109,8 @@ class WhatifScreen(ViewScreen):
             asked["chosen"] = self._about(self._together)
         return asked
 
-    def _about(self, options: Sequence[str]) -> Question:
-        return self.session.question("whatif", **as_arguments(options), gpu_cost=self.session.gpu_cost)
+    def _about(self, fixes: Sequence[Fix]) -> Question:
+        return self.session.question("whatif", **as_arguments(fixes), gpu_cost=self.session.gpu_cost)
 
     # The frame.
 
@@ -173,8 +174,8 @@ class WhatifScreen(ViewScreen):
         if dict(self.questions()) != dict(self._asked):
             self.call_after_refresh(self.reask)
 
-    def _wanted(self) -> tuple[str, ...]:
-        return tuple(in_order(option for options in self._fixes.chosen for option in options))
+    def _wanted(self) -> tuple[Fix, ...]:
+        return tuple(in_order(fix for fixes in self._fixes.chosen for fix in fixes))
 
     def _show_answer(self, result: WhatifResult) -> None:
         styles = styles_of(self.look)
@@ -217,7 +218,7 @@ class WhatifScreen(ViewScreen):
 
     def on_fix_list_toggled(self, message: FixList.Toggled) -> None:
         """Chooses the fix or no longer; the step's time follows."""
-        self._fixes.toggle(message.fix.options)
+        self._fixes.toggle(message.fix.fixes)
         self._reprice()
 
     def _reprice(self) -> None:
@@ -238,21 +239,21 @@ class WhatifScreen(ViewScreen):
         if not text.strip():
             return
         try:
-            option = typed_option(text)
+            fix = typed_fix(text)
         except KairError as error:
             self.say(str(error), alarm=True)
             return
-        self.say(f"trying {option} {self.look.glyphs.ellipsis}")
-        self.kair.in_thread(self, partial(self._try, option, self._about([option])), group="typed")
+        self.say(f"trying {fix_option(fix)} {self.look.glyphs.ellipsis}")
+        self.kair.in_thread(self, partial(self._try, fix, self._about([fix])), group="typed")
 
-    def _try(self, option: str, question: Question) -> None:
+    def _try(self, fix: Fix, question: Question) -> None:
         """In a thread: whether it fits the recording."""
         error = None
         try:
             self.session.ask(question)
         except Exception as caught:
             error = caught
-        self.post_message(Tried(option, error))
+        self.post_message(Tried(fix, error))
 
     def on_tried(self, message: Tried) -> None:
         """A fix that fits is listed and chosen."""
@@ -263,7 +264,7 @@ class WhatifScreen(ViewScreen):
         if message.error is not None:
             raise message.error
         self.say("")
-        self._fixes.add(message.option)
+        self._fixes.add(message.fix)
         self._reprice()
 
     async def action_cost(self) -> None:
@@ -407,9 +408,9 @@ class WhatifScreen(ViewScreen):
             self.describe(f"{price.part}{figures}" + (f" ({percent(price.costs)})" if figures else ""))
 
     def _about_fix(self, fix: ListedFix | None) -> str:
-        if fix is None or not fix.options:
+        if fix is None or not fix.fixes:
             return "a remedy: it cannot be chosen as a fix" if fix is not None and fix.saved_us is not None else ""
-        return in_words(fix.options)
+        return in_words(fix.fixes)
 
     def _about_worker(self, heat: WorkerHeat) -> str:
         layout = self.session.trace.job.layout

@@ -1,1 +1,1 @@
-"""The operator-level what-if model, for everything a profiler recorded."""
+"""Models operators: the what-if analysis of everything a profiler recorded."""

@@ -1,4 +1,4 @@
-"""Steps that are replayed side by side, as recorded and with fixes made [W §3]."""
+"""Replays steps side by side, as recorded and with fixes made [W §3]."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,29 +6,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.results.fix import Fix
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.operators.dependencies import execution_model
-from kair_engine.whatif.operators.scenarios import Places, Scenarios
+from kair_engine.whatif.model import Counterfactual
+from kair_engine.whatif.operators.dependencies import operator_dependencies
+from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
 from kair_engine.whatif.replay.plan import plan
 from kair_engine.whatif.replay.replay import replay
 
 _AT_ONCE = 8_000_000
-"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's waves."""
+"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's levels."""
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough."""
 _ENOUGH_PEERS = 64
 """Ranks' steps that are looked at together at least, to tell from their overlaps what waits for what."""
 _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
-
-
-Scenario = Sequence[Fix] | None
-"""Fixes that are made together: () leaves everything as recorded. None: all delays left out."""
 
 
 def batches(trace: Trace, scenarios: int) -> Iterator["Batch"]:
@@ -72,26 +69,26 @@ class Batch:
     ) -> None:
         self.steps, self.syncs, self.role = steps, syncs, role
         self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
-        self.model = model = execution_model(steps, syncs, role)
-        self.plan = plan(model.graph)
+        self.dependencies = of = operator_dependencies(steps, syncs, role)
+        self.plan = plan(of.graph)
         place = self.plan.place
-        self._begin, self._end = ([place[nodes] for nodes in of] for of in (model.begin, model.end))
-        parts = model.parts
-        self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=model.graph.nodes)
-        self._scenarios = Scenarios(model, role, steps[0].name_text, places)
+        self._begin, self._end = ([place[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end))
+        parts = of.parts
+        self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
+        self._durations = FixedDurations(of, role, steps[0].name_text, places)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
         """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
-        ranks, excess = self._scenarios.excess_ns()
+        ranks, excess = self._durations.excess_ns()
         return zip(ranks.tolist(), excess.tolist(), strict=True)
 
     def values_ns(self, at: int, fix: Fix) -> Floats:
         """The parts of the `at`-th step, in their order, with the fix made."""
-        return np.asarray(self._scenarios.values_ns([fix])[self.model.parts.step == at])
+        return np.asarray(self._durations.values_ns([fix])[self.dependencies.parts.step == at])
 
-    def times(self, scenarios: Sequence[Scenario], carried: Shift | None) -> tuple[Shift, tuple[Floats, Floats]]:
+    def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> tuple[Shift, tuple[Floats, Floats]]:
         """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
-        at_once = max(1, _AT_ONCE // max(self.model.graph.nodes, 1))
+        at_once = max(1, _AT_ONCE // max(self.dependencies.graph.nodes, 1))
         parts = []
         for begin in range(0, len(scenarios), at_once):
             chosen = slice(begin, begin + at_once)
@@ -104,7 +101,7 @@ class Batch:
         )
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
-    def replayed(self, scenarios: Sequence[Scenario], before: Shift | None) -> "Replayed":
+    def replayed(self, scenarios: Sequence[Counterfactual], before: Shift | None) -> "Replayed":
         """Every node's end in each scenario.
 
         A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
@@ -113,12 +110,11 @@ class Batch:
         """
         durations: Floats = np.empty((len(self._recorded), len(scenarios)))
         durations[:] = self._recorded[:, None]
-        for at, fixes in enumerate(scenarios):
-            of = self._scenarios
-            node, change = of.without_delays() if fixes is None else of.changed(fixes)
+        for at, one in enumerate(scenarios):
+            node, change = self._durations.changed(one)
             # Few change in each: a column of its own for every scenario would be mostly zeros.
             np.add.at(durations.reshape(-1), self.plan.place[node] * len(scenarios) + at, change)
-        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self.model.begin_ns]
+        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self.dependencies.begin_ns]
         begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
         again = len(begins) > 1
         while True:
@@ -126,7 +122,9 @@ class Batch:
             for places, begin in zip(self._begin, begins, strict=True):
                 end[places] = begin
             replay(self.plan, end)
-            shifts = [end[places] - was[:, None] for places, was in zip(self._end, self.model.end_ns, strict=True)]
+            shifts = [
+                end[places] - was[:, None] for places, was in zip(self._end, self.dependencies.end_ns, strict=True)
+            ]
             ended = [Shift(of.step, of.ranks, shift) for of, shift in zip(self.steps, shifts, strict=True)]
             if not again:
                 return Replayed(end, ended[-1])

@@ -1,4 +1,4 @@
-"""The dependency graph of recorded steps, with what its nodes' durations are made of.
+"""Joins the graphs of steps, with what their nodes' durations are made of.
 
 What no edge explains of the time before an operation is its delay, and stays as recorded: so the unchanged replay
 reproduces the recording.
@@ -19,7 +19,7 @@ from kair_engine.whatif.replay.levels import Graph
 
 
 @dataclass(frozen=True)
-class ExecutionModel:
+class OperatorDependencies:
     """The graph of some steps; a node's duration is the sum of its parts, of a begin node when the rank began."""
 
     graph: Graph
@@ -34,9 +34,9 @@ class ExecutionModel:
     end_ns: tuple[Floats, ...]
 
 
-def execution_model(
+def operator_dependencies(
     steps: Sequence[Operations], syncs: Sequence[Synchronisation], roles: Sequence[Ints]
-) -> ExecutionModel:
+) -> OperatorDependencies:
     """The graph of steps whose operations share their codes; `roles` has a code per rank of each step."""
     parts, outlines = [], []
     for at, ((graph, key), role) in enumerate(zip(step_graphs(steps, syncs, roles), roles, strict=True)):
@@ -44,7 +44,7 @@ def execution_model(
         outlines.append(_Outline.of(graph))
         del graph
     first = np.cumsum([0, *(one.nodes for one in outlines)])
-    return ExecutionModel(
+    return OperatorDependencies(
         _joined_graph(outlines, first),
         _joined_parts(parts, first),
         tuple(ops.ranks for ops in steps),

@@ -1,4 +1,4 @@
-"""What had to end before what could begin, in one step that a profiler recorded.
+"""Builds the dependency graph of one step that a profiler recorded: what had to end before what could begin.
 
 Edges: order on a stream and on a thread; launch → kernel; what a host waited for (the device, a copy, communication,
 another thread) → what it went on with; an operation on another stream that peers show was waited for. A collective

@@ -1,4 +1,4 @@
-"""The threads of one step as chains of events: when each host operation let go of what follows it.
+"""Turns threads into chains of events: when each host operation let go of what follows it.
 
 A host operation lets go at its end, where the one nested in it begins, or where a kernel it launched begins. The time
 between two events is an operation's own, the rest of one around it, or nobody's (idle). Events that nothing else

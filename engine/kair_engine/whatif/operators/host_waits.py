@@ -1,4 +1,4 @@
-"""What the threads of a step waited for, where the recording lets one tell."""
+"""Finds what threads waited for, where the recording lets one tell."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
-"""What every part of a step would take if its rank were like its peers."""
+"""Works out the ideal of every part of a step: what it would take if its rank were like its peers."""
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
-from kair_engine.whatif.fixes import KINDS
+from kair_engine.results.fix import KINDS
 from kair_engine.whatif.operators.parts import Parts
 
 

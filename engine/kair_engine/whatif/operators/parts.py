@@ -1,4 +1,4 @@
-"""What the nodes of a step's graph are made of: operations' own time, and the delays that no edge explains."""
+"""Splits durations into parts: operations' own time, and the delays that no edge explains."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from itertools import chain
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.results.fix import KINDS
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
-from kair_engine.whatif.fixes import KINDS
 from kair_engine.whatif.operators.graph import StepGraph
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(KINDS))

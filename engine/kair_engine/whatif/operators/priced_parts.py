@@ -1,44 +1,20 @@
-"""The parts of a job that are priced by themselves, each by the scenario in which all but that part is ideal."""
+"""Chooses the parts of a job that are priced alone, each by a scenario in which all but that part is ideal."""
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import islice
-from typing import Any, Generic, TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
+from kair_engine.results.fix import KINDS, Fix
 from kair_engine.trace.model import Notice, Trace
-from kair_engine.whatif.fixes import KINDS, Fix
+from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.whatif.operators.fixed_durations import IdealOfAll
+from kair_engine.whatif.ratios import OfParts
 
 LARGEST = 500_000_000
 """Operations × scenarios that are replayed, about 10 seconds. Beyond, only the ranks that can cost most are priced."""
 FEWEST_RANKS = 16
-Part = TypeVar("Part")
-Other = TypeVar("Other")
 Key = TypeVar("Key", bound=Hashable)
-
-
-@dataclass(frozen=True)
-class OfParts(Generic[Part]):
-    """Something for each part."""
-
-    kinds: dict[str, Part]
-    stages: dict[int, Part]
-    dp_ranks: dict[int, Part]
-    hosts: dict[str, Part]
-    ranks: dict[int, Part]
-
-    def all(self) -> list[Part]:
-        """The values one after another."""
-        return [value for field in fields(self) for value in getattr(self, field.name).values()]
-
-    def mapped(self, values: Iterable[Other]) -> "OfParts[Other]":
-        """The same parts with other values, in the order of `all`."""
-        rest = iter(values)
-        changed: dict[str, Any] = {}
-        for field in fields(self):
-            of: dict[Any, Part] = getattr(self, field.name)
-            changed[field.name] = dict(zip(of, islice(rest, len(of)), strict=True))
-        return OfParts(**changed)
 
 
 def priced_parts(trace: Trace) -> OfParts[Fix]:
@@ -62,14 +38,12 @@ def ranks_alone(chosen: Sequence[int], ranks: Sequence[int]) -> dict[int, Fix]:
     """For each of some ranks the scenario in which all other ranks are ideal; none where there is but one rank."""
     if len(ranks) < 2:
         return {}
-    return {rank: Fix(ranks=tuple(other for other in ranks if other != rank), ideal_of_all=True) for rank in chosen}
+    return {rank: IdealOfAll(ranks=tuple(other for other in ranks if other != rank)) for rank in chosen}
 
 
 def most_scenarios(trace: Trace) -> int:
     """How many are affordable."""
-    chosen, times = set(trace.steps), trace.job.step_times
-    operations = sum(many for step, many in zip(times.step, times.operations, strict=True) if step in chosen)
-    return max(FEWEST_RANKS, LARGEST // max(operations, 1))
+    return max(FEWEST_RANKS, LARGEST // max(sum(operations_of_steps(trace).values()), 1))
 
 
 def suspects(excess_ns: Mapping[int, float], most: int) -> list[int]:
@@ -95,4 +69,4 @@ def _all_but(of: Mapping[int, Key], ranks: Sequence[int]) -> dict[Key, Fix]:
     if len(keys) < 2:
         return {}
     others = {key: tuple(rank for rank in ranks if of.get(rank) != key) for key in keys}
-    return {key: Fix(ranks=of_others, ideal_of_all=True) for key, of_others in others.items()}
+    return {key: IdealOfAll(ranks=of_others) for key, of_others in others.items()}

@@ -1,14 +1,16 @@
-"""What a fault costs: step times with some operations replaced by their peers' ideal [W §3], for any recording."""
+"""Prices faults: step times with some operations replaced by their peers' ideal [W §3], of any recording."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import Floats
+from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
-from kair_engine.whatif.fixes import Fix
-from kair_engine.whatif.operators.batches import batches
+from kair_engine.whatif.model import Baseline, Counterfactual
+from kair_engine.whatif.notices import step_errors
+from kair_engine.whatif.operators.batches import Batch, batches
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class StepPrices:
     @property
     def replay_error(self) -> Floats:
         """Per step |replayed − measured| / measured."""
-        return np.asarray(np.abs(self.replayed_ns - self.measured_ns) / np.maximum(self.measured_ns, 1.0))
+        return step_errors(self.replayed_ns, self.measured_ns)
 
     @property
     def saved_ns(self) -> Floats:
@@ -44,14 +46,27 @@ class StepPrices:
 def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepPrices:
     """Replays every chosen step once for each scenario: a fix, or several that are made together."""
     fixes = [(one,) if isinstance(one, Fix) else tuple(one) for one in scenarios]
-    results, carried = [], None
     excess: dict[int, float] = dict.fromkeys(trace.job.ranks, 0.0)
-    asked = [(), None, *fixes]
-    for batch in batches(trace, len(asked)):
-        carried, times = batch.times(asked, carried)
-        results.append(times)
+
+    def look(batch: Batch) -> None:
         for rank, nanoseconds in batch.excess_ns():
             excess[rank] += nanoseconds / len(trace.steps)
+
+    asked: list[Counterfactual] = [Baseline.RECORDED, Baseline.UNDELAYED, *fixes]
+    measured, replayed = replayed_steps(batches(trace, len(asked)), asked, look)
+    return StepPrices(trace.steps, measured, replayed[0], replayed[1], replayed[2:], excess)
+
+
+def replayed_steps(
+    of: Iterable[Batch], asked: Sequence[Counterfactual], look: Callable[[Batch], None] | None = None
+) -> tuple[Floats, Floats]:
+    """(each step's time as recorded, (counterfactuals × steps) replayed), ns; batches are looked at in passing."""
+    results, carried = [], None
+    for batch in of:
+        carried, times = batch.times(asked, carried)
+        results.append(times)
+        if look is not None:
+            look(batch)
         del batch  # or it is still there while the next one is made
-    measured, replayed = (np.concatenate(of) for of in zip(*results, strict=True))
-    return StepPrices(trace.steps, measured, replayed[:, 0], replayed[:, 1], replayed[:, 2:].T, excess)
+    measured, replayed = (np.concatenate(times) for times in zip(*results, strict=True))
+    return measured, replayed.T

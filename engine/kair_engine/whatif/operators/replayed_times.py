@@ -1,4 +1,4 @@
-"""When the operations of a step would begin and end, given when the nodes of its graph do."""
+"""Moves a step's operations to where a replay has them begin and end."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def recorded_times(graph: StepGraph) -> OperationTimes:
     return OperationTimes(ops.start_ns - offset, ops.end_ns - offset)
 
 
-def moved_times(graph: StepGraph, value_ns: Floats, end: Floats) -> OperationTimes:
+def replayed_times(graph: StepGraph, value_ns: Floats, end: Floats) -> OperationTimes:
     """With other values of the step's parts, and the nodes' ends that follow from them.
 
     Device operations and communication move with their nodes. What threads do lies between their events, which keep

@@ -1,4 +1,4 @@
-"""Which device operation waited for which on another stream of its rank, from order alone.
+"""Infers waits between the streams of a rank, from order alone.
 
 A stream that waits for another waits for what was launched there before it. Traces do not show these waits. The n-th
 kernel of a name is taken to wait for the latest operation on another stream that was launched before it, and had ended

@@ -1,4 +1,4 @@
-"""The recorded and the ideal timeline of any recording: a process per rank in each, the critical path on top."""
+"""Draws both timelines of operators, recorded and ideal: a process per rank in each, the critical path on top."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -6,15 +6,16 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats
+from kair_engine.results.fix import Fix
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
-from kair_engine.whatif.fixes import Fix
+from kair_engine.whatif.model import Baseline
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.dependencies import step_graphs
 from kair_engine.whatif.operators.graph import StepGraph
 from kair_engine.whatif.operators.parts import GAP, REST
-from kair_engine.whatif.operators.replayed_times import OperationTimes, moved_times, recorded_times
+from kair_engine.whatif.operators.replayed_times import OperationTimes, recorded_times, replayed_times
 from kair_engine.whatif.replay.critical_path import Piece, critical_path, waits
 from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane, process
 
@@ -23,7 +24,7 @@ _STREAMS: Final = 1000
 """Streams' rows come below those of threads."""
 
 
-def execution_timeline(trace: Trace) -> Iterator[Event]:
+def operator_timeline(trace: Trace) -> Iterator[Event]:
     """Trace events, µs since the first step's begin, on the job's clock; a few steps in memory at a time.
 
     Steps whose operations wait for one another in a circle are only in the recorded timeline, without critical path.
@@ -37,7 +38,7 @@ def execution_timeline(trace: Trace) -> Iterator[Event]:
             yield from process(lanes.process_of(rank), name)
             yield from lane(lanes.process_of(rank), 0, CRITICAL)
     for batch in batches(trace, 2):
-        done = batch.replayed([(), (Fix(),)], carried)
+        done = batch.replayed([Baseline.RECORDED, Baseline.IDEAL], carried)
         carried = done.shift
         graphs = [graph for graph, _ in step_graphs(batch.steps, batch.syncs, batch.role)]
         first = np.cumsum([0, *(len(graph.time_ns) for graph in graphs)]).tolist()
@@ -52,7 +53,7 @@ def execution_timeline(trace: Trace) -> Iterator[Event]:
                     continue
                 shift = (graph.ops.origin_ns - origin) / 1e3
                 path = paths.of(at) if known else []
-                times = moved_times(graph, batch.values_ns(at, Fix()), of_step) if number else recorded_times(graph)
+                times = replayed_times(graph, batch.values_ns(at, Fix()), of_step) if number else recorded_times(graph)
                 critical = _on_path(graph, [piece.node - first[at] for piece in path])
                 yield from _operations(graph.ops, times, critical, shift, lanes)
                 pieces = list(paths.events(at, path, shift))
@@ -88,22 +89,22 @@ class _Paths:
 
     def __init__(self, batch: Batch, end: Floats, lanes: _Lanes) -> None:
         self._batch, self._end, self._lanes = batch, end, lanes
-        self._waits = waits(batch.model.graph, end)
-        parts = batch.model.parts
-        self._largest = np.full(batch.model.graph.nodes, NONE)
+        self._waits = waits(batch.dependencies.graph, end)
+        parts = batch.dependencies.parts
+        self._largest = np.full(batch.dependencies.graph.nodes, NONE)
         order = np.lexsort((parts.value_ns, parts.node))
         self._largest[parts.node[order]] = order
-        self._rank = np.full(batch.model.graph.nodes, NONE)
+        self._rank = np.full(batch.dependencies.graph.nodes, NONE)
         self._rank[parts.node] = parts.rank
-        for begin, end_nodes in zip(batch.model.begin, batch.model.end, strict=True):
+        for begin, end_nodes in zip(batch.dependencies.begin, batch.dependencies.end, strict=True):
             self._rank[begin] = self._rank[end_nodes] = np.arange(len(begin))
 
     def of(self, at: int) -> list[Piece]:
         """From a rank's begin of the step to the end of the rank that ends last."""
-        last = self._batch.model.end[at]
+        last = self._batch.dependencies.end[at]
         latest = int(last[np.argmax(self._end[last])])
         # The first node is the step's begin, which takes no time.
-        return critical_path(self._batch.model.graph, self._waits, self._end, latest)[1:]
+        return critical_path(self._batch.dependencies.graph, self._waits, self._end, latest)[1:]
 
     def events(self, at: int, path: Sequence[Piece], shift: float) -> Iterator[Event]:
         """The pieces that take any time."""
@@ -113,7 +114,7 @@ class _Paths:
                 yield self._event(ops, piece.node, shift + piece.begin / 1e3, shift + piece.end / 1e3)
 
     def _event(self, ops: Operations, node: int, begin: float, end: float) -> Event:
-        parts, part = self._batch.model.parts, self._largest[node]
+        parts, part = self._batch.dependencies.parts, self._largest[node]
         name = ops.name_text.get(int(parts.name[part]), "end of the step")
         if int(parts.key[part]) % (REST + 1) == GAP and parts.name[part] != NONE:
             name = f"delay before {name}"

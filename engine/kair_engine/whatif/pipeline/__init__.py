@@ -1,1 +1,1 @@
-"""The published what-if model, for recordings of pipeline stages and operation types."""
+"""Models pipelines as published: the what-if analysis of recordings of pipeline stages and operation types."""

@@ -1,4 +1,4 @@
-"""Steps that run the same operations in the same order: one model and one plan replays them all, side by side."""
+"""Groups steps that run alike, the same operations in the same order: one plan replays them side by side."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

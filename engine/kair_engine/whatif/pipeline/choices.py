@@ -1,4 +1,4 @@
-"""Which operations a scenario is about, told by what they are and not by when they ran."""
+"""Chooses operations for a scenario, by what they are and not by when they ran."""
 
 from collections.abc import Callable
 

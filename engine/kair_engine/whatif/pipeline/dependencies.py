@@ -1,4 +1,4 @@
-"""What waits for what in a pipeline-parallel step [W §3.2]: edges and communications, by sorts and joins.
+"""Builds the dependency graph of pipeline-parallel steps [W §3.2]: edges and communications, by sorts and joins.
 
 Every worker-step keeps its own recorded order; nothing is taken from one rank or step for another.
 """

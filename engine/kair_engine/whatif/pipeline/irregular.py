@@ -1,4 +1,4 @@
-"""What happens only at times: pauses of the forward pass (garbage collection), transfers that flap [W §5].
+"""Finds irregular delays: pauses of the forward pass (garbage collection), transfers that flap [W §5].
 
 Both are found by their pattern, and priced by a replay without their excess.
 """
@@ -8,18 +8,18 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.results.whatif import Cause, CauseName
+from kair_engine.results.whatif import CauseName, SlowdownCause
 from kair_engine.stats import binomial_tail, median_by
 from kair_engine.timeline.collectives import dense
-from kair_engine.whatif.attribution import ratio
 from kair_engine.whatif.pipeline.microbatches import Microbatches
 from kair_engine.whatif.pipeline.rows import TRANSFERS, TYPES, PipelineRows, is_type
 from kair_engine.whatif.pipeline.times import PipelineTimes
+from kair_engine.whatif.ratios import ratio
 
 PAUSE = 0.3
 """A forward computation this much above what is expected of it paused; on production traces without pauses the largest
 of 23,000 is 0.11 above."""
-FORWARD_ONLY = 0.1
+BACKWARD_PAUSES = 0.1
 """Backward is launched by C++ threads, which do not collect garbage: its pauses are at most this share of forward's."""
 PLACES = 3
 """On so many workers (or all, where there are fewer) and in so many steps: below nothing is scattered."""
@@ -38,7 +38,7 @@ def irregular_causes(
     *,
     replayed_ns: float,
     ideal_ns: float,
-) -> Iterator[Cause]:
+) -> Iterator[SlowdownCause]:
     """Of each pattern that the recording shows, what its removal takes away; it may be little."""
     if replayed_ns <= ideal_ns:
         return
@@ -53,7 +53,9 @@ def irregular_causes(
         without = float(times.steps_with(durations).mean())
         ranks, steps = _ranks(times.rows, rows, rank_of), np.unique(times.rows.step[rows]).size
         share = ratio(replayed_ns - without, replayed_ns - ideal_ns)
-        yield Cause(name, _text(name, times.rows, rows, f"on {len(ranks)} ranks in {steps} steps"), ranks, share)
+        yield SlowdownCause(
+            name, _text(name, times.rows, rows, f"on {len(ranks)} ranks in {steps} steps"), ranks, share
+        )
 
 
 def forward_pauses(times: PipelineTimes, batches: Microbatches) -> tuple[Ints, Floats]:
@@ -69,7 +71,7 @@ def forward_pauses(times: PipelineTimes, batches: Microbatches) -> tuple[Ints, F
         float((times.own_ns[rows] - of).sum()) for rows, of in ((forward, expected), (backward, usual))
     )
     nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
-    return (forward, expected) if of_backward <= FORWARD_ONLY * excess and _scattered(times, forward) else nothing
+    return (forward, expected) if of_backward <= BACKWARD_PAUSES * excess and _scattered(times, forward) else nothing
 
 
 class _Direction:

@@ -1,4 +1,4 @@
-"""The forward and the backward computation of each microbatch, side by side."""
+"""Pairs the forward and the backward computation of each microbatch."""
 
 from dataclasses import dataclass
 

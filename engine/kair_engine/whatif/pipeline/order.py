@@ -1,4 +1,4 @@
-"""What of a pipeline recording's times decides who waits for whom; durations and delays do not."""
+"""Extracts the recorded order of a pipeline job: what of its times decides who waits for whom."""
 
 from dataclasses import dataclass
 

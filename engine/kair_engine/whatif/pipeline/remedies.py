@@ -1,4 +1,4 @@
-"""What would help where no rank is at fault: even pipeline stages, microbatches sorted across ranks."""
+"""Replays remedies where no rank is at fault: even pipeline stages, microbatches sorted across ranks."""
 
 from collections.abc import Iterator
 from heapq import heappop, heapreplace
@@ -6,6 +6,7 @@ from heapq import heappop, heapreplace
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.causes import RemedyName
 from kair_engine.results.whatif import Remedy
 from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.pipeline.microbatches import numbers
@@ -120,6 +121,6 @@ def _rows_of_batches(rows: PipelineRows, computes: Ints, batch: Ints, source_bat
     return (computes, source) if complete.all() else None
 
 
-def _remedy(times: PipelineTimes, remedy: str, text: str, durations: Floats, now_ns: float) -> Remedy:
+def _remedy(times: PipelineTimes, remedy: RemedyName, text: str, durations: Floats, now_ns: float) -> Remedy:
     after = float(times.steps_with(durations).mean())
-    return Remedy(remedy, text, after / 1e3, (now_ns - after) / 1e3)  # type: ignore[arg-type]  # one of two words
+    return Remedy(remedy, text, after / 1e3, (now_ns - after) / 1e3)

@@ -1,11 +1,15 @@
-"""A pipeline recording made ready for replay, without the steps that cannot be replayed."""
+"""Makes a pipeline recording ready for replay, and says what of it the replay cannot take."""
+
+from collections.abc import Iterator
 
 import numpy as np
 
+from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import InputError
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.notices import notice
-from kair_engine.whatif.pipeline.rows import TYPES, PipelineRows, read_pipeline
+from kair_engine.whatif.notices import inexact_replay, step_errors
+from kair_engine.whatif.pipeline.rows import TRANSFERS, TYPES, PipelineRows, is_type, read_pipeline
 from kair_engine.whatif.pipeline.times import PipelineTimes, pipeline_times, recorded_steps
 
 
@@ -50,3 +54,31 @@ def ranks_at(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
     recorded[rows.dp, rows.stage] = True
     places = {(layout.dp_rank.get(rank, 0), layout.pipeline_stage.get(rank, 0)): rank for rank in trace.job.ranks}
     return {place: rank for place, rank in places.items() if recorded[place]}
+
+
+def replay_notices(times: PipelineTimes, delayed: Floats, measured: Floats) -> Iterator[Notice]:
+    """What of the recording the replay could not take as it should, and how far it is off."""
+    rows = times.rows
+    if rows.unknown:
+        listed = ", ".join(rows.unknown[:5])
+        yield Notice("unknown_operation_types", f"operations of unknown types are left out: {listed}")
+    if times.unpaired:
+        text = f"{times.unpaired} sends and receives have no other end in the recording: they wait for nobody"
+        yield Notice("unpaired_transfers", text)
+    partly = _lacking_members(times)
+    if len(partly):
+        kinds = ", ".join(sorted({TYPES[code] for code in rows.type[partly].tolist()}))
+        text = (
+            f"{len(partly)} operations ({kinds}) lack members that others of their type have: only those recorded meet"
+        )
+        yield Notice("incomplete_groups", text)
+    yield from inexact_replay(rows.steps, delayed, measured, float(step_errors(delayed, measured).mean()))
+
+
+def _lacking_members(times: PipelineTimes) -> Ints:
+    """Of collectives: sends and receives without their other end are counted by the model."""
+    kind = times.rows.type
+    partly = np.flatnonzero((times.members > 0) & ~times.whole & ~is_type(kind, *TRANSFERS))
+    several = np.zeros(len(TYPES), dtype=bool)
+    several[kind[times.whole]] = True
+    return partly[several[kind[partly]]]

@@ -1,4 +1,4 @@
-"""The operations of a job whose recording tells pipeline stages and operation types apart (what-if traces)."""
+"""Reads the operations of a job whose recording tells pipeline stages and operation types (what-if traces)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -101,11 +101,6 @@ def is_type(code: Ints, *names: str) -> Bools:
     for name in names:
         result |= code == TYPES.index(name)
     return result
-
-
-def is_pipeline(trace: Trace) -> bool:
-    """Whether the recording has operation types instead of operators."""
-    return trace.job.format == "whatif"
 
 
 def read_pipeline(trace: Trace) -> PipelineRows:

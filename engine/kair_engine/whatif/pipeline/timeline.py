@@ -1,4 +1,4 @@
-"""The recorded and the ideal timeline side by side, in the JSON that Perfetto and chrome://tracing read."""
+"""Draws both timelines of pipeline stages, recorded and ideal, as trace events."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane
 _LANES = ("compute", "data-parallel communication", *TRANSFERS)
 
 
-def timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event]:
+def pipeline_timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event]:
     """Trace events, µs: processes are ranks, first the job as recorded (without launch delays), then the ideal one."""
     rows, graph = times.rows, times.graph
     drawn = 0

@@ -1,4 +1,4 @@
-"""Step times of a pipeline job under many scenarios: some operations as recorded, all others ideal, or the reverse."""
+"""Replays pipeline jobs under many scenarios: some operations as recorded, all others ideal, or the reverse."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

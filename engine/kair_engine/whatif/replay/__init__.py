@@ -1,1 +1,1 @@
-"""Replay of a dependency graph with other durations, whatever the graph is of."""
+"""Replays dependency graphs with other durations, whatever they are of."""

@@ -1,4 +1,4 @@
-"""What a step's length is made of: back from its last node, each time to what it waited for last."""
+"""Traces the critical path of a step: back from its last node, each time to what it waited for last."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""In which order the nodes of a dependency graph can run: wave by wave, each as soon as it can."""
+"""Sorts a dependency graph topologically: the nodes that can run at once, level by level."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Ints, offsets, ranges
 
 _FEW = 1 << 15
-"""Nodes. A wave costs arrays as much as some 50 nodes cost lists, and small graphs have few in each."""
+"""Nodes. A level costs arrays as much as some 50 nodes cost lists, and small graphs have few in each."""
 
 
 @dataclass(frozen=True)
@@ -30,26 +30,26 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Waves:
-    """When nodes start and end, if each takes no time and every wave a unit of it."""
+class Levels:
+    """The levels at which nodes start and end, each as soon as it can."""
 
     count: int
     starts: Ints
-    """Per node its wave; `count` for those that never start."""
+    """Per node its level; `count` for those that never start."""
     ends: Ints
     """The same of its end: nodes end at once, members of communications when the last of them has started."""
 
 
-def in_waves(graph: Graph) -> Waves:
-    """Kahn's algorithm, a wave at a time."""
+def levels_of(graph: Graph) -> Levels:
+    """Kahn's algorithm, a level at a time."""
     starts, ends = np.full(graph.nodes, NONE), np.full(graph.nodes, NONE)
-    count = _few_in_waves(graph, starts, ends) if graph.nodes <= _FEW else _many_in_waves(graph, starts, ends)
+    count = _few_by_level(graph, starts, ends) if graph.nodes <= _FEW else _many_by_level(graph, starts, ends)
     for of in (starts, ends):
         of[of == NONE] = count
-    return Waves(count, starts, ends)
+    return Levels(count, starts, ends)
 
 
-def _few_in_waves(graph: Graph, starts: Ints, ends: Ints) -> int:
+def _few_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
     """By lists, node by node."""
     following: list[list[int]] = [[] for _ in range(graph.nodes)]
     for before, after in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
@@ -60,9 +60,9 @@ def _few_in_waves(graph: Graph, starts: Ints, ends: Ints) -> int:
         members.setdefault(of, []).append(node)
     waiting = np.bincount(graph.after, minlength=graph.nodes).tolist()
     absent = {of: len(nodes) for of, nodes in members.items()}
-    ready, wave = [node for node, number in enumerate(waiting) if not number], 0
+    ready, level = [node for node, number in enumerate(waiting) if not number], 0
     while ready:
-        starts[ready] = wave
+        starts[ready] = level
         ended = []
         for node in ready:
             of = group[node]
@@ -72,40 +72,40 @@ def _few_in_waves(graph: Graph, starts: Ints, ends: Ints) -> int:
             absent[of] -= 1
             if not absent[of]:
                 ended += members[of]
-        ends[ended] = wave
+        ends[ended] = level
         ready = []
         for node in ended:
             for after in following[node]:
                 waiting[after] -= 1
                 if not waiting[after]:
                     ready.append(after)
-        wave += 1
-    return wave
+        level += 1
+    return level
 
 
-def _many_in_waves(graph: Graph, starts: Ints, ends: Ints) -> int:
-    """By arrays, a wave at once."""
+def _many_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
+    """By arrays, a level at once."""
     by_before = np.argsort(graph.before, kind="stable")
     following, first_following = graph.after[by_before], offsets(graph.before, graph.nodes)
     by_group = np.argsort(graph.group, kind="stable")[np.count_nonzero(graph.group == NONE) :]
     first_member = offsets(graph.group[by_group], int(graph.group.max(initial=NONE)) + 1)
     waiting, absent = np.bincount(graph.after, minlength=graph.nodes), np.diff(first_member)
     of_node, of_group = np.empty_like(waiting), np.empty_like(absent)
-    ready, wave = np.flatnonzero(waiting == 0), 0
+    ready, level = np.flatnonzero(waiting == 0), 0
     while len(ready):
-        starts[ready] = wave
+        starts[ready] = level
         of = graph.group[ready]
         came = of[of != NONE]
         np.subtract.at(absent, came, 1)
         complete = _each_once(came[absent[came] == 0], of_group)
         met = by_group[ranges(first_member[complete], first_member[complete + 1])]
         ended = np.concatenate((ready[of == NONE], met))
-        ends[ended] = wave
+        ends[ended] = level
         freed = following[ranges(first_following[ended], first_following[ended + 1])]
         np.subtract.at(waiting, freed, 1)
         ready = _each_once(freed[waiting[freed] == 0], of_node)
-        wave += 1
-    return wave
+        level += 1
+    return level
 
 
 def _each_once(numbers: Ints, room: Ints) -> Ints:

@@ -1,11 +1,11 @@
-"""A dependency graph laid out for its replay: what ends together lies together."""
+"""Lays a dependency graph out for its replay: what ends together lies together."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Ints, offsets, order_by, ranges
-from kair_engine.whatif.replay.levels import Graph, in_waves
+from kair_engine.whatif.replay.levels import Graph, levels_of
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -20,8 +20,8 @@ class Starts:
 
 
 @dataclass(frozen=True)
-class Wave:
-    """Nodes whose predecessors all ended in earlier waves, and the communications that are complete with them."""
+class Level:
+    """Nodes whose predecessors all ended at earlier levels, and the communications that are complete with them."""
 
     begin: int
     """The place of the first node without a communication; the others follow, then the members that end."""
@@ -41,7 +41,7 @@ class Plan:
     """Place → node, in the order of their ends."""
     place: Ints
     """Node → place."""
-    waves: tuple[Wave, ...]
+    levels: tuple[Level, ...]
     ended: int
     """Nodes that end; those at the places behind wait for one another in a circle, or for members that do."""
     stuck: Ints
@@ -49,39 +49,39 @@ class Plan:
 
 
 def plan(graph: Graph) -> Plan:
-    """Sorts the nodes into waves, and lays them out."""
-    waves, member = in_waves(graph), graph.group != NONE
+    """Sorts the nodes by their levels, and lays them out."""
+    levels, member = levels_of(graph), graph.group != NONE
     predecessors = np.bincount(graph.after, minlength=graph.nodes)
     most_first = int(predecessors.max(initial=0)) - predecessors
     size = graph.members
-    order = order_by(waves.ends, size, np.where(member, graph.group, most_first))
+    order = order_by(levels.ends, size, np.where(member, graph.group, most_first))
     place = _places(order, graph.nodes)
-    begins = np.searchsorted(waves.ends[order], np.arange(waves.count + 1))
-    started = np.count_nonzero(waves.starts < waves.count)
-    starting = order_by(waves.starts, member, most_first)[:started]
-    # In every wave the nodes of their own, and those that join their communications.
-    kind = (2 * waves.starts + member)[starting]
-    before = _before(graph, starting, kind, place, 2 * waves.count)
+    begins = np.searchsorted(levels.ends[order], np.arange(levels.count + 1))
+    started = np.count_nonzero(levels.starts < levels.count)
+    starting = order_by(levels.starts, member, most_first)[:started]
+    # At every level the nodes of their own, and those that join their communications.
+    kind = (2 * levels.starts + member)[starting]
+    before = _before(graph, starting, kind, place, 2 * levels.count)
     joining, ended = starting[member[starting]], order[: begins[-1]]
-    joins = _runs(place[joining], waves.starts[joining], np.zeros_like(joining), waves.count)
+    joins = _runs(place[joining], levels.starts[joining], np.zeros_like(joining), levels.count)
     met = ended[member[ended]]
-    members = _runs(_places(joining, graph.nodes)[met], waves.ends[met], size[met], waves.count)
-    counts = np.bincount(kind, minlength=2 * waves.count).reshape(-1, 2)
+    members = _runs(_places(joining, graph.nodes)[met], levels.ends[met], size[met], levels.count)
+    counts = np.bincount(kind, minlength=2 * levels.count).reshape(-1, 2)
     return Plan(
         order,
         place,
         tuple(
-            Wave(
+            Level(
                 begin=begin,
-                alone=Starts(alone, tuple(before[2 * wave].values())),
-                joining=Starts(join, tuple(before[2 * wave + 1].values())),
-                joins=joins[wave].get(0, _NOTHING),
-                members=tuple(joined.reshape(-1, of) for of, joined in members[wave].items()),
+                alone=Starts(alone, tuple(before[2 * level].values())),
+                joining=Starts(join, tuple(before[2 * level + 1].values())),
+                joins=joins[level].get(0, _NOTHING),
+                members=tuple(joined.reshape(-1, of) for of, joined in members[level].items()),
             )
-            for wave, (begin, (alone, join)) in enumerate(zip(begins.tolist(), counts.tolist(), strict=False))
+            for level, (begin, (alone, join)) in enumerate(zip(begins.tolist(), counts.tolist(), strict=False))
         ),
         len(ended),
-        np.flatnonzero(waves.starts == waves.count),
+        np.flatnonzero(levels.starts == levels.count),
     )
 
 

@@ -22,7 +22,7 @@ def replay(
     own durations; the communications of the nodes `across` begin when the members of all lanes have come.
     """
     ends, joined = durations, 0
-    came = np.empty((sum(wave.joining.count for wave in order.waves), durations.shape[1]))
+    came = np.empty((sum(level.joining.count for level in order.levels), durations.shape[1]))
 
     def ready(starts: Starts, places: Ints | slice) -> Floats:
         at = _last_end(starts, ends)
@@ -30,14 +30,14 @@ def replay(
             at += delays[places]
         return at
 
-    for wave in order.waves:
-        until = wave.begin + wave.alone.count
-        if wave.alone.count:
-            ends[wave.begin : until] += ready(wave.alone, slice(wave.begin, until))
-        if wave.joining.count:
-            came[joined : joined + wave.joining.count] = ready(wave.joining, wave.joins)
-            joined += wave.joining.count
-        for members in wave.members:
+    for level in order.levels:
+        until = level.begin + level.alone.count
+        if level.alone.count:
+            ends[level.begin : until] += ready(level.alone, slice(level.begin, until))
+        if level.joining.count:
+            came[joined : joined + level.joining.count] = ready(level.joining, level.joins)
+            joined += level.joining.count
+        for members in level.members:
             begins, until = until, until + members.size
             # Not reduceat, which takes ten times as long.
             arrived = came[members].max(axis=1)

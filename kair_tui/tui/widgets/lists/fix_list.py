@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import FixPrice
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
@@ -27,23 +28,27 @@ class ListedFix:
     """A fix, a remedy (which cannot be chosen), or something to be read (without figures)."""
 
     text: str
-    options: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    """Several belong together."""
     origin: str = ""
     """Why it is here: `finding 1`, `costs 12.5 %`, `typed`."""
-    ranks: tuple[int, ...] = ()
     step_time_us: float | None = None
     saved_us: float | None = None
     throughput_gain: float | None = None
     cost_per_day: float | None = None
 
     @classmethod
-    def of(cls, options: tuple[str, ...], origin: str, ranks: tuple[int, ...], price: FixPrice | None) -> "ListedFix":
+    def of(cls, fixes: tuple[Fix, ...], origin: str, price: FixPrice | None) -> "ListedFix":
         """One to choose; its price is None until it is known."""
-        text = ", ".join(short(option) for option in options)
+        text = ", ".join(map(short, fixes))
         if price is None:
-            return cls(text, options, origin, ranks)
-        figures = price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day
-        return cls(text, options, origin, ranks, *figures)
+            return cls(text, fixes, origin)
+        return cls(text, fixes, origin, price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that the first names."""
+        return self.fixes[0].ranks if self.fixes else ()
 
 
 class FixList(Choices[ListedFix]):
@@ -65,14 +70,14 @@ class FixList(Choices[ListedFix]):
 
     def __init__(self, look: Look) -> None:
         super().__init__(look, self._lines_of, id="fixes")
-        self._chosen: frozenset[tuple[str, ...]] = frozenset()
+        self._chosen: frozenset[tuple[Fix, ...]] = frozenset()
 
-    def show_fixes(self, fixes: Sequence[ListedFix], chosen: frozenset[tuple[str, ...]]) -> None:
+    def show_fixes(self, fixes: Sequence[ListedFix], chosen: frozenset[tuple[Fix, ...]]) -> None:
         """The cursor stays on its fix."""
         on, top = self.chosen, self.scroll_offset.y
         self._chosen = chosen
         self.show(fixes)
-        same = (at for at, fix in enumerate(self.items) if on is not None and (fix.text, fix.options) == key(on))
+        same = (at for at, fix in enumerate(self.items) if on is not None and key(fix) == key(on))
         self.at = next(same, 0)
         self.scroll_to(y=top if on is not None else 0, animate=False)
 
@@ -86,17 +91,17 @@ class FixList(Choices[ListedFix]):
 
     def action_choose_fix(self) -> None:
         """Chooses it, or no longer."""
-        if self.chosen is not None and self.chosen.options:
+        if self.chosen is not None and self.chosen.fixes:
             self.post_message(self.Toggled(self.chosen))
 
     def _lines_of(self, item: ListedFix, width: int) -> Lines:
         styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
-        if not item.options and item.step_time_us is None:
+        if not item.fixes and item.step_time_us is None:
             note = Paragraph(item.text, styles.dim, " ")
             return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
-        is_chosen = item.options in self._chosen
+        is_chosen = item.fixes in self._chosen
         style = styles.strong if is_chosen else styles.base
-        mark = (" [x] " if is_chosen else " [ ] ") if item.options else f"  {glyphs.bullet}  "
+        mark = (" [x] " if is_chosen else " [ ] ") if item.fixes else f"  {glyphs.bullet}  "
         figures = self._figures(item)
         room = width - len(mark) - len(figures) - 1
         origin = clean(item.origin, ascii_only=ascii_only)
@@ -120,9 +125,9 @@ class FixList(Choices[ListedFix]):
         return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gain:>{_GAIN}}{money}"
 
 
-def key(fix: ListedFix) -> tuple[str, tuple[str, ...]]:
+def key(fix: ListedFix) -> tuple[str, tuple[Fix, ...]]:
     """What makes it the same fix, whatever its price."""
-    return fix.text, fix.options
+    return fix.text, fix.fixes
 
 
 def _less(item: ListedFix) -> str:

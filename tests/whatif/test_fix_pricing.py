@@ -14,10 +14,10 @@ from support.places import SAMPLES
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Layout, Trace
-from kair_engine.whatif.analysis import whatif
+from kair_engine.whatif.analysis import price_fixes, whatif
 from kair_engine.whatif.candidates import candidates, workers
-from kair_engine.whatif.fixes import parse_fix, parse_scale
-from kair_engine.whatif.only_fixes import whatif_of_fixes
+from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
+from kair_engine.whatif.models import model_of
 
 SAME = ("slowdown", "waste", "step_time_us", "measured_step_time_us", "ideal_step_time_us", "simulation_error")
 """Fields that do not depend on who costs what."""
@@ -37,7 +37,7 @@ def pipeline(tmp_path: Path) -> Trace:
 def test_the_figures_are_those_of_the_whole_analysis(recording: str, request: pytest.FixtureRequest) -> None:
     trace: Trace = request.getfixturevalue(recording)
     fixes = [parse_fix("rank=1"), parse_fix("kind=compute"), parse_scale("stage=0+kind=compute:0.5")]
-    whole, alone = whatif(trace, fixes, gpu_cost=2.0), whatif_of_fixes(trace, fixes, gpu_cost=2.0)
+    whole, alone = whatif(trace, fixes, gpu_cost=2.0), price_fixes(model_of(trace), fixes, gpu_cost=2.0)
     assert alone.fixes == whole.fixes
     assert {name: getattr(alone, name) for name in SAME} == {name: getattr(whole, name) for name in SAME}
     assert (alone.gpu_hours_per_day, alone.cost_per_day) == (whole.gpu_hours_per_day, whole.cost_per_day)
@@ -48,16 +48,22 @@ def test_the_figures_are_those_of_the_whole_analysis(recording: str, request: py
     assert not alone.heatmap
 
 
-def test_questions_that_follow_each_other_are_answered_as_if_each_were_the_only_one(sample: Trace) -> None:
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("recording", ["sample", "pipeline"])
+def test_questions_to_one_model_are_answered_as_if_each_were_the_only_one(
+    recording: str, keep: bool, request: pytest.FixtureRequest
+) -> None:
+    trace: Trace = request.getfixturevalue(recording)
     rank, kind = parse_fix("rank=1"), parse_fix("kind=compute")
-    both = whatif_of_fixes(sample, [rank, kind]).fixes
-    assert whatif_of_fixes(sample, [kind]).fixes == both[1:2]
-    other = sample.select([5])
-    assert whatif_of_fixes(other, [rank]).fixes == whatif(other, [rank]).fixes
-    assert whatif_of_fixes(sample, [rank, kind]).fixes == both
+    model = model_of(trace, keep=keep)
+    both = price_fixes(model, [rank, kind]).fixes
+    assert both == whatif(trace, [rank, kind]).fixes
+    assert price_fixes(model, [kind]).fixes == both[1:2]
+    assert price_fixes(model, [rank, kind]).fixes == both
+    assert price_fixes(model, []).fixes == ()
     for _ in range(2):
-        with pytest.raises(UsageError, match="nothing in the chosen steps fits --fix rank=77"):
-            whatif_of_fixes(sample, [rank, parse_fix("rank=77")])
+        with pytest.raises(UsageError, match="nothing in the chosen steps fits rank=77"):
+            price_fixes(model, [rank, parse_fix("rank=77")])
 
 
 def test_without_any_fix_the_command_says_what_to_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -79,7 +85,7 @@ def test_the_command_prints_the_fixes_and_no_attribution(monkeypatch: pytest.Mon
 
 
 def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
-    found = replace(triage_sample().findings[0], fix=("--fix rank=1",))
+    found = replace(triage_sample().findings[0], fix=(parse_fix("rank=1"),))
     result = replace(
         whatif_sample(),
         by_operator_type={"forward-compute": 1.25, "forward-pp-comm": 1.1, "gc": 1.0},
@@ -88,7 +94,7 @@ def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
         by_rank={1: 1.2, 0: 1.1, **dict.fromkeys(range(2, 9), 1.01)},
     )
     proposed = candidates(result, [found, replace(found, fix=())])
-    assert [one.options[0].removeprefix("--fix ") for one in proposed] == [
+    assert [fix_text(*one.fixes) for one in proposed] == [
         *("rank=1", "op=forward-compute", "stage=1", "host=node1", "rank=0", "rank=2", "rank=3")
     ]
     assert (proposed[0].finding, proposed[0].cause) == (1, found.cause)

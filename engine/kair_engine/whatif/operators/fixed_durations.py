@@ -1,4 +1,4 @@
-"""Scenarios: which operations of which ranks are replaced by their peers' ideal, or scaled."""
+"""Changes durations as fixes say: to the peers' ideal, or by a factor."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.results.fix import KINDS, Fix
 from kair_engine.timeline.collectives import dense
-from kair_engine.whatif.fixes import KINDS, Fix
-from kair_engine.whatif.operators.dependencies import ExecutionModel
+from kair_engine.whatif.model import Baseline, Counterfactual
+from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.ideals import ideal_ns
 
 _MANY, _MOST = 0.25, 0.5
 """Of a role's ranks: where a fix is about fewer, the median of all is the others' too; of more, they are not peers."""
+_BASELINES: Mapping[Baseline, tuple[Fix, ...]] = {Baseline.DELAYED: (), Baseline.RECORDED: (), Baseline.IDEAL: (Fix(),)}
+
+
+@dataclass(frozen=True)
+class IdealOfAll(Fix):
+    """A fix whose ideal is that of all ranks, its own among them: where what a part alone costs is asked for."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Places:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Some of a model's parts: what a fix asks of them."""
+    """Some parts: what a fix asks of them."""
 
     kind: SmallInts
     name: Codes
@@ -39,17 +46,19 @@ class _Chosen:
         return _Chosen(self.kind[rows], self.name[rows], self.cell[rows], self.transfer[rows], self.own[rows])
 
 
-class Scenarios:
-    """What fixes change in a model; per step and rank `role` has a code."""
+class FixedDurations:
+    """What fixes change in some steps; per step and rank `role` has a code."""
 
-    def __init__(self, model: ExecutionModel, role: Sequence[Ints], names: Mapping[int, str], places: Places) -> None:
+    def __init__(
+        self, steps: OperatorDependencies, role: Sequence[Ints], names: Mapping[int, str], places: Places
+    ) -> None:
         self._names, self._places = names, places
-        self._parts, self._node, self._value = model.parts, model.parts.node, model.parts.value_ns
-        self._ranks, self._rank_of_cell = np.unique(np.concatenate(model.ranks), return_inverse=True)
-        first = np.cumsum([0, *(len(ranks) for ranks in model.ranks)])
+        self._parts, self._node, self._value = steps.parts, steps.parts.node, steps.parts.value_ns
+        self._ranks, self._rank_of_cell = np.unique(np.concatenate(steps.ranks), return_inverse=True)
+        first = np.cumsum([0, *(len(ranks) for ranks in steps.ranks)])
         cells = np.concatenate([np.full(len(of), at) for at, of in enumerate(role)]), np.concatenate(role)
         self._role_of_cell = dense(np.stack(cells))
-        parts, group = model.parts, model.graph.group[model.parts.node]
+        parts, group = steps.parts, steps.graph.group[steps.parts.node]
         self._all = _Chosen(
             parts.kind,
             parts.name,
@@ -66,11 +75,14 @@ class Scenarios:
         self._of_slow = self._all.of(self._slow)
         self._gain = ideal[self._slow] - parts.value_ns[self._slow]
 
-    def changed(self, fixes: Sequence[Fix]) -> tuple[Codes, Floats]:
-        """(nodes, by how much their durations change, in ns) when all of `fixes` are made; nodes can occur repeatedly.
+    def changed(self, of: Counterfactual) -> tuple[Codes, Floats]:
+        """(nodes, by how much their durations change, in ns) in a counterfactual; nodes can occur repeatedly.
 
         Of communication all members are changed, if one is.
         """
+        if of is Baseline.UNDELAYED:
+            return self._node[self._delays], -self._value[self._delays]
+        fixes = _BASELINES[of] if isinstance(of, Baseline) else of
         if len(fixes) == 1 and fixes[0].scale is None and not self._of_many(fixes[0]).any():
             matched = self._matched(self._of_slow, fixes[0])
             return self._node[self._slow[matched]], self._gain[matched]
@@ -78,12 +90,8 @@ class Scenarios:
         different = np.flatnonzero(value != self._value)
         return self._node[different], value[different] - self._value[different]
 
-    def without_delays(self) -> tuple[Codes, Floats]:
-        """As `changed`, when no delay is left."""
-        return self._node[self._delays], -self._value[self._delays]
-
     def values_ns(self, fixes: Sequence[Fix]) -> Floats:
-        """Per part of the model, with all of `fixes` made."""
+        """Per part of the steps, with all of `fixes` made."""
         value = self._value
         for fix in fixes:
             chosen = self._matched(self._all, fix)
@@ -97,7 +105,7 @@ class Scenarios:
 
     def _of_many(self, fix: Fix) -> Bools:
         """The roles, of each step, several of whose ranks the fix is about: a quarter at least, half at most."""
-        if fix.ideal_of_all or not (fix.ranks or fix.hosts):
+        if isinstance(fix, IdealOfAll) or not (fix.ranks or fix.hosts):
             return np.zeros(1, dtype=bool)
         size = np.bincount(self._role_of_cell)
         named = np.bincount(self._role_of_cell, weights=self._named_ranks(fix)[self._rank_of_cell])

@@ -1,12 +1,14 @@
-"""Whether a recording has what a fix asks for; if not, what it has instead."""
+"""Checks that a recording has what a fix asks for; says what it has instead."""
 
 from collections.abc import Collection, Iterable, Sequence
 
 import polars as pl
 
+from kair_engine.causes import FixKind
 from kair_engine.errors import UsageError
+from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
-from kair_engine.whatif.fixes import Fix, FixKind
+from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.prices import nothing_fits
 
 _SHOWN = 8
@@ -25,7 +27,7 @@ def must_fit(trace: Trace, fix: Fix) -> None:
     stage_of = layout.pipeline_stage if layout is not None else {}
     if fix.stages and not stage_of:
         raise UsageError(
-            f"{fix.text}: the recording does not tell which ranks make up a pipeline stage",
+            f"{fix_text(fix)}: the recording does not tell which ranks make up a pipeline stage",
             "name the stage's ranks instead: rank=0-7 (stages are known where the profiler notes pipeline groups)",
         )
     known: tuple[tuple[str, Collection[int | str], Iterable[int | str]], ...] = (

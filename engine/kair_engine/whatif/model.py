@@ -1,0 +1,140 @@
+"""Defines what a model tells of a recording, whatever its kind: all that what-if analyses ask."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from kair_engine.arrays import Floats
+from kair_engine.causes import FixKind, RemedyName
+from kair_engine.results.fix import Fix
+from kair_engine.results.whatif import PartEffect, Remedy, SlowdownCause
+from kair_engine.trace.model import Job, Notice
+from kair_engine.whatif.ratios import OfParts
+from kair_engine.whatif.replay.trace_events import Event
+
+
+class Baseline(Enum):
+    """The job without any fix."""
+
+    DELAYED = "delayed"
+    """As recorded, with all delays: what was measured, as far as the model holds."""
+    RECORDED = "recorded"
+    """As recorded, as all else is compared with it: the published model leaves launch delays out [W]."""
+    UNDELAYED = "undelayed"
+    """As recorded, without the delays that no recorded operation explains."""
+    IDEAL = "ideal"
+    """Every operation takes no longer than its peers'."""
+
+
+Counterfactual = Baseline | tuple[Fix, ...]
+"""What is supposed of the job: a baseline, or fixes that are made together."""
+
+
+@dataclass(frozen=True)
+class ReplayedSteps:
+    """The times of those steps that can be replayed, ns."""
+
+    steps: tuple[int, ...]
+    measured: Floats
+    """(steps)."""
+    times: Floats
+    """(counterfactuals × steps), in the order in which they were asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attribution:
+    """Who costs what."""
+
+    replayed: ReplayedSteps
+    """Of the baselines in their order, then of the fixes that were asked for with them."""
+    parts: OfParts[Floats]
+    """Step times (steps), ns, where only the one part is as recorded and all else ideal; none of a sort that was not
+    worked out."""
+    by_rank_approximate: Mapping[int, float] = field(default_factory=dict)
+    """S of ranks as the published model has it; empty where the model has none."""
+    heatmap: Floats
+    """(stages × dp ranks), or all ranks in one row: every worker's S, where that was not worked out more than that."""
+    slowest: tuple[int, ...]
+    """The ranks that M_W takes away, the costliest first."""
+    notices: tuple[Notice, ...] = ()
+    """What the figures do not say."""
+    notices_of_noise: tuple[Notice, ...] = ()
+    """The same where nobody stands out."""
+
+
+@dataclass(frozen=True)
+class Symptoms:
+    """What speaks for a cause beside who costs what."""
+
+    forward_backward_correlation: float | None = None
+    """Pearson's, within a rank over microbatches; the median of ranks."""
+    forward_variation: float | None = None
+    """Coefficient of variation of the forward time, median of ranks."""
+    last_stage_excess: float | None = None
+    """How much longer the last stage computes than the mean of the stages, as a share."""
+    irregular: tuple[SlowdownCause, ...] = ()
+    """What happens only at times, each with what its removal takes away."""
+
+
+class Model(Protocol):
+    """A job made ready for replay. Questions may come from several threads.
+
+    What a recording does not tell is empty, or None.
+    """
+
+    @property
+    def job(self) -> Job:
+        """The job."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that an answer is about."""
+
+    @property
+    def last_stage(self) -> tuple[int, ...]:
+        """The ranks of the last of several pipeline stages."""
+
+    @property
+    def kinds(self) -> tuple[FixKind, ...]:
+        """The kinds of time that it tells apart."""
+
+    @property
+    def remedy_names(self) -> tuple[RemedyName, ...]:
+        """The remedies that it can replay."""
+
+    def fits_memory(self) -> bool:
+        """Whether a replay takes no more memory than an analysis of the same steps does anyway."""
+
+    def require(self, fix: Fix) -> None:
+        """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
+
+    def replay(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
+        """Step times; each counterfactual is replayed once, however often it is asked for.
+
+        Raises InputError where no step can be replayed.
+        """
+
+    def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
+        """Who costs what, and the step times with fixes made. Raises InputError where no step can be replayed."""
+
+    def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
+        """Of groups of ranks what goes away without each, and what each does alone; `replayed` are the baselines.
+
+        None where nothing is lost, and of a group that is nobody or everybody.
+        """
+
+    def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
+        """What speaks for a cause; `replayed` are the baselines."""
+
+    def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
+        """Step times (steps), ns, with the launch delays of one part alone; None where they cost next to nothing."""
+
+    def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:
+        """What would help where no rank is at fault, the largest saving first; `recorded` is that baseline (steps)."""
+
+    def notices(self, replayed: ReplayedSteps) -> tuple[Notice, ...]:
+        """What of the recording the replay could not take as it should, and how far it is off the recording."""
+
+    def timeline(self) -> Iterator[Event]:
+        """Trace events of the job as recorded, and of the ideal one."""

@@ -1,0 +1,23 @@
+"""Chooses the model that fits a recording."""
+
+from kair_engine.errors import UsageError
+from kair_engine.trace.model import Trace
+from kair_engine.whatif.model import Model
+
+
+def model_of(trace: Trace, *, keep: bool = False) -> Model:
+    """The published model of recordings with operation types and pipeline stages, of all others one of operators.
+
+    `keep`: what was read stays in memory, as far as that is affordable, for the questions that follow. Raises
+    UsageError where no step is chosen, InputError where none can be replayed.
+    """
+    if not trace.steps:
+        raise UsageError("no complete step to analyse")
+    # Few need both models.
+    if trace.job.format == "whatif":
+        from kair_engine.whatif.pipeline.model import PipelineModel
+
+        return PipelineModel(trace)
+    from kair_engine.whatif.operators.model import OperatorModel
+
+    return OperatorModel(trace, keep=keep)

@@ -1,0 +1,34 @@
+"""Warns of replays that are far off their recording."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kair_engine.arrays import Floats
+from kair_engine.trace.model import Notice
+from kair_engine.whatif.ratios import ratio
+
+ERROR_GATE = 0.05
+"""Of the measured step: a replay that is further off is answered with a warning [W]."""
+
+
+def replay_error(delayed: Floats, measured: Floats) -> float:
+    """Of the mean step: how far one replayed with all delays (steps) is off the measured one (steps)."""
+    return abs(ratio(float(delayed.mean()), float(measured.mean())) - 1)
+
+
+def inexact_replay(steps: tuple[int, ...], delayed: Floats, measured: Floats, off: float) -> Iterator[Notice]:
+    """A notice where the mean step is off by more than a little; `off` is the share that it names."""
+    if replay_error(delayed, measured) <= ERROR_GATE:
+        return
+    worst = int(np.argmax(step_errors(delayed, measured)))
+    yield Notice(
+        "simulation_error",
+        f"the replay is {off:.0%} off the recording, most in step {steps[worst]} "
+        f"({delayed[worst] / 1e6:.1f} instead of {measured[worst] / 1e6:.1f} ms): read the figures with care",
+    )
+
+
+def step_errors(delayed: Floats, measured: Floats) -> Floats:
+    """Per step |replayed − measured| / measured."""
+    return np.asarray(np.abs(delayed - measured) / np.maximum(measured, 1.0))

@@ -1,0 +1,107 @@
+"""Implements the operator-level model, of all that a profiler recorded."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kair_engine.arrays import Floats
+from kair_engine.causes import RemedyName
+from kair_engine.results.fix import KINDS, Fix
+from kair_engine.results.whatif import PartEffect, Remedy
+from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps, Symptoms
+from kair_engine.whatif.notices import inexact_replay, replay_error
+from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
+from kair_engine.whatif.operators.batches import Batch, batches
+from kair_engine.whatif.operators.fitting import must_fit
+from kair_engine.whatif.operators.prices import replayed_steps
+from kair_engine.whatif.operators.timeline import operator_timeline
+from kair_engine.whatif.ratios import OfParts
+from kair_engine.whatif.remembered import RememberedSteps
+from kair_engine.whatif.replay.trace_events import Event
+
+MOST_KEPT = 1_500_000
+"""Operations whose graphs stay in memory, 400 bytes each. Those of more are made again for every question."""
+MOST_OPERATIONS = 4_000_000
+"""In one step: a replay takes 500 bytes for each, twice as much as all else."""
+_AT_ONCE = 4
+"""Scenarios that a question is about, more or less: the steps that are kept together do not depend on the question."""
+
+
+class OperatorModel:
+    """See `Model`. Its replays have all delays, which stay as recorded."""
+
+    kinds = KINDS
+    remedy_names: tuple[RemedyName, ...] = ()
+
+    def __init__(self, trace: Trace, *, keep: bool) -> None:
+        self.job, self.steps = trace.job, trace.steps
+        self._trace = trace
+        self._operations = operations_of_steps(trace)
+        self._keep = keep and sum(self._operations.values()) <= MOST_KEPT
+        self._kept: list[Batch] = []
+        self._fitting: set[Fix] = set()
+        self._remembered = RememberedSteps()
+
+    @property
+    def last_stage(self) -> tuple[int, ...]:
+        """The ranks of the last of several pipeline stages."""
+        stages = self.job.layout.pipeline_stage if self.job.layout is not None else {}
+        return tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
+
+    def fits_memory(self) -> bool:
+        """Whether no step is larger than what can be replayed beside all else."""
+        return max(self._operations.values()) <= MOST_OPERATIONS
+
+    def require(self, fix: Fix) -> None:
+        """Raises UsageError where no operation of the chosen steps fits the fix."""
+        if fix not in self._fitting:
+            must_fit(self._trace, fix)
+            self._fitting.add(fix)
+
+    def replay(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
+        """Step times."""
+        same = [Baseline.RECORDED if one is Baseline.DELAYED else one for one in counterfactuals]
+        return self._remembered.of(same, self._replayed)
+
+    def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
+        """Who costs what, and the step times with fixes made."""
+        return attribute(self._trace, fixes)
+
+    def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
+        """Of groups of ranks what goes away without each, and what each does alone."""
+        return effects(self._trace, groups, replayed)
+
+    def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
+        """None: microbatches are not told apart."""
+        return Symptoms()
+
+    def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
+        """None: delays are parts of the kinds of time."""
+        return None
+
+    def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:  # noqa: ARG002
+        """None: layers and microbatches are not told apart."""
+        return ()
+
+    def notices(self, replayed: ReplayedSteps) -> tuple[Notice, ...]:
+        """Steps left out, and a replay that is off by more than a little."""
+        left_out = len(self.steps) - len(replayed.steps)
+        text = f"{left_out} steps are left out: their operations wait for one another in a circle"
+        delayed, measured = replayed.times[0], replayed.measured
+        off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured))
+        return (*([Notice("circular_dependencies", text)] if left_out else []), *off)
+
+    def timeline(self) -> Iterator[Event]:
+        """Trace events of the job as recorded, and of the ideal one."""
+        return operator_timeline(self._trace)
+
+    def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
+        if self._keep and not self._kept:
+            self._kept = list(batches(self._trace, _AT_ONCE))
+        measured, times = replayed_steps(self._kept or batches(self._trace, _AT_ONCE), counterfactuals)
+        # Who waits in a circle does so whatever else is supposed.
+        known = known_steps(times[0])
+        steps = tuple(step for step, is_known in zip(self.steps, known, strict=True) if is_known)
+        return ReplayedSteps(steps, np.asarray(measured[known]), np.asarray(times[:, known]))

@@ -1,0 +1,28 @@
+"""Keeps what one question leaves for the next, in the hands of whoever asks both."""
+
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+class Kept:
+    """One thing, the last that was made: two of them may not fit into memory. Questions may come from several threads.
+
+    A command's `run` with a parameter `kept: Kept | None = None` is given it by the full screen; it is no option.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._key: Hashable = None
+        self._thing: Any = None
+
+    def of(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
+        """What was made for `key`, made now where something else is kept. Raises what `make` raises."""
+        with self._lock:
+            if self._thing is None or key != self._key:
+                self._thing = None  # or both are in memory for a while
+                self._thing, self._key = make(), key
+            thing: Thing = self._thing
+            return thing
