@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.trace.model import Trace
-from kair_tui.cli.exit_codes import ExitCode
+from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, open_job
 from kair_tui.cli.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
 from kair_tui.cli.places import store_root

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.triage"
 
@@ -16,7 +15,7 @@ def run(
     *,
     gpu_cost: Annotated[
         float | None,
-        typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: findings priced in money."),
+        Option("--gpu-cost", "The price of a GPU hour: prices the findings in money.", metavar="PRICE", minimum=0),
     ] = None,
 ) -> TriageResult:
     """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""

@@ -1,12 +1,12 @@
 """`kair whatif`: how fast the job would be without its stragglers, and what each part costs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.whatif"
 
@@ -15,31 +15,38 @@ def run(
     trace: Trace,
     *,
     fix: Annotated[
-        list[str] | None,
-        typer.Option("--fix", help="Price this: rank=16, host=…, stage=…, op='ncclDev*', kind=input; repeatable."),
-    ] = None,
+        Sequence[str],
+        Option(
+            "--fix",
+            "Price a fix: rank=16, host=NAME, stage=3, op='ncclDev*' or kind=input. Can be repeated.",
+            metavar="FIX",
+        ),
+    ] = (),
     scale: Annotated[
-        list[str] | None,
-        typer.Option("--scale", help="Price other durations: op='flash*':0.5 is twice as fast; repeatable."),
-    ] = None,
+        Sequence[str],
+        Option(
+            "--scale",
+            "Price other durations: op='flash*':0.5 makes them half as long. Can be repeated.",
+            metavar="WHAT:FACTOR",
+        ),
+    ] = (),
     gpu_cost: Annotated[
         float | None,
-        typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: fixes priced in money."),
+        Option("--gpu-cost", "The price of a GPU hour: prices the fixes in money.", metavar="PRICE", minimum=0),
     ] = None,
     only_fixes: Annotated[
-        bool,
-        typer.Option("--only-fixes", help="Price the fixes and nothing else: quicker on large jobs."),
+        bool, Option("--only-fixes", "Price the fixes and nothing else: quicker on large jobs.")
     ] = False,
     timeline: Annotated[
         Path | None,
-        typer.Option("--timeline", metavar="FILE", help="Also write both timelines, recorded and ideal, for Perfetto."),
+        Option("--timeline", "Also write both timelines, recorded and ideal, for Perfetto.", metavar="FILE"),
     ] = None,
 ) -> WhatifResult:
     """Asks the engine."""
     from kair_engine.whatif.analysis import whatif, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
 
-    fixes = [*map(parse_fix, fix or ()), *map(parse_scale, scale or ())]
+    fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
     if only_fixes:
         from kair_engine.whatif.only_fixes import whatif_of_fixes  # loads both models
 
