@@ -64,7 +64,10 @@ class StorePlace:
     """Where the store is."""
 
     store: Annotated[
-        Path | None, Option("--store", "The folder of the job store. Default: $KAIR_STORE.", metavar="DIR")
+        Path | None,
+        Option(
+            "--store", "The folder of the job store. Default: $KAIR_STORE, else one in your data folder.", metavar="DIR"
+        ),
     ] = None
 
 

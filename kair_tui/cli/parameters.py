@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -39,15 +40,18 @@ class Number(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         """The number that was typed; what is wrong with it stands after the option's name."""
-        try:
-            number = self._kind(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
+        number = self._read(value)
+        if number is None:
             self.fail(f"must be a {'whole ' if self._kind is int else ''}number, got {value!r}", param, ctx)
         if self._minimum is not None and number < self._minimum:
             self.fail(f"must be {self._minimum} or more, got {value}", param, ctx)
         return number
+
+    def _read(self, value: str | float) -> float | None:
+        with suppress(ValueError, OverflowError):
+            number = self._kind(value)
+            return number if math.isfinite(number) else None
+        return None
 
 
 def declared(source: Callable[..., Any]) -> Iterator[click.Parameter]:

@@ -21,7 +21,7 @@ def run(
         str | None, Option("--operator", "Only operators whose name contains this.", metavar="NAME")
     ] = None,
     method: Annotated[Method, METHOD] = "robust",
-    limit: Annotated[int, Option("--limit", "At most this many paths.", metavar="N", minimum=1)] = 20,
+    limit: Annotated[int, Option("--limit", "Show at most this many paths.", metavar="N", minimum=1)] = 20,
 ) -> BlameResult:
     """Asks the engine."""
     from kair_engine.blame.analysis import blame

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from kair_engine.results.store import ImportResult
+from kair_tui.cli.job_source import StoreSession
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.cli.places import cache_root
-from kair_tui.cli.stored import ImportResult, StoreSession
 
 RENDERER = "kair_tui.render.views.imported"
 

@@ -12,7 +12,7 @@ RENDERER = "kair_tui.render.views.info"
 def run(
     trace: Trace,
     *,
-    operators: Annotated[bool, Option("--operators", "List every operator, and how often it ran.")] = False,
+    operators: Annotated[bool, Option("--operators", "Also list every operator and how often it ran.")] = False,
 ) -> InfoResult:
     """Asks the engine."""
     from kair_engine.views.overview import info

@@ -21,7 +21,7 @@ def run(
     normalized: Annotated[
         bool, Option("--normalized", "Paper method: cumulative shares instead of raw counts.")
     ] = False,
-    by: Annotated[GroupBy, Option("--by", "Also add the scores up by host or role.")] = "rank",
+    by: Annotated[GroupBy, Option("--by", "Also add up the scores of each host or role.")] = "rank",
     matrix: Annotated[bool, Option("--matrix", "Paper method: also the distance between every two ranks.")] = False,
 ) -> LocalizeResult:
     """Asks the engine."""

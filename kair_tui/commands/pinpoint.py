@@ -16,7 +16,7 @@ def run(
     *,
     rank: Annotated[int, RANK],
     method: Annotated[Method, METHOD] = "robust",
-    limit: Annotated[int, Option("--limit", "At most this many outliers.", metavar="N", minimum=1)] = 50,
+    limit: Annotated[int, Option("--limit", "Show at most this many outliers.", metavar="N", minimum=1)] = 50,
 ) -> PinpointResult:
     """Asks the engine."""
     from kair_engine.pinpoint.analysis import pinpoint

@@ -14,7 +14,7 @@ def run(
     *,
     draws: Annotated[int, Option("--draws", "The number of recordings to simulate.", metavar="N", minimum=20)] = 100,
     probability: Annotated[
-        float, Option("--probability", "How likely a fault should be to be found.", metavar="P")
+        float, Option("--probability", "The probability with which a fault should be found.", metavar="P")
     ] = 0.95,
     seed: Annotated[int, Option("--seed", "Random seed.", metavar="N", minimum=0)] = 0,
 ) -> SensitivityResult:

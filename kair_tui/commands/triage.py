@@ -15,7 +15,9 @@ def run(
     *,
     gpu_cost: Annotated[
         float | None,
-        Option("--gpu-cost", "The price of a GPU hour: prices the findings in money.", metavar="PRICE", minimum=0),
+        Option(
+            "--gpu-cost", "The price of a GPU hour; findings are then priced in money too.", metavar="PRICE", minimum=0
+        ),
     ] = None,
 ) -> TriageResult:
     """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
+from kair_engine.results.store import UseResult
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import is_stored, unknown_job
+from kair_tui.cli.job_source import StoreSession, is_stored, unknown_job
 from kair_tui.cli.parameters import Argument
-from kair_tui.cli.stored import StoreSession, UseResult
 
 RENDERER = "kair_tui.render.views.use"
 

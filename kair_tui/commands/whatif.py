@@ -32,10 +32,12 @@ def run(
     ] = (),
     gpu_cost: Annotated[
         float | None,
-        Option("--gpu-cost", "The price of a GPU hour: prices the fixes in money.", metavar="PRICE", minimum=0),
+        Option(
+            "--gpu-cost", "The price of a GPU hour; fixes are then priced in money too.", metavar="PRICE", minimum=0
+        ),
     ] = None,
     only_fixes: Annotated[
-        bool, Option("--only-fixes", "Price the fixes and nothing else: quicker on large jobs.")
+        bool, Option("--only-fixes", "Price the fixes and nothing else: faster on large jobs.")
     ] = False,
     timeline: Annotated[
         Path | None,
