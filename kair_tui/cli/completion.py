@@ -1,8 +1,52 @@
-"""What the shell offers for a half-typed JOB."""
+"""Completion in the shell: its scripts, and the jobs offered for a half-typed JOB."""
+
+import os
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from kair_engine.errors import KairError
-from kair_tui.cli.places import store_root
-from kair_tui.cli.registry import COMMANDS
+from kair_tui.cli.places import data_root, store_root
+
+SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+VARIABLE = "_KAIR_COMPLETE"
+"""In which the script asks what to offer."""
+
+
+def complete(program: click.Command) -> int:
+    """Answers the shell's question for completions, which stands in the environment; returns the exit status."""
+    return shell_complete(program, {}, "kair", VARIABLE, os.environ[VARIABLE])
+
+
+def script(program: click.Command, shell: str) -> str:
+    """What makes a shell ask `kair` for completions, in the shell's language."""
+    known = get_completion_class("powershell" if shell == "pwsh" else shell)
+    if known is None:
+        raise ValueError(shell)
+    return known(program, {}, "kair", VARIABLE).source()
+
+
+def install(program: click.Command, shell: str) -> Path:
+    """Writes the script where the shell finds it, and returns where that is; the shell's startup file may grow a line.
+
+    Raises OSError where that cannot be done.
+    """
+    home = Path.home()
+    if shell == "bash":
+        file = home / ".bash_completions/kair.sh"
+        _add_line(home / ".bashrc", f"source '{file}'")
+    elif shell == "zsh":
+        file = home / ".zfunc/_kair"
+        _add_line(home / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
+    elif shell == "fish":
+        file = home / ".config/fish/completions/kair.fish"
+    else:
+        file = data_root() / "completion.ps1"
+        _add_line(_profile(shell), f". '{file}'")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(script(program, shell), encoding="utf-8")
+    return file
 
 
 def job_names(incomplete: str) -> list[str]:
@@ -16,7 +60,17 @@ def job_names(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def schema_names(incomplete: str) -> list[str]:
-    """The commands that have a schema and begin with `incomplete`."""
-    names = [entry.name for entry in COMMANDS if entry.has_result]
-    return [name for name in names if name.startswith(incomplete)]
+def _profile(powershell: str) -> Path:
+    """The file that PowerShell runs when it starts."""
+    from subprocess import check_output
+
+    return Path(check_output([powershell, "-NoProfile", "-Command", "$PROFILE"], text=True).strip())
+
+
+def _add_line(file: Path, line: str) -> None:
+    """Adds a line to the end of a file, once, and leaves the rest of it untouched."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+b") as startup:
+        startup.seek(0)
+        if line.encode() not in startup.read().splitlines():
+            startup.write(f"\n{line}\n".encode())

@@ -39,5 +39,5 @@ def parse_condition(text: str, command: str) -> Condition:
     if match is None:
         raise UsageError(f"--fail-on {text!r} is not a condition", "use straggler, or 'slowdown>1.05'")
     if command != "triage":
-        raise UsageError(f"{command} knows no slowdown", "use --fail-on straggler, or kair triage")
+        raise UsageError(f"{command} does not report a slowdown", "use --fail-on straggler, or kair triage")
     return Condition("slowdown", float(match[2]), inclusive=match[1] == ">=")

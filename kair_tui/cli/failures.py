@@ -1,21 +1,42 @@
-"""Every way of ending without an answer: one line for the user, and the exit status that fits it."""
+"""Every way of ending: the exit statuses, and the one line for the user where there is no answer."""
 
 import traceback
+from enum import IntEnum
 
-import typer
+import click
+from click.exceptions import Exit
 
-from kair_engine.errors import KairError, UsageError
-from kair_tui.cli.exit_codes import ExitCode
+from kair_engine.errors import KairError
+from kair_tui.cli.registry import nearest
 from kair_tui.cli.streams import abandon_stdout, say, say_lines
 
 REPORT = "this is a defect of Kair: please report it with the output of the same command and --debug"
 
 
+class ExitCode(IntEnum):
+    """What the process's exit status says, of every command; part of the command-line contract."""
+
+    ANSWERED = 0
+    """Answered, whether or not a straggler was found."""
+    FAILED = 1
+    """The analysis failed: a defect of Kair."""
+    USAGE = 2
+    """Wrong usage or configuration."""
+    INPUT = 3
+    """The input is missing, unreadable or not a trace; or what was to be written has no place."""
+    FOUND = 10
+    """Only with `--fail-on`: what it names was found."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+    PIPE_CLOSED = 141
+    """The reader of stdout went away."""
+
+
 def report(error: BaseException, *, debug: bool = False, ascii_only: bool = False) -> int:
     """Says on stderr what went wrong and returns the exit status."""
-    if isinstance(error, typer.Exit):
+    if isinstance(error, Exit):
         return error.exit_code
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
+    if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     if isinstance(error, BrokenPipeError):
         abandon_stdout()
@@ -35,8 +56,8 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
         # The base class itself is raised where an output has no place: a full disk, a read-only store.
         status = ExitCode.INPUT if type(error) is KairError else error.exit_code
         return _one_line(str(error)), error.hint, status
-    if _is_parsing_error(error):
-        return _usage(error)
+    if isinstance(error, click.UsageError):
+        return _one_line(_usage(error)), _way_out(error), ExitCode.USAGE
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", None, ExitCode.INPUT
     if isinstance(error, OSError) and error.strerror:
@@ -46,16 +67,22 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     return f"{type(error).__name__}: {_one_line(str(error))}", REPORT, ExitCode.FAILED
 
 
-def _is_parsing_error(error: BaseException) -> bool:
-    """Typer's usage errors have no public base; `typer.BadParameter` is one, and its base is theirs."""
-    return isinstance(error, typer.BadParameter.__mro__[1])
+def _usage(error: click.UsageError) -> str:
+    """What Click found, in the words of all other errors."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        from kair_tui.cli.parameters import written_as
+
+        name = written_as(error.param)
+        return f"missing {name}" if isinstance(error, click.MissingParameter) else f"{name} {error.message}".rstrip(".")
+    return error.message[:1].lower() + error.message[1:].rstrip(".")
 
 
-def _usage(error: BaseException) -> tuple[str, str | None, int]:
-    text = _one_line(getattr(error, "format_message", lambda: str(error))())
-    context = getattr(error, "ctx", None)
-    hint = f"{context.command_path} --help" if context is not None else "kair --help"
-    return text[:1].lower() + text[1:].rstrip("."), hint, UsageError.exit_code
+def _way_out(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchCommand) and (near := nearest(error.command_name)):
+        return f"did you mean kair {near}?"
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        return f"did you mean {error.possibilities[0]}?"
+    return f"{error.ctx.command_path if error.ctx else 'kair'} --help"
 
 
 def _one_line(text: str) -> str:

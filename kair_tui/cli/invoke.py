@@ -4,8 +4,8 @@ import time
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.trace.model import Trace
-from kair_tui.cli.exit_codes import ExitCode
-from kair_tui.cli.job_source import JobWanted, open_job
+from kair_tui.cli.failures import ExitCode
+from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
 from kair_tui.cli.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
@@ -50,7 +50,6 @@ def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: AN
 def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> Answer:
     """The answer of a command about the store. Raises KairError."""
     from kair_engine.store.jobs import Store
-    from kair_tui.cli.stored import StoreSession
 
     session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
     result = entry.load()(session, **own_arguments(entry, arguments))

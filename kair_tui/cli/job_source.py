@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class StoreSession:
+    """What a command about the store is given: the store, and whom long work reports to."""
+
+    store: "Store"
+    progress: "Progress"
+
+
+@dataclass(frozen=True)
 class JobWanted:
     """The job and the steps that were asked for, and in which store; None where nothing was said."""
 

@@ -4,10 +4,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from kair_tui.cli.app import complete, run
+from kair_tui.cli import completion
+from kair_tui.cli.app import program, run
 from kair_tui.cli.failures import report
-
-COMPLETION_VARIABLE = "_KAIR_COMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,8 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Nothing here multiplies matrices: numpy's import would start a thread per core for it, 60 ms of CPU on two.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        if COMPLETION_VARIABLE in os.environ:
-            complete()
+        if completion.VARIABLE in os.environ:
+            return completion.complete(program())
         return run(given or ["--help"])
     except SystemExit:
         raise

@@ -1,16 +1,21 @@
 """The options that commands share, each declared once."""
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar
 
-import typer
+import click
 
 from kair_tui.cli.completion import job_names
+from kair_tui.cli.parameters import Argument, Option, declared
 from kair_tui.cli.registry import Entry
 from kair_tui.render.written import Format, FormatOfGraph
+
+METHOD: Final = Option("--method", "Robust statistics, or the published method to the letter.")
+
+RANK: Final = Option("-r, --rank", "The rank to look at.", metavar="R", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -19,17 +24,14 @@ class JobChoice:
 
     job: Annotated[
         str | None,
-        typer.Argument(
-            metavar="JOB",
-            help="A job of the store, a folder of traces, or a trace file. "
-            "Absent: $KAIR_JOB, else the job of `kair use`, else the most recent.",
-            show_default=False,
-            autocompletion=job_names,
+        Argument(
+            "A job of the store, a folder of traces, or a trace file. "
+            "Default: $KAIR_JOB, else the job chosen with `kair use`, else the most recent one.",
+            offers=job_names,
         ),
     ] = None
     step: Annotated[
-        str,
-        typer.Option("--step", metavar="STEPS", help="40, 40-60, 40,45,50-52, last or all.", show_default=True),
+        str, Option("--step", "The steps to analyse: 40, 40-60, 40,45,50-52, last or all.", metavar="STEPS")
     ] = "all"
 
 
@@ -39,12 +41,9 @@ class JobToShow(JobChoice):
 
     job: Annotated[
         str | None,
-        typer.Argument(
-            metavar="JOB",
-            help="A job of the store, a folder of traces, or a trace file. "
-            "Absent: $KAIR_JOB, else the one that is chosen on the screen.",
-            show_default=False,
-            autocompletion=job_names,
+        Argument(
+            "A job of the store, a folder of traces, or a trace file. Default: $KAIR_JOB, else choose on the screen.",
+            offers=job_names,
         ),
     ] = None
 
@@ -55,8 +54,8 @@ class FailOn:
 
     fail_on: Annotated[
         str | None,
-        typer.Option(
-            "--fail-on", metavar="WHAT", help="Exit with 10 when found: straggler, or slowdown>1.05 (triage)."
+        Option(
+            "--fail-on", "Exit with status 10 if this is found: straggler, or slowdown>1.05 (triage).", metavar="WHAT"
         ),
     ] = None
 
@@ -67,7 +66,9 @@ class StorePlace:
 
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="The job store's folder; else $KAIR_STORE."),
+        Option(
+            "--store", "The folder of the job store. Default: $KAIR_STORE, else one in your data folder.", metavar="DIR"
+        ),
     ] = None
 
 
@@ -75,7 +76,7 @@ class StorePlace:
 class Diagnostics:
     """What a bug report needs."""
 
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+    debug: Annotated[bool, Option("--debug", "Show the traceback of an error.")] = False
 
 
 @dataclass(frozen=True)
@@ -83,20 +84,14 @@ class Presentation:
     """How the answer is written."""
 
     output: Annotated[
-        FormatOfGraph,
-        typer.Option(
-            "-o", "--output", help="The format of the answer; the last three are of its graph.", show_default=True
-        ),
+        FormatOfGraph, Option("-o, --output", "The output format; the last three are of the answer's graph.")
     ] = "table"
-    json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False
-    fields: Annotated[
-        str | None,
-        typer.Option("--fields", metavar="A,B", help="Only these columns of the main table."),
-    ] = None
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colour (also NO_COLOR, TERM=dumb).")] = False
-    ascii: Annotated[bool, typer.Option("--ascii", help="Nothing but ASCII.")] = False
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No notes, warnings or progress.")] = False
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say where things are and how long it took.")] = False
+    json: Annotated[bool, Option("--json", "The same as -o json.")] = False
+    fields: Annotated[str | None, Option("--fields", "Only these columns of the main table.", metavar="A,B")] = None
+    no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR, TERM=dumb).")] = False
+    ascii: Annotated[bool, Option("--ascii", "Use ASCII characters only.")] = False
+    quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False
+    verbose: Annotated[bool, Option("-v, --verbose", "Show where things are and how long it took.")] = False
 
     @property
     def format(self) -> FormatOfGraph:
@@ -108,9 +103,7 @@ class Presentation:
 class PresentationOfNoGraph(Presentation):
     """The same of an answer that is no graph."""
 
-    output: Annotated[Format, typer.Option("-o", "--output", help="The format of the answer.", show_default=True)] = (
-        "table"
-    )
+    output: Annotated[Format, Option("-o, --output", "The output format.")] = "table"
 
 
 Group = TypeVar("Group")
@@ -126,12 +119,11 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
 }
 
 
-def parameters(entry: Entry) -> list[inspect.Parameter]:
+def parameters(entry: Entry) -> list[click.Parameter]:
     """All parameters of a command: JOB, its own options, then the shared ones."""
-    own = _own(entry)
-    shared = [parameter for group in groups(entry) for parameter in _shared(group)]
-    job = [parameter for parameter in shared if parameter.name == "job"]
-    return [*job, *own, *(parameter for parameter in shared if parameter.name != "job")]
+    sources: tuple[Callable[..., Any], ...] = (entry.load(), *groups(entry))
+    found = [parameter for source in sources for parameter in declared(source)]
+    return sorted(found, key=lambda parameter: isinstance(parameter, click.Option))
 
 
 def groups(entry: Entry) -> tuple[type[Any], ...]:
@@ -156,25 +148,6 @@ def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
 def keeps(entry: Entry) -> bool:
     """Whether the command leaves something for the next question, where it is given a `Kept`."""
     return KEPT in inspect.signature(entry.load()).parameters
-
-
-def _own(entry: Entry) -> Iterable[inspect.Parameter]:
-    run = entry.load()
-    hints = get_type_hints(run, include_extras=True)
-    declared = list(inspect.signature(run).parameters.values())
-    for parameter in declared[0 if entry.needs == "nothing" else 1 :]:
-        if parameter.name == KEPT:
-            continue
-        yield parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
-
-
-def _shared(group: type[Any]) -> Iterable[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
-        )
 
 
 def _names(group: type[Any]) -> tuple[str, ...]:

@@ -2,12 +2,11 @@
 
 from typing import Annotated
 
-import typer
-
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.common import Method
 from kair_engine.trace.model import Trace
-from kair_tui.cli.shared_options import METHOD
+from kair_tui.cli.options import METHOD
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.blame"
 
@@ -16,17 +15,13 @@ def run(
     trace: Trace,
     *,
     rank: Annotated[
-        int | None,
-        typer.Option("--rank", "-r", metavar="R", help="Only what this rank is blamed for.", min=0),
+        int | None, Option("-r, --rank", "Only what this rank is blamed for.", metavar="R", minimum=0)
     ] = None,
     operator: Annotated[
-        str | None, typer.Option("--operator", metavar="NAME", help="Only operators whose name contains this.")
+        str | None, Option("--operator", "Only operators whose name contains this.", metavar="NAME")
     ] = None,
     method: Annotated[Method, METHOD] = "robust",
-    limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", help="At most this many paths.", min=1, show_default=True),
-    ] = 20,
+    limit: Annotated[int, Option("--limit", "Show at most this many paths.", metavar="N", minimum=1)] = 20,
 ) -> BlameResult:
     """Asks the engine."""
     from kair_engine.blame.analysis import blame

@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from kair_engine.results.frequency import FrequencyResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.frequency"
 
@@ -14,14 +13,12 @@ def run(
     trace: Trace,
     *,
     operator: Annotated[
-        str | None, typer.Option("--operator", metavar="NAME", help="The operator to count; else all.")
+        str | None, Option("--operator", "The operator to count. Default: all.", metavar="NAME")
     ] = None,
     phase: Annotated[
-        str | None, typer.Option("--phase", metavar="NAME", help="The phase to count: forward, backward, ...")
+        str | None, Option("--phase", "The phase to count: forward, backward, ...", metavar="NAME")
     ] = None,
-    windows: Annotated[
-        int, typer.Option("--windows", metavar="N", help="Windows of time.", min=1, show_default=True)
-    ] = 100,
+    windows: Annotated[int, Option("--windows", "The number of time windows.", metavar="N", minimum=1)] = 100,
 ) -> FrequencyResult:
     """Asks the engine."""
     from kair_engine.views.frequency import frequency

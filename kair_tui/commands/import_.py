@@ -1,12 +1,13 @@
 """`kair import`: traces into the store."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from kair_engine.results.store import ImportResult
+from kair_tui.cli.job_source import StoreSession
+from kair_tui.cli.parameters import Argument, Option
 from kair_tui.cli.places import cache_root
-from kair_tui.cli.stored import ImportResult, StoreSession
 
 RENDERER = "kair_tui.render.views.imported"
 
@@ -14,9 +15,9 @@ RENDERER = "kair_tui.render.views.imported"
 def run(
     session: StoreSession,
     *,
-    sources: Annotated[list[Path], typer.Argument(metavar="SRC", help="Folders of traces, or trace files.")],
-    job: Annotated[str, typer.Option("--job", metavar="NAME", help="What the job is to be called.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite the job of that name.")] = False,
+    sources: Annotated[Sequence[Path], Argument("Folders of traces, or trace files.")],
+    job: Annotated[str, Option("--job", "The name to keep the job under.", metavar="NAME")],
+    replace: Annotated[bool, Option("--replace", "Replace the job of that name, if there is one.")] = False,
 ) -> ImportResult:
     """Lets the store import."""
     store = session.store

@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from kair_engine.results.info import InfoResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.info"
 
@@ -13,7 +12,7 @@ RENDERER = "kair_tui.render.views.info"
 def run(
     trace: Trace,
     *,
-    operators: Annotated[bool, typer.Option("--operators", help="Every operator and how often it ran too.")] = False,
+    operators: Annotated[bool, Option("--operators", "Also list every operator and how often it ran.")] = False,
 ) -> InfoResult:
     """Asks the engine."""
     from kair_engine.views.overview import info

@@ -1,6 +1,7 @@
 """`kair jobs`: what the store holds."""
 
-from kair_tui.cli.stored import JobsResult, ListedJob, StoreSession
+from kair_engine.results.store import JobsResult, ListedJob
+from kair_tui.cli.job_source import StoreSession
 
 RENDERER = "kair_tui.render.views.jobs"
 

@@ -2,12 +2,11 @@
 
 from typing import Annotated
 
-import typer
-
 from kair_engine.results.common import Method
 from kair_engine.results.localize import GroupBy, LocalizeResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.shared_options import METHOD
+from kair_tui.cli.options import METHOD
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.localize"
 
@@ -17,18 +16,13 @@ def run(
     *,
     method: Annotated[Method, METHOD] = "robust",
     whole_run: Annotated[
-        bool,
-        typer.Option("--whole-run", help="Paper method: windows over the whole recording, not per step."),
+        bool, Option("--whole-run", "Paper method: windows over the whole recording, not per step.")
     ] = False,
     normalized: Annotated[
-        bool, typer.Option("--normalized", help="Paper method: cumulative shares instead of raw counts.")
+        bool, Option("--normalized", "Paper method: cumulative shares instead of raw counts.")
     ] = False,
-    by: Annotated[
-        GroupBy, typer.Option("--by", help="Sum the scores up by host or role too.", show_default=True)
-    ] = "rank",
-    matrix: Annotated[
-        bool, typer.Option("--matrix", help="Paper method: the distance of every two ranks too.")
-    ] = False,
+    by: Annotated[GroupBy, Option("--by", "Also add up the scores of each host or role.")] = "rank",
+    matrix: Annotated[bool, Option("--matrix", "Paper method: also the distance between every two ranks.")] = False,
 ) -> LocalizeResult:
     """Asks the engine."""
     from kair_engine.localize.analysis import localize

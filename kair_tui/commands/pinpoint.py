@@ -2,12 +2,11 @@
 
 from typing import Annotated
 
-import typer
-
 from kair_engine.results.common import Method
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.shared_options import METHOD, RANK
+from kair_tui.cli.options import METHOD, RANK
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.pinpoint"
 
@@ -17,10 +16,7 @@ def run(
     *,
     rank: Annotated[int, RANK],
     method: Annotated[Method, METHOD] = "robust",
-    limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", help="At most this many outliers.", min=1, show_default=True),
-    ] = 50,
+    limit: Annotated[int, Option("--limit", "Show at most this many outliers.", metavar="N", minimum=1)] = 50,
 ) -> PinpointResult:
     """Asks the engine."""
     from kair_engine.pinpoint.analysis import pinpoint

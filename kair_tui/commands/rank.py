@@ -4,7 +4,7 @@ from typing import Annotated
 
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.shared_options import RANK
+from kair_tui.cli.options import RANK
 
 RENDERER = "kair_tui.render.views.rank"
 

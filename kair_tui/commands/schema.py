@@ -1,24 +1,76 @@
-"""`kair schema`: the JSON Schema of a command's answer."""
+"""`kair schema`: the JSON Schema (2020-12) of a command's document, derived from its result type."""
 
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
-import typer
+from kair_engine.causes import CAUSES
+from kair_engine.errors import UsageError
+from kair_tui.cli.parameters import Argument
+from kair_tui.cli.registry import COMMANDS, Entry, find
 
-from kair_tui.cli.completion import schema_names
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def run(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="A command that answers with --json.",
-            show_default=False,
-            autocompletion=schema_names,
-        ),
-    ] = None,
-) -> str:
-    """The schema of `name`; without one, the names there are, a line each."""
-    from kair_tui.cli.schemas import known_schemas, schema
+def names(beginning: str = "") -> list[str]:
+    """The commands that have a schema and begin so."""
+    return [entry.name for entry in COMMANDS if entry.has_result and entry.name.startswith(beginning)]
 
-    return "".join(f"{known}\n" for known in known_schemas()) if name is None else schema(name)
+
+def run(name: Annotated[str | None, Argument("A command that answers with --json.", offers=names)] = None) -> str:
+    """The schema of `name`; without one, the names there are, a line each. Raises UsageError for an unknown name."""
+    from kair_tui.render.document import encode
+
+    if name is None:
+        return "".join(f"{known}\n" for known in names())
+    entry = find(name.removeprefix("kair."))
+    if entry is None or not entry.has_result:
+        raise UsageError(f"no schema {name!r}", f"there are: {', '.join(names())}")
+    return encode(schema_of(entry), indent=2) + "\n"
+
+
+def schema_of(entry: Entry) -> dict[str, Any]:
+    """The document's schema as a plain object."""
+    from msgspec.json import schema_components
+
+    from kair_engine.trace.model import Notice
+    from kair_tui.render.answer import JobInfo
+    from kair_tui.render.document import SCHEMA_VERSION
+
+    result: type[Any] = get_type_hints(entry.load())["return"]
+    (data, job, notice), definitions = schema_components((result, JobInfo, Notice), ref_template="#/$defs/{name}")
+    _leave_out_warnings(definitions[result.__name__])
+    _name_causes(definitions)
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:kair:schema:{entry.name}:{SCHEMA_VERSION}",
+        "title": f"kair {entry.name} --json",
+        "description": entry.summary,
+        "type": "object",
+        "required": ["schema", "version", "kair", "job", "data", "warnings"],
+        "properties": {
+            "schema": {"const": f"kair.{entry.name}"},
+            "version": {
+                "type": "string",
+                "pattern": f"^{SCHEMA_VERSION.split('.', maxsplit=1)[0]}\\.[0-9]+$",
+            },
+            "kair": {"type": "string", "description": "The version of Kair that wrote the document."},
+            "job": job if entry.needs == "trace" else {"type": "null"},
+            "data": data,
+            "warnings": {"type": "array", "items": notice},
+        },
+        "$defs": definitions,
+    }
+
+
+def _name_causes(definitions: dict[str, Any]) -> None:
+    """A cause is any text to the type checker: the table of causes tells which there are."""
+    for definition in definitions.values():
+        cause = definition.get("properties", {}).get("cause", {})
+        for one in cause.get("anyOf", [cause]):
+            if one.get("type") == "string":
+                one["enum"] = [*CAUSES]
+
+
+def _leave_out_warnings(definition: dict[str, Any]) -> None:
+    """A result's warnings stand beside its data in the document."""
+    definition["properties"].pop("warnings", None)
+    definition["required"] = [name for name in definition.get("required", ()) if name != "warnings"]

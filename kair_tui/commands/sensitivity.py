@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from kair_engine.trace.model import Trace
+from kair_tui.cli.parameters import Option
 from kair_tui.render.sensitivity_in_words import SensitivityInWords, sensitivity_in_words
 
 RENDERER = "kair_tui.render.views.sensitivity"
@@ -13,14 +12,11 @@ RENDERER = "kair_tui.render.views.sensitivity"
 def run(
     trace: Trace,
     *,
-    draws: Annotated[
-        int, typer.Option("--draws", metavar="N", help="Recordings that are drawn.", min=20, show_default=True)
-    ] = 100,
+    draws: Annotated[int, Option("--draws", "The number of recordings to simulate.", metavar="N", minimum=20)] = 100,
     probability: Annotated[
-        float,
-        typer.Option("--probability", metavar="P", help="With which a fault is to be found.", show_default=True),
+        float, Option("--probability", "The probability with which a fault should be found.", metavar="P")
     ] = 0.95,
-    seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.", min=0, show_default=True)] = 0,
+    seed: Annotated[int, Option("--seed", "Random seed.", metavar="N", minimum=0)] = 0,
 ) -> SensitivityInWords:
     """Asks the engine."""
     from kair_engine.sensitivity.analysis import sensitivity

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kair_engine.trace.model import Trace
+from kair_tui.cli.parameters import Option
 from kair_tui.render.triage_in_words import TriageInWords, triage_in_words
 
 RENDERER = "kair_tui.render.views.triage"
@@ -16,7 +15,9 @@ def run(
     *,
     gpu_cost: Annotated[
         float | None,
-        typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: findings priced in money."),
+        Option(
+            "--gpu-cost", "The price of a GPU hour; findings are then priced in money too.", metavar="PRICE", minimum=0
+        ),
     ] = None,
 ) -> TriageInWords:
     """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""

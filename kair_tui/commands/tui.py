@@ -2,21 +2,20 @@
 
 from typing import Annotated
 
-import typer
-
 from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.parameters import Option
 from kair_tui.render.terminal import ThemeChoice
 
 
 def run(
     wanted: JobWanted,
     *,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Nothing but ASCII.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colour (also NO_COLOR).")] = False,
-    no_mouse: Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal.")] = False,
+    ascii_only: Annotated[bool, Option("--ascii", "Use ASCII characters only.")] = False,
+    no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR).")] = False,
+    no_mouse: Annotated[bool, Option("--no-mouse", "Leave the mouse to the terminal.")] = False,
     theme: Annotated[
         ThemeChoice | None,
-        typer.Option("--theme", help="For a light or a dark terminal; else what $COLORFGBG tells, else dark."),
+        Option("--theme", "Colours for a light or a dark terminal. Default: what $COLORFGBG says, else dark."),
     ] = None,
 ) -> int:
     """Shows the screens until they are left, and returns the exit status."""

@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-import typer
-
+from kair_engine.results.store import UseResult
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import is_stored, unknown_job
-from kair_tui.cli.stored import StoreSession, UseResult
+from kair_tui.cli.job_source import StoreSession, is_stored, unknown_job
+from kair_tui.cli.parameters import Argument
 
 RENDERER = "kair_tui.render.views.use"
 
@@ -14,7 +13,7 @@ RENDERER = "kair_tui.render.views.use"
 def run(
     session: StoreSession,
     *,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job of the store.", autocompletion=job_names)],
+    job: Annotated[str, Argument("A job of the store.", offers=job_names)],
 ) -> UseResult:
     """Tells the store. Raises InputError where there is no such job."""
     store = session.store

@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kair_engine.errors import UsageError
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.trace.model import Trace
 from kair_tui.cli.kept import Kept
+from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.whatif"
 
@@ -19,24 +18,33 @@ def run(
     trace: Trace,
     *,
     fix: Annotated[
-        list[str] | None,
-        typer.Option("--fix", help="Price this: rank=16, host=…, stage=…, op='ncclDev*', kind=input; repeatable."),
-    ] = None,
+        Sequence[str],
+        Option(
+            "--fix",
+            "Price a fix: rank=16, host=NAME, stage=3, op='ncclDev*' or kind=input. Can be repeated.",
+            metavar="FIX",
+        ),
+    ] = (),
     scale: Annotated[
-        list[str] | None,
-        typer.Option("--scale", help="Price other durations: op='flash*':0.5 is twice as fast; repeatable."),
-    ] = None,
+        Sequence[str],
+        Option(
+            "--scale",
+            "Price other durations: op='flash*':0.5 makes them half as long. Can be repeated.",
+            metavar="WHAT:FACTOR",
+        ),
+    ] = (),
     gpu_cost: Annotated[
         float | None,
-        typer.Option("--gpu-cost", min=0.0, help="What a GPU costs per hour: fixes priced in money."),
+        Option(
+            "--gpu-cost", "The price of a GPU hour; fixes are then priced in money too.", metavar="PRICE", minimum=0
+        ),
     ] = None,
     only_fixes: Annotated[
-        bool,
-        typer.Option("--only-fixes", help="Price the fixes and nothing else: quicker on large jobs."),
+        bool, Option("--only-fixes", "Price the fixes and nothing else: faster on large jobs.")
     ] = False,
     timeline: Annotated[
         Path | None,
-        typer.Option("--timeline", metavar="FILE", help="Also write both timelines, recorded and ideal, for Perfetto."),
+        Option("--timeline", "Also write both timelines, recorded and ideal, for Perfetto.", metavar="FILE"),
     ] = None,
     kept: Kept | None = None,
 ) -> WhatifResult:
@@ -45,14 +53,14 @@ def run(
     from kair_engine.whatif.fixes import parse_fix, parse_scale
     from kair_engine.whatif.models import model_of
 
-    fixes = [*map(parse_fix, fix or ()), *map(parse_scale, scale or ())]
+    fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
     if only_fixes and not fixes:
         raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
     model = model_of(trace) if kept is None else kept.of(trace.steps, lambda: model_of(trace, keep=True))
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(model, timeline)
-    return _as_typed(result, [*(fix or ()), *(scale or ())])
+    return _as_typed(result, [*fix, *scale])
 
 
 def _as_typed(result: WhatifResult, texts: Sequence[str]) -> WhatifResult:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.app import parse
+from kair_tui.cli.app import help_text, parse
 from kair_tui.cli.invoke import analysed, ask_store
 from kair_tui.cli.job_source import locate, open_job
 from kair_tui.cli.options import JobChoice, Presentation, own_arguments, take
@@ -38,7 +38,7 @@ def run_line(line: str, session: "Session | None", look: "Look", store: "Path | 
     """
     entry, words = _split(line)
     if {"-h", "--help"} & set(words):
-        return Printed(parse(entry, words, help_only=True), shlex.join(["kair", entry.name, *words]))
+        return Printed(help_text(entry), shlex.join(["kair", entry.name, *words]))
     words = _completed(entry, words, session, store)
     arguments = parse(entry, words)
     command = shlex.join(["kair", entry.name, *words])
@@ -60,7 +60,7 @@ def _split(line: str) -> tuple[Entry, list[str]]:
     entry = find(words[0]) if words else None
     if entry is None:
         near = nearest(words[0]) if words else None
-        message = f"no such command: {words[0]}" if words else "no command"
+        message = f"no such command {words[0]!r}" if words else "no command"
         raise UsageError(message, f"did you mean {near}?" if near else "? lists them")
     if entry.needs == "screen":
         raise UsageError(f"{entry.name} is what you are looking at")

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
@@ -41,7 +41,7 @@ class Question:
         """The registry's entry."""
         entry = find(self.command)
         if entry is None:
-            raise UsageError(f"no such command: {self.command}")
+            raise UsageError(f"no such command {self.command!r}")
         return entry
 
     def text(self, job: str, store: Path | None = None) -> str:
@@ -58,7 +58,7 @@ class Question:
         from kair_tui.cli.options import KEPT, keeps
 
         chosen = trace if self.steps is None else trace.select(self.steps)
-        arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments}
+        arguments: dict[str, Any] = dict(self.arguments)
         if keeps(self.entry):
             arguments[KEPT] = kept
         return self.entry.load()(chosen, **arguments)
@@ -71,11 +71,12 @@ class Question:
 
     def _options(self) -> Iterator[str]:
         from kair_tui.cli.options import parameters
+        from kair_tui.cli.parameters import written_as
 
-        flags = {parameter.name: _flag(parameter.annotation) for parameter in parameters(self.entry)}
+        flags = {one.name: written_as(one) for one in parameters(self.entry) if one.param_type_name == "option"}
         for name, value in self.arguments:
             for one in value if isinstance(value, tuple) else (value,):
-                if flags[name]:
+                if name in flags:
                     yield flags[name]
                 if one is not True:
                     yield str(one)
@@ -83,10 +84,3 @@ class Question:
 
 def _silent(done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
     """Nobody watches."""
-
-
-def _flag(annotation: Any) -> str:  # noqa: ANN401
-    """`--rank`: the long way of writing an option; an argument has none."""
-    declared = get_args(annotation)[1]
-    names = (declared.default, *(declared.param_decls or ()))
-    return max((name for name in names if isinstance(name, str) and name.startswith("-")), key=len, default="")

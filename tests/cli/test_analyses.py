@@ -70,8 +70,15 @@ def test_sensitivity_says_what_more_steps_would_bring() -> None:
     assert "seed 0" in outcome.out
 
 
-@pytest.mark.parametrize("probability", ["1.5", "0", "nan"])
-def test_sensitivity_turns_down_what_is_no_probability(probability: str) -> None:
+@pytest.mark.parametrize(
+    ("probability", "said"),
+    [
+        ("1.5", "the probability must be between 0 and 1, got 1.5"),
+        ("0", "the probability must be between 0 and 1, got 0"),
+        ("nan", "--probability must be a number, got 'nan'"),
+    ],
+)
+def test_sensitivity_turns_down_what_is_no_probability(probability: str, said: str) -> None:
     outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--probability", probability)
     assert (outcome.status, outcome.out) == (2, "")
-    assert outcome.err.startswith("kair: error: a probability lies between 0 and 1")
+    assert outcome.err.startswith(f"kair: error: {said}\n")

@@ -14,12 +14,12 @@ from kair_tui.cli.registry import Entry
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("triagge",), "no such command: triagge"),
-        (("localize", "--bogus"), "no such option: --bogus"),
-        (("localize", "--method", "best"), "--method 'best': choose from robust, paper"),
-        (("localize", "--by", "gpu"), "--by 'gpu': choose from rank, host, role"),
+        (("triagge",), "no such command 'triagge'"),
+        (("localize", "--bogus"), "no such option '--bogus'"),
+        (("localize", "--method", "best"), "--method 'best' is not one of 'robust', 'paper'"),
+        (("localize", "--by", "gpu"), "--by 'gpu' is not one of 'rank', 'host', 'role'"),
         (("localize", "--method"), "option '--method' requires an argument"),
-        (("localize", "one", "two"), "got unexpected extra argument(s) (two)"),
+        (("localize", "one", "two"), "got unexpected extra argument (two)"),
         (("localize", "--step", "4x"), "--step '4x' is not a choice of steps"),
         (("localize", "--step", "60-40"), "--step 60-40: the range runs backwards"),
         (("localize", "--step", ""), "--step '' is not a choice of steps"),
@@ -27,16 +27,19 @@ from kair_tui.cli.registry import Entry
         (("localize", "--step", "50-60"), "no step of 50-60 is among the complete steps of this job (40-42)"),
         (("localize", "--fields", "rank,colour"), "no field 'colour'; there are: rank, host, role, score"),
         (("localize", "--fields", ","), "--fields names no field"),
-        (("localize", "-o", "yaml"), "--output 'yaml': choose from table, wide"),
+        (("localize", "-o", "yaml"), "--output 'yaml' is not one of 'table', 'wide'"),
         (("localize", "--fail-on", "doom"), "--fail-on 'doom' is not a condition"),
-        (("localize", "--fail-on", "slowdown>1.1"), "localize knows no slowdown"),
+        (("localize", "--fail-on", "slowdown>1.1"), "localize does not report a slowdown"),
         (("triage", "--fail-on", "slowdown>>1"), "--fail-on 'slowdown>>1' is not a condition"),
         (("pinpoint",), "missing --rank"),
-        (("pinpoint", "--rank", "three"), "--rank 'three': not a whole number"),
-        (("pinpoint", "--rank", "-1"), "--rank -1: must be 0 or more"),
-        (("sensitivity", "--draws", "5"), "--draws 5: must be 20 or more"),
-        (("sensitivity", "--seed", "-1"), "--seed -1: must be 0 or more"),
-        (("sensitivity", "--probability", "high"), "--probability 'high': not a number"),
+        (("pinpoint", "--rank", "three"), "--rank must be a whole number, got 'three'"),
+        (("pinpoint", "--rank", "-1"), "--rank must be 0 or more, got -1"),
+        (("sensitivity", "--draws", "5"), "--draws must be 20 or more, got 5"),
+        (("sensitivity", "--seed", "-1"), "--seed must be 0 or more, got -1"),
+        (("sensitivity", "--probability", "high"), "--probability must be a number, got 'high'"),
+        (("triage", "--gpu-cost", "-1"), "--gpu-cost must be 0 or more, got -1"),
+        (("triage", "--gpu-cost", "nan"), "--gpu-cost must be a number, got 'nan'"),
+        (("pinpoint", "--rank", "9" * 400), "--rank must be a whole number, got '999"),
         (("schema", "recipe"), "no schema 'recipe'"),
         (("use",), "missing JOB"),
     ],
@@ -54,8 +57,9 @@ def test_wrong_usage_is_one_line_and_status_2(
     assert len(lines) <= 2
 
 
-def test_an_unknown_command_is_told_the_nearest() -> None:
+def test_an_unknown_command_or_option_is_told_the_nearest() -> None:
     assert "hint: did you mean kair triage?" in kair("triagge").err
+    assert "hint: did you mean --method?" in kair("localize", "--metod", "paper").err
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> tuple[int, str]:

@@ -122,7 +122,7 @@ def test_only_an_answer_that_is_a_graph_has_these_formats(monkeypatch: pytest.Mo
     with answering(monkeypatch):
         outcome = kair("localize", "-o", form)
     assert (outcome.status, outcome.out) == (2, "")
-    assert f"--output '{form}': choose from table, wide, tree, json, ndjson, csv" in outcome.err
+    assert f"--output '{form}' is not one of 'table', 'wide', 'tree', 'json', 'ndjson', 'csv'" in outcome.err
     commands = {command["name"]: command for command in json.loads(kair("spec").out)["data"]["commands"]}
     has = {
         name

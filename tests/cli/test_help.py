@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.cli_samples import kair
@@ -90,27 +92,51 @@ def test_version() -> None:
     assert (outcome.status, outcome.out.split()[0]) == (0, "kair")
 
 
-def test_the_completion_script_is_printed_for_a_named_shell() -> None:
-    completed = _process("--show-completion", "bash")
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell", "pwsh"])
+def test_the_completion_script_is_printed_for_a_named_shell(shell: str) -> None:
+    completed = _process("--show-completion", shell)
     assert completed.returncode == 0
-    assert "_KAIR_COMPLETE=complete_bash" in completed.stdout
+    assert "_KAIR_COMPLETE" in completed.stdout
+
+
+def test_completion_is_installed_once_and_leaves_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").write_bytes(b"alias gr\xf6\xdfe=ls")
+    for _ in range(2):
+        assert _process("--install-completion", "bash", environment={"HOME": str(tmp_path)}).returncode == 0
+    assert (tmp_path / ".bash_completions" / "kair.sh").read_text() == _process("--show-completion", "bash").stdout
+    line = f"source '{tmp_path}/.bash_completions/kair.sh'\n"
+    assert (tmp_path / ".bashrc").read_bytes() == b"alias gr\xf6\xdfe=ls\n" + line.encode()
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("kair lo", ["localize"]),
-        ("kair localize --method ", ["robust", "paper"]),
-        ("kair schema tri", ["triage"]),
+        ("kair lo", ["plain,localize"]),
+        ("kair --ver", ["plain,--version"]),
+        ("kair localize --method ", ["plain,robust", "plain,paper"]),
+        ("kair schema tri", ["plain,triage"]),
+        ("kair triage tra", ["file,tra"]),
     ],
 )
-def test_the_shell_completes(words: str, offered: list[str]) -> None:
+def test_the_shell_completes(words: str, offered: list[str], tmp_path: Path) -> None:
     asking = {
-        "_KAIR_COMPLETE": "complete_bash",
+        "_KAIR_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "KAIR_STORE": str(tmp_path),
     }
     assert _process(environment=asking).stdout.split() == offered
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not on this machine")
+def test_bash_understands_the_script_that_is_printed_for_it(tmp_path: Path) -> None:
+    program = tmp_path / "kair"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kair_tui "$@"\n')
+    program.chmod(0o755)
+    script = _process("--show-completion", "bash").stdout
+    asking = f'{script}\nCOMP_WORDS=(kair loc)\nCOMP_CWORD=1\n_kair_completion {program}\necho "${{COMPREPLY[@]}}"'
+    run = subprocess.run(["bash", "--norc", "-c", asking], capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("localize\n", "")
 
 
 def test_every_entry_has_a_summary_that_fits_a_line() -> None:

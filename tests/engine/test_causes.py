@@ -11,7 +11,7 @@ from support.places import SAMPLES
 from kair_engine.causes import CAUSES, CauseRow
 from kair_engine.triage import findings
 from kair_tui.cli.registry import find
-from kair_tui.cli.schemas import schema_of
+from kair_tui.commands.schema import schema_of
 
 THROTTLED = CauseRow(
     words="thermal throttling",

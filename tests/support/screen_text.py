@@ -1,6 +1,6 @@
 """What is on a screen as lines of text, and the kept pictures that it is compared with.
 
-`KAIR_UPDATE_SNAPSHOTS=1 pytest tests/test_tui_...` writes the pictures anew; look at the difference before keeping it.
+`KAIR_UPDATE_SNAPSHOTS=1 pytest tests/tui/...` writes the pictures anew; look at the difference before keeping it.
 """
 
 import asyncio
@@ -10,8 +10,11 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
+from rich.console import Console
 from support.places import ROOT
+from textual.color import TRANSPARENT
 from textual.pilot import Pilot
+from textual.renderables.background_screen import BackgroundScreen
 from textual.widgets import Input
 
 from kair_tui.cli.job_source import JobWanted
@@ -37,9 +40,10 @@ def played(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arg
 
 def screen_lines(app: KairApp) -> list[str]:
     """The screen's lines as they are drawn, trailing blanks left out."""
-    # The compositor has no public way to be read; textual is pinned.
-    strips = app.screen._compositor.render_strips(app.size)
-    return [strip.text.rstrip() for strip in strips]
+    # What a dialog draws of the screen behind it, with no tint: the whole screen, read without Textual's private parts.
+    segments = Console(width=app.size.width).render(BackgroundScreen(app.screen, TRANSPARENT))
+    lines = "".join(segment.text for segment in segments).split("\n")[:-1]
+    return [line.rstrip() for line in lines]
 
 
 def screen_text(app: KairApp) -> str:

@@ -56,7 +56,7 @@ async def test_a_typed_command_shows_its_output_in_place() -> None:
         assert first == kair("steps", SLOW).out.splitlines()[0][: len(first)]
         await pilot.press("escape", "colon", *"triag", "enter")
         await until(pilot, lambda: "kair: error" in screen_text(app))
-        assert "kair: error: no such command: triag (did you mean triage?)" in screen_text(app)
+        assert "kair: error: no such command 'triag' (did you mean triage?)" in screen_text(app)
 
 
 @played

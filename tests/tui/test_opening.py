@@ -14,7 +14,7 @@ from support.pseudo_terminal import BareTerminal, terminal_environment
 from support.screen_text import answered, opened, played, screen_text, until
 
 from kair_engine.recording import importing
-from kair_tui.cli.exit_codes import ExitCode
+from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobSource, JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp

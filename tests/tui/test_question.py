@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from support.cli_samples import kair, store_variables, trace
 from support.places import SAMPLES
@@ -14,6 +15,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.models import model_of
 from kair_tui.cli.app import parse
+from kair_tui.cli.failures import explained
 from kair_tui.cli.job_source import JobSource
 from kair_tui.cli.registry import find
 from kair_tui.render.look import Look
@@ -128,17 +130,18 @@ def test_help_of_a_command_is_text(session: Session) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("triag", "no such command: triag"),
+        ("triag", "no such command 'triag'"),
         ("", "no command"),
         ("tui", "tui is what you are looking at"),
         ("pinpoint", "missing --rank"),
-        ("pinpoint --rank x", "not a whole number"),
-        ('info "', "a quote is not closed"),
+        ("pinpoint --rank x", "--rank must be a whole number, got 'x'"),
+        ('info "', "a quote is not closed in 'info \"'"),
     ],
 )
 def test_a_wrong_line_says_what_is_wrong(session: Session, line: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((UsageError, click.UsageError)) as wrong:
         run_line(line, session, Look())
+    assert explained(wrong.value)[0] == message
 
 
 def test_a_sample_without_fragments_still_makes_a_line() -> None:

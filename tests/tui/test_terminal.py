@@ -30,7 +30,8 @@ def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: 
         terminal.press("h")
         sent = terminal.settle(0.5)
         assert b"1" in sent
-        assert len(sent) <= 400
+        # 256 bytes; Textual's own way takes 343, and more in a wider grid.
+        assert len(sent) <= 300
         assert terminal.settle(1.0) == b""
 
 

@@ -42,9 +42,9 @@ def sensitivity(trace: Trace, *, draws: int = 100, probability: float = 0.95, se
 def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int) -> SensitivityResult:
     """The same of a job's excesses."""
     if draws < FEWEST_DRAWS:
-        raise UsageError(f"{draws} draws are too few to tell a probability from: use {FEWEST_DRAWS} or more")
+        raise UsageError(f"the number of draws must be {FEWEST_DRAWS} or more, got {draws}")
     if not 0 < probability < 1:
-        raise UsageError(f"a probability lies between 0 and 1, unlike {probability:g}")
+        raise UsageError(f"the probability must be between 0 and 1, got {probability:g}")
     found, too_little = conclude(job), too_few(len(job.ranks), len(job.steps))
     accused = sorted({place for anomaly in found.anomalies for place in anomaly.positions})
     if too_little is None:

@@ -45,7 +45,7 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
 def require_cost(gpu_cost: float | None) -> None:
     """Raises UsageError for what is no cost of a GPU hour."""
     if gpu_cost is not None and not 0 <= gpu_cost < float("inf"):
-        raise UsageError(f"a GPU hour costs nothing or more, unlike {gpu_cost:g}")
+        raise UsageError(f"the price of a GPU hour must be 0 or more, got {gpu_cost:g}")
 
 
 def nothing_fits(fix: Fix, hint: str | None = None) -> UsageError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_tui.cli.stored import JobsResult, ListedJob
+from kair_engine.results.store import JobsResult, ListedJob
 from kair_tui.render.units import count, plural
 from kair_tui.render.view import Column, View
 

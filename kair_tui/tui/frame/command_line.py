@@ -36,7 +36,7 @@ def _run(screen: BaseScreen, line: str) -> None:
     try:
         look = Look(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
         printed = run_line(line, screen.kair.session, look, screen.kair.wanted.store)
-    except BaseException as error:  # typer ends a wrong line with exceptions of its own, SystemExit among them
+    except Exception as error:
         text, hint, _ = explained(error)
         message = f"kair: error: {text}" + (f" ({hint})" if hint else "")
         screen.kair.call_from_thread(screen.say, message, alarm=True)

@@ -11,8 +11,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from kair_tui.cli.exit_codes import ExitCode
-from kair_tui.cli.failures import explained
+from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.frame.narrow_updates import NarrowCompositor
 from kair_tui.tui.screens import SCREENS, ScreenEntry, find_screen

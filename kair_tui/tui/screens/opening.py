@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair_tui.cli.exit_codes import ExitCode
+from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobSource, JobWanted, locate, open_source
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.render.units import duration, plural, spans

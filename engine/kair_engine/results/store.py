@@ -1,22 +1,9 @@
-"""What the commands about the store are given, and what they answer."""
+"""What is in the store, and what a command did to it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kair_engine.results.triage import Verdict
 from kair_engine.trace.model import Notice
-
-if TYPE_CHECKING:
-    from kair_engine.recording.importing import Progress
-    from kair_engine.store.jobs import Store
-
-
-@dataclass(frozen=True)
-class StoreSession:
-    """The store, and whom long work reports to."""
-
-    store: "Store"
-    progress: "Progress"
 
 
 @dataclass(frozen=True)
