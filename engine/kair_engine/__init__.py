@@ -1,1 +1,1 @@
-"""What Kair knows and computes about a training job; no terminal and no training process in here."""
+"""The engine: all that Kair knows and computes about a training job; no terminal, no training process."""

@@ -27,11 +27,11 @@ class SensitivityInWords(SensitivityResult):
 
 def sensitivity_in_words(result: SensitivityResult) -> SensitivityInWords:
     """The same answer, told."""
-    faults = tuple(FaultInWords(**vars(fault), reason=reason_of(fault)) for fault in result.faults)
+    faults = tuple(FaultInWords(**vars(fault), reason=reason_in_words(fault)) for fault in result.faults)
     return SensitivityInWords(**{**vars(result), "faults": faults})
 
 
-def reason_of(fault: DetectableFault) -> str:
+def reason_in_words(fault: DetectableFault) -> str:
     """What limits the fault, as a sentence."""
     links = "links" if fault.fault == "slow_link" else "ranks"
     return _REASONS[fault.because.kind](fault.because.figures, links)

@@ -21,7 +21,7 @@ from kair_engine.sensitivity.injection import finds, finds_stalls, rank_faults, 
 from kair_engine.sensitivity.link_injection import finds_slow_link, healthy_links
 from kair_engine.sensitivity.trials import sizes, smallest_found
 from kair_engine.sensitivity.without_faults import without_faults
-from kair_tui.render.sensitivity_in_words import reason_of
+from kair_tui.render.sensitivity_in_words import reason_in_words
 
 KINDS = ["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
 
@@ -219,7 +219,7 @@ def test_noise_hides_faults_and_steps_uncover_them() -> None:
     assert longest.smallest_share_of_step is not None
     assert longest.smallest_share_of_step < 0.7 * share(noisy, "slow_device")
     assert of(noisy, "slow_device").limited_by == "steps"
-    assert "record" in reason_of(of(noisy, "slow_device"))
+    assert "record" in reason_in_words(of(noisy, "slow_device"))
 
 
 def test_where_ranks_differ_for_good_more_steps_do_not_help() -> None:
@@ -228,14 +228,14 @@ def test_where_ranks_differ_for_good_more_steps_do_not_help() -> None:
     device = of(asked(job(percents)), "slow_device")
     assert device.limited_by == "ranks"
     assert device.spread_us_per_step == pytest.approx(2000, rel=0.3)
-    assert "differ for good" in reason_of(device)
+    assert "differ for good" in reason_in_words(device)
 
 
 def test_what_is_found_as_soon_as_it_is_reported_says_so() -> None:
     result = asked(job(quiet(20, 24, percent=0.05)))
     assert of(result, "slow_input").limited_by == "smallest_share"
     assert share(result, "slow_input") == pytest.approx(0.01, rel=0.25)
-    assert "1 % of the step" in reason_of(of(result, "slow_input"))
+    assert "1 % of the step" in reason_in_words(of(result, "slow_input"))
 
 
 def test_figures_of_one_answer_agree() -> None:
@@ -261,17 +261,19 @@ def test_a_job_with_a_straggler_is_asked_about_what_is_left() -> None:
 def test_too_little_is_said_and_nothing_else(steps: int, ranks: int, said: str) -> None:
     result = asked(job(quiet(steps, ranks)))
     assert [fault.fault for fault in result.faults] == KINDS
-    assert all(reason_of(fault).startswith(said) and fault.smallest_us_per_step is None for fault in result.faults)
+    assert all(
+        reason_in_words(fault).startswith(said) and fault.smallest_us_per_step is None for fault in result.faults
+    )
 
 
 def test_ranks_without_peers_have_none_to_be_compared_with() -> None:
-    assert "alone in their role" in reason_of(of(asked(job(quiet(12, 4), role=[0, 1, 2, 3])), "slow_device"))
+    assert "alone in their role" in reason_in_words(of(asked(job(quiet(12, 4), role=[0, 1, 2, 3])), "slow_device"))
 
 
 def test_what_was_not_recorded_cannot_be_slow() -> None:
     result = asked(job(quiet(12, 8)))
-    assert "no compute operator" in reason_of(of(result, "slow_operator"))
-    assert "siblings" in reason_of(of(result, "slow_link"))
+    assert "no compute operator" in reason_in_words(of(result, "slow_operator"))
+    assert "siblings" in reason_in_words(of(result, "slow_link"))
     assert of(asked(linked({})), "slow_link").smallest_own_slowdown == pytest.approx(1.25, abs=0.1)
 
 

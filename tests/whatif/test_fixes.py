@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kair_engine.errors import UsageError
-from kair_engine.results.fix import KINDS, Fix
+from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.whatif.fixes import fix_text, has_text, parse_fix, parse_scale
 
 NUMBERS = st.lists(st.integers(0, 30), unique=True).map(lambda numbers: tuple(sorted(numbers)))
@@ -15,7 +15,7 @@ FIXES = st.builds(
     ranks=NUMBERS,
     hosts=NAMES,
     stages=NUMBERS,
-    kinds=st.sets(st.sampled_from(KINDS)).map(lambda kinds: tuple(kind for kind in KINDS if kind in kinds)),
+    kinds=st.sets(st.sampled_from(FIX_KINDS)).map(lambda kinds: tuple(kind for kind in FIX_KINDS if kind in kinds)),
     operators=NAMES,
     scale=st.none() | st.floats(0, 1e6),
 )

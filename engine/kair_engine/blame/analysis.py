@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kair_engine.arrays import Ints
-from kair_engine.blame.waits import Waits
+from kair_engine.blame.waits import PairWaiting
 from kair_engine.blame.walk import Contribution, Walk, walk_back
 from kair_engine.causes import Cause
-from kair_engine.localize.analysis import require_steps
-from kair_engine.pinpoint.analysis import require_rank
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import (
     STEP_BEGIN,
@@ -31,6 +29,7 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.operations import KIND_NAMES, Operations
+from kair_engine.trace.requirements import require_rank, require_steps
 
 NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""
@@ -63,7 +62,7 @@ class Tally:
     late: dict[tuple[int, _Key], float] = field(default_factory=lambda: defaultdict(float))
     """The same waiting by the rank that was waited for and the root cause."""
     late_syncs: dict[tuple[int, _Key], int] = field(default_factory=lambda: defaultdict(int))
-    waits: Waits = field(default_factory=Waits)
+    waits: PairWaiting = field(default_factory=PairWaiting)
     paths: list[BlamePath] = field(default_factory=list)
     waiting: float = 0.0
     unattributed: float = 0.0

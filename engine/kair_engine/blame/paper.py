@@ -9,8 +9,7 @@ from kair_engine.arrays import NONE, Floats
 from kair_engine.blame.walk import cause_of
 from kair_engine.causes import Cause
 from kair_engine.localize.paper import localize_paper
-from kair_engine.pinpoint.analysis import PAPER_THRESHOLD
-from kair_engine.pinpoint.paper import paper_limits, z_scores
+from kair_engine.pinpoint.paper import PAPER_THRESHOLD, paper_limits, z_scores
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RoleInPath, RootCause
 from kair_engine.timeline.graph import ExecutionGraph, build

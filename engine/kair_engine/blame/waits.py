@@ -1,4 +1,4 @@
-"""Who waited for whom, added up over steps."""
+"""Waiting of every pair of ranks, added up over steps."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ def _none() -> Ints:
 
 
 @dataclass
-class Waits:
+class PairWaiting:
     """The waiting of each pair of ranks in ns, in how many collectives; arrays with an entry per pair, in order."""
 
     pair: Ints = field(default_factory=_none)

@@ -1,12 +1,13 @@
 """Stage 1: which rank behaves differently from its peers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from kair_engine.errors import UsageError
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, large_delays
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
+from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
@@ -15,13 +16,13 @@ from kair_engine.results.common import Method
 from kair_engine.results.localize import (
     CommunicatorScore,
     GroupBy,
-    GroupScore,
     LocalizeResult,
     OperatorScore,
     RankScore,
 )
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, Notice, Trace
+from kair_engine.trace.requirements import require_steps
 
 
 def localize(
@@ -73,12 +74,6 @@ def localize(
     )
 
 
-def require_steps(trace: Trace) -> None:
-    """Raises UsageError where the selection holds no step."""
-    if not trace.steps:
-        raise UsageError("no complete step to analyse")
-
-
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
     """One score per rank: its largest t over the classes. Flagged ranks first, then those the recording leaves open."""
     ranks = found.job.ranks
@@ -113,26 +108,6 @@ def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
         if anomaly.operator is not None:
             rank = rank_at(found.job.ranks, anomaly.positions[0])
             yield OperatorScore(rank, anomaly.operator, anomaly.excess_ns / 1e3, anomaly.p_value)
-
-
-def grouped(scores: Sequence[RankScore], by: GroupBy) -> tuple[GroupScore, ...]:
-    """The scores put together by host or role, the highest mean first; empty for `rank`."""
-    if by == "rank":
-        return ()
-    groups: dict[str, list[RankScore]] = {}
-    for score in scores:
-        groups.setdefault((score.host or "unknown") if by == "host" else score.role, []).append(score)
-    result = [
-        GroupScore(
-            group=name,
-            ranks=tuple(sorted(score.rank for score in members)),
-            mean_score=sum(score.score for score in members) / len(members),
-            max_score=max(score.score for score in members),
-            flagged=sum(score.flagged for score in members),
-        )
-        for name, members in groups.items()
-    ]
-    return tuple(sorted(result, key=lambda group: (-group.mean_score, group.group)))
 
 
 def notices(found: Localization) -> tuple[Notice, ...]:

@@ -1,4 +1,4 @@
-"""How much longer each rank's own work took than its role's, per step: the small table stage 1 works on.
+"""Excess time: how much longer each rank's own work took than its role's, per step.
 
 One (class × rank) matrix per step; steps can be reduced anywhere and put together afterwards.
 """

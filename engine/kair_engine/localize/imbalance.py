@@ -1,4 +1,4 @@
-"""What slows a job though no rank is at fault: uneven stages, uneven batches, pauses on changing ranks."""
+"""Job-wide slowness without a guilty rank: uneven stages, uneven batches, pauses on changing ranks."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What slows a job though no rank is at fault, as stage 1 reports it."""
+"""Job-wide patterns as stage 1 reports them: what slows a job though no rank is at fault."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Which of a role's ranks lie above the others: sets of one or several, with p-values that hold for all that was tried.
+"""Outlier tests for the ranks of a role: sets of one or several, with p-values that hold for all that was tried.
 
 Spreads of a handful of ranks are little known. They are moderated (Smyth 2004): a prior deviation counts as
 PRIOR_DF further observations, and what other roles show as a few more, so that eight ranks are enough for a verdict.

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.analysis import grouped
+from kair_engine.localize.grouping import grouped
 from kair_engine.ranks import Rank
 from kair_engine.results.localize import GroupBy, LocalizeResult, RankScore
 from kair_engine.timeline.roles import roles

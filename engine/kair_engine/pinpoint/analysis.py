@@ -1,17 +1,15 @@
 """Stage 2: which of a rank's operations differ from the same operations on its peers."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.errors import UsageError
-from kair_engine.localize.analysis import require_steps
+from kair_engine.pinpoint.outliers import Identity, identify, outlier
 from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
 from kair_engine.results.pinpoint import Outlier, PinpointResult
@@ -22,26 +20,14 @@ from kair_engine.timeline.self_time import host_gap_ns, own_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Notice, Trace
-from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, SYNC, Operations
+from kair_engine.trace.operations import SCOPE, SYNC, Operations
+from kair_engine.trace.requirements import require_rank, require_steps
 
-PAPER_THRESHOLD = 3.0
-"""The empirical 3-sigma rule [K]."""
 FALSE_DISCOVERY_RATE = 0.05
-SMALLEST_SHARE = 0.003
+SMALLEST_OUTLIER_SHARE = 0.003
 """Of the step: an outlier costs at least this much."""
 _RELATIVE_FLOOR, _ABSOLUTE_FLOOR_NS = 0.02, 2_000.0
 """Spreads below 2 % of the operation or 2 µs are the clock's, not the operation's."""
-
-
-class Identity(NamedTuple):
-    """Which operation it is; `start_us` from the step's begin on its rank."""
-
-    step: int
-    operator: str
-    kind: str
-    phase: str | None
-    occurrence: int
-    start_us: float
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,7 @@ def pinpoint(trace: Trace, *, rank: int, method: Method = "robust", limit: int =
     """The rank's outlying operations over the chosen steps, the most outlying first.
 
     `robust` scores self time and the idle time its host left before it, signed, against the other ranks of
-    its role; `paper` is [K] stage 2 to the letter. Raises UsageError for a rank that left no trace.
+    its role; `paper` is stage 2 as [K] states it. Raises UsageError for a rank that left no trace.
     """
     require_steps(trace)
     require_rank(trace, rank)
@@ -86,14 +72,6 @@ def pinpoint(trace: Trace, *, rank: int, method: Method = "robust", limit: int =
         total_outliers=len(outliers),
         warnings=() if any(len(c.which) for c in cells) else (_no_peers(rank),),
     )
-
-
-def require_rank(trace: Trace, rank: int) -> None:
-    """Raises UsageError where the rank is not among those recorded."""
-    ranks = trace.job.ranks
-    if rank not in ranks:
-        listed = ", ".join(map(str, ranks[:8])) + (f", … {ranks[-1]}" if len(ranks) > 8 else "")
-        raise UsageError(f"rank {rank} left no trace in this job (ranks: {listed})")
 
 
 def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | None:
@@ -137,12 +115,12 @@ def _outliers(cells: list[Cells], ranks: int) -> Iterator[Outlier]:
     df = (np.concatenate([c.peers for c in cells]) - 1) * len(cells)
     extra = [np.maximum(c.own - c.own_median, c.held_up - c.held_up_median) / c.step_time for c in cells]
     p = np.ones(len(z))
-    for i in np.flatnonzero(np.concatenate(extra) > SMALLEST_SHARE):
+    for i in np.flatnonzero(np.concatenate(extra) > SMALLEST_OUTLIER_SHARE):
         p[i] = student_t_tail(float(z[i]), float(df[i]))
     # The rank was chosen as the worst of all: every operator counts as tried on every rank.
     adjusted = np.split(benjamini_hochberg(p, tests=2 * len(p) * ranks), np.cumsum([len(e) for e in extra])[:-1])
     for cell, share, own, gap, p_value in zip(cells, extra, z_own, z_gap, adjusted, strict=True):
-        for i in np.flatnonzero((p_value < FALSE_DISCOVERY_RATE) & (share > SMALLEST_SHARE)):
+        for i in np.flatnonzero((p_value < FALSE_DISCOVERY_RATE) & (share > SMALLEST_OUTLIER_SHARE)):
             yield outlier(
                 cell.which[i],
                 z=(float(gap[i]), float(own[i])),
@@ -151,44 +129,6 @@ def _outliers(cells: list[Cells], ranks: int) -> Iterator[Outlier]:
                 duration_ns=float(cell.own[i]),
                 expected_ns=float(cell.own_median[i]),
             )
-
-
-def identify(ops: Operations, row: int) -> Identity:
-    """Which operation a row is."""
-    phase = int(ops.phase[row])
-    return Identity(
-        step=ops.step,
-        operator=ops.operator(row),
-        kind=KIND_NAMES[ops.kind[row]],
-        phase=PHASE_NAMES[phase] if phase >= 0 else None,
-        occurrence=int(ops.occurrence[row]),
-        start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
-    )
-
-
-def outlier(
-    which: Identity,
-    *,
-    z: tuple[float, float],
-    score: float,
-    p_value: float | None,
-    duration_ns: float,
-    expected_ns: float,
-) -> Outlier:
-    """The record of one outlying operation; `z` is (start, duration)."""
-    return Outlier(
-        step=which.step,
-        operator=which.operator,
-        phase=which.phase,
-        occurrence=which.occurrence,
-        start_z=z[0],
-        duration_z=z[1],
-        score=score,
-        p_value=p_value,
-        start_us=which.start_us,
-        duration_us=duration_ns / 1e3,
-        expected_duration_us=expected_ns / 1e3,
-    )
 
 
 def _numbered(cells: list[Cells]) -> Ints:
@@ -208,8 +148,3 @@ def _pooled(operator: Ints, sigmas: list[Floats], medians: list[Floats]) -> list
 
 def _no_peers(rank: int) -> Notice:
     return Notice("few_peers", f"rank {rank} has fewer than two peers that run the same operators")
-
-
-def highest_z(ranks: int) -> float:
-    """max |z| = √(N − 1): no value among N can lie further from their mean, in population SDs."""
-    return math.sqrt(max(ranks - 1, 0))

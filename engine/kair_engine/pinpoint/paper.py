@@ -1,15 +1,20 @@
 """Stage 2 as the paper states it: z-scores of start and duration over all ranks, outliers beyond 3."""
 
+import math
+
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.pinpoint.analysis import PAPER_THRESHOLD, highest_z, identify, outlier
+from kair_engine.pinpoint.outliers import identify, outlier
 from kair_engine.ranks import Rank
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.operations import SCOPE, Operations
+
+PAPER_THRESHOLD = 3.0
+"""The empirical 3-sigma rule [K]."""
 
 
 def pinpoint_paper(trace: Trace, *, rank: int, limit: int) -> PinpointResult:
@@ -79,3 +84,8 @@ def paper_limits(ranks: int) -> tuple[Notice, ...]:
             f"with {ranks} ranks no |z| can exceed √(N−1) = {highest:.2f}: the paper's z > 3 cannot fire",
         ),
     )
+
+
+def highest_z(ranks: int) -> float:
+    """max |z| = √(N − 1): no value among N can lie further from their mean, in population SDs."""
+    return math.sqrt(max(ranks - 1, 0))

@@ -1,4 +1,4 @@
-"""What a file is, told by its content: names and suffixes are not trusted."""
+"""File formats, told by content: names and suffixes are not trusted."""
 
 import re
 from contextlib import closing

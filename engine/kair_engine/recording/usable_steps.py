@@ -1,4 +1,4 @@
-"""Which steps of a job an analysis may use: complete, and recorded by most ranks."""
+"""Steps that an analysis may use: complete, and recorded by most ranks."""
 
 from collections import defaultdict
 from dataclasses import dataclass

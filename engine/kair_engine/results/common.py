@@ -1,4 +1,4 @@
-"""What several results have in common."""
+"""Types that several results share."""
 
 from typing import Literal
 

@@ -6,7 +6,7 @@ from fnmatch import translate
 
 from kair_engine.causes import FixKind
 
-KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
+FIX_KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
 
 
 @dataclass(frozen=True)

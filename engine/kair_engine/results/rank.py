@@ -1,4 +1,4 @@
-"""What is known of one rank: where its step time goes, and how its operations complete beside its peers'."""
+"""One rank's answer: where its step time goes, and how its operations complete beside its peers'."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What is in the store, and what a command did to it."""
+"""Answers of the store's commands: its jobs, the one in use, an import."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a what-if analysis answers."""
+"""The what-if analysis' answer: slowdown, waste, prices, causes and remedies."""
 
 from dataclasses import dataclass, field
 from typing import Literal

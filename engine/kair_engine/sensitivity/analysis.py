@@ -1,10 +1,10 @@
-"""What a recording can show: faults put into it, and the smallest that stage 1 would find."""
+"""Sensitivity of a recording: faults put into it, and the smallest that stage 1 would find."""
 
 import numpy as np
 
 from kair_engine.causes import Cause
 from kair_engine.errors import UsageError
-from kair_engine.localize.analysis import notices, require_steps
+from kair_engine.localize.analysis import notices
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
@@ -16,9 +16,10 @@ from kair_engine.sensitivity.detection import Detection, Study
 from kair_engine.sensitivity.limits import MISSING, limit_of, reason_of, too_few
 from kair_engine.sensitivity.without_faults import without_faults
 from kair_engine.trace.model import Trace
+from kair_engine.trace.requirements import require_steps
 
 FEWEST_DRAWS = 20
-CAUSES: dict[InjectedFault, Cause | None] = {
+CAUSE_OF_FAULT: dict[InjectedFault, Cause | None] = {
     "slow_device": "compute",
     "slow_operator": "compute",
     "slow_input": "input",
@@ -55,7 +56,7 @@ def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int)
         detections = study.detections(found.links)
         faults = tuple(_answer(detection, study.lengths, job.step_time_ns) for detection in detections)
     else:
-        faults = tuple(_nothing(fault, too_little) for fault in CAUSES)
+        faults = tuple(_nothing(fault, too_little) for fault in CAUSE_OF_FAULT)
     return SensitivityResult(
         faults=faults,
         probability=probability,
@@ -85,7 +86,7 @@ def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> D
     limit, own, cost = limit_of(detection, now, longer), detection.own_ns or None, detection.cost_ns[0]
     return DetectableFault(
         fault=detection.fault,
-        cause=CAUSES[detection.fault],
+        cause=CAUSE_OF_FAULT[detection.fault],
         operator=detection.operator,
         smallest_us_per_step=now.smallest_us_per_step,
         smallest_share_of_step=now.smallest_share_of_step,
@@ -100,4 +101,4 @@ def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> D
 
 
 def _nothing(fault: InjectedFault, because: Reason) -> DetectableFault:
-    return DetectableFault(fault, CAUSES[fault], None, None, None, None, None, None, None, (), None, because)
+    return DetectableFault(fault, CAUSE_OF_FAULT[fault], None, None, None, None, None, None, None, (), None, because)

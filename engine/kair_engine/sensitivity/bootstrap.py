@@ -30,7 +30,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Separated:
     """A quantity per rank, taken apart."""
 
     lasting: Floats
@@ -42,9 +42,9 @@ class Parts:
         """The quantity in the first `steps` steps of a drawn recording."""
         return np.asarray(self.lasting[..., draw.like] + self.changing[draw.steps[:steps]])
 
-    def of(self, row: int) -> "Parts":
+    def of(self, row: int) -> "Separated":
         """One of several quantities that were taken apart together."""
-        return Parts(self.lasting[row], self.changing[:, row])
+        return Separated(self.lasting[row], self.changing[:, row])
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Source:
     """A healthy job that recordings are drawn from."""
 
     table: ExcessTable
-    classes: Parts
-    operators: Mapping[str, Parts]
+    classes: Separated
+    operators: Mapping[str, Separated]
 
     def recording(self, draw: Draw, steps: int) -> ExcessTable:
         """The first `steps` steps of a drawn recording."""
@@ -72,7 +72,7 @@ def source_of(table: ExcessTable, known: Bools, random: np.random.Generator) -> 
     parts = [take_apart(table.by_step_ns[:, row], table.role, known, random) for row in range(len(table.work_ns))]
     return Source(
         table,
-        Parts(np.stack([one.lasting for one in parts]), np.stack([one.changing for one in parts], axis=1)),
+        Separated(np.stack([one.lasting for one in parts]), np.stack([one.changing for one in parts], axis=1)),
         {name: take_apart(one.excess_ns, table.role, known, random) for name, one in table.of_operator.items()},
     )
 
@@ -87,7 +87,9 @@ def draw_steps(recorded: int, longest: int, family: Ints, known: Bools, *, rando
     return Draw(random.integers(recorded, size=longest), like)
 
 
-def take_apart(values: Floats, family: Ints, known: Bools, random: np.random.Generator, trim: float = TRIM) -> Parts:
+def take_apart(
+    values: Floats, family: Ints, known: Bools, random: np.random.Generator, trim: float = TRIM
+) -> Separated:
     """`values` (steps × ranks) as what lasts and what changes; ranks of one `family` are compared with each other.
 
     The variance between the ranks' means is what lasts plus the noise of a mean, which a bootstrap shows: the ranks'
@@ -104,10 +106,10 @@ def take_apart(values: Floats, family: Ints, known: Bools, random: np.random.Gen
         peers = np.flatnonzero((family == code) & known)
         centre = mean[peers].mean()
         lasting[peers] = centre + share * (mean[peers] - centre)
-    return Parts(lasting, changing)
+    return Separated(lasting, changing)
 
 
-def lasting_spread(parts: Parts, family: Ints, known: Bools) -> float:
+def lasting_spread(parts: Separated, family: Ints, known: Bools) -> float:
     """The standard deviation of what lasts, within the families."""
     return math.sqrt(_within(parts.lasting[None], family, known))
 

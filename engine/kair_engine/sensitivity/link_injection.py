@@ -9,7 +9,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SHARES, SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.links import FEWEST_SIBLINGS, Link, OwnTime, SlowLink, slow_links
-from kair_engine.sensitivity.bootstrap import Draw, Parts, take_apart
+from kair_engine.sensitivity.bootstrap import Draw, Separated, take_apart
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class HealthyLinks:
     """One step's of each."""
     expected_ns: Floats
     """Per link and step, in the mean."""
-    ratios: Parts
+    ratios: Separated
     """Own time over expected, per link."""
     family: Ints
     known: Bools

@@ -1,4 +1,4 @@
-"""What stands out of a job, taken out of it: the healthy job that other faults can be put into."""
+"""The healthy job within a recording: what stands out is taken out, so that other faults can be put in."""
 
 from collections.abc import Sequence
 from dataclasses import replace

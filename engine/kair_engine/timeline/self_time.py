@@ -1,4 +1,4 @@
-"""What each operation spends that is its own doing, waiting excluded."""
+"""Self time of operations: what is their own doing, waiting excluded."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What had finished by a given time."""
+"""Counts of what had finished by a given time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which hosts ranks ran on."""
+"""Hosts of ranks."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Which steps of a trace are read together."""
+"""Batches of steps that are read together."""
 
 from collections.abc import Iterator
 

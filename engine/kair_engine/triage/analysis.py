@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
-from kair_engine.localize.analysis import notices, rank_scores, require_steps
+from kair_engine.localize.analysis import notices, rank_scores
 from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
@@ -15,6 +15,7 @@ from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdic
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.pricing import priced

@@ -1,4 +1,4 @@
-"""Which anomalies are about the same ranks: what one thing makes slow is one finding."""
+"""Suspects: anomalies about the same ranks put together, since what one thing makes slow is one finding."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

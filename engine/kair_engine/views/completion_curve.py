@@ -1,4 +1,4 @@
-"""How a step's operations complete over time: the curves whose distance is the paper's stage 1."""
+"""Completion curves of a step's operations: their distance is the paper's stage 1."""
 
 import numpy as np
 

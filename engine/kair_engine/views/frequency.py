@@ -8,7 +8,6 @@ import polars as pl
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
-from kair_engine.localize.analysis import require_steps
 from kair_engine.ranks import Rank
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
 from kair_engine.timeline.clocks import align
@@ -17,6 +16,7 @@ from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE
+from kair_engine.trace.requirements import require_steps
 
 MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""

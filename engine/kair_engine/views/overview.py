@@ -1,4 +1,4 @@
-"""What a recording holds: its ranks, steps, layout and clocks."""
+"""Inventory of a recording: its ranks, steps, layout and clocks."""
 
 from collections import defaultdict
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
-from kair_engine.localize.analysis import require_steps
-from kair_engine.pinpoint.analysis import require_rank
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
 from kair_engine.timeline.roles import roles
@@ -18,6 +16,7 @@ from kair_engine.trace.hosts import host_of
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.requirements import require_rank, require_steps
 from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
 from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
 

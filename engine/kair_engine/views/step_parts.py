@@ -1,4 +1,4 @@
-"""Where the time of a step goes on every rank: each moment counted once, for what the rank did or waited for then."""
+"""Parts of a step's time on every rank: each moment counted once, for what the rank did or waited for then."""
 
 from typing import Final, NamedTuple
 

@@ -11,7 +11,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
 from kair_engine.whatif.models import model_of
 from kair_engine.whatif.notices import replay_error
-from kair_engine.whatif.prices import each_and_all, price, priced, require_cost
+from kair_engine.whatif.prices import each_and_all, fix_prices, price, require_cost
 from kair_engine.whatif.ratios import Key, OfParts, mean_ratios, ratio, step_ratios
 from kair_engine.whatif.replay.trace_events import write_events
 from kair_engine.whatif.verdict import SLOW, causes_of, pattern_of, slow_host, verdict_of
@@ -120,7 +120,7 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         launch_slowdown=ratio(taken, before),
         pattern="none" if slowdown < SLOW else "unknown",
         verdict=_verdict_of_prices(slowdown),
-        fixes=priced(fixes, before, fixed, devices=devices, gpu_cost=gpu_cost),
+        fixes=fix_prices(fixes, before, fixed, devices=devices, gpu_cost=gpu_cost),
         per_step=_per_step(replayed, recorded, ideal),
         steps=model.steps,
         warnings=model.notices(replayed),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kair_engine.causes import Cause
-from kair_engine.results.fix import KINDS, Fix
+from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.trace.model import Layout
@@ -93,10 +93,10 @@ def _bounds(result: WhatifResult, layout: Layout | None, ranks: Sequence[int]) -
 
 
 def _parts(result: WhatifResult) -> Iterator[tuple[Fix, float]]:
-    kinds = set(result.by_operator_type) <= set(KINDS)
-    known = {name: value for name, value in result.by_operator_type.items() if name in (*KINDS, *TYPES)}
+    kinds = set(result.by_operator_type) <= set(FIX_KINDS)
+    known = {name: value for name, value in result.by_operator_type.items() if name in (*FIX_KINDS, *TYPES)}
     for name, costs in _costly(known, _OTHERS):
-        yield Fix(kinds=tuple(kind for kind in KINDS if kind == name)) if kinds else Fix(operators=(name,)), costs
+        yield Fix(kinds=tuple(kind for kind in FIX_KINDS if kind == name)) if kinds else Fix(operators=(name,)), costs
     yield from ((Fix(stages=(stage,)), costs) for stage, costs in _costly(result.by_stage, _OTHERS))
     yield from ((Fix(hosts=(host,)), costs) for host, costs in _costly(result.by_host, _OTHERS))
     by_rank = result.by_rank or result.by_rank_approximate

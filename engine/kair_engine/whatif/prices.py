@@ -16,7 +16,7 @@ def each_and_all(fixes: Sequence[Fix]) -> list[tuple[Fix, ...]]:
     return [*((fix,) for fix in fixes), *([tuple(fixes)] if len(fixes) > 1 else [])]
 
 
-def priced(
+def fix_prices(
     fixes: Sequence[Fix], before_ns: float, steps_ns: Sequence[Floats], *, devices: int, gpu_cost: float | None
 ) -> tuple[FixPrice, ...]:
     """The prices of `each_and_all` of the fixes, given each one's step times."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kair_engine.results.fix import KINDS
+from kair_engine.results.fix import FIX_KINDS
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
 from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
 from kair_tui.render.units import duration, percent, plural, signed_duration, spans
@@ -107,7 +107,7 @@ def _body(result: WhatifResult, page: Page) -> None:
     )
     page.line()
     _parts(
-        "kind of time" if set(result.by_operator_type) <= set(KINDS) else "operation type",
+        "kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "operation type",
         result.by_operator_type,
         page,
     )
@@ -172,7 +172,7 @@ def _tree(result: WhatifResult, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         groups: tuple[tuple[str, Mapping[Any, float], str], ...] = (
             (
-                "by kind of time" if set(result.by_operator_type) <= set(KINDS) else "by operation type",
+                "by kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "by operation type",
                 result.by_operator_type,
                 "",
             ),

@@ -11,7 +11,7 @@ from textual.containers import Container, Vertical
 from textual.message import Message
 
 from kair_engine.errors import KairError
-from kair_engine.results.fix import KINDS, Fix
+from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_tui.render.answer import merge_warnings
@@ -327,7 +327,7 @@ class WhatifScreen(ViewScreen):
         """(what the parts are, what stands before each, S of each), of those sorts that the job has."""
         of = result if step is None else step
         by_rank = result.by_rank or result.by_rank_approximate if step is None else step.by_rank
-        kinds = "kind of time" if set(of.by_operator_type) <= set(KINDS) else "operation type"
+        kinds = "kind of time" if set(of.by_operator_type) <= set(FIX_KINDS) else "operation type"
         sorts: list[tuple[str, str, Mapping[str, float] | Mapping[int, float]]] = [
             (kinds, "", of.by_operator_type),
             ("stage", "stage ", of.by_stage),

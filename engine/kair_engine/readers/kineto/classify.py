@@ -1,4 +1,4 @@
-"""What kind of operation an event is, and which phase of training it marks, by its category and name."""
+"""Classification of events: the kind of operation and the phase of training, by category and name."""
 
 import re
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""Which collective an operation is: group, sequence number, bytes and peer, from its recorded arguments."""
+"""Details of a collective from its recorded arguments: group, sequence number, bytes and peer."""
 
 import re
 from dataclasses import dataclass

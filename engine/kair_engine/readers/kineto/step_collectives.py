@@ -1,4 +1,4 @@
-"""Which collectives the communication rows of one step are, and which call issued each."""
+"""Collectives of one step: which its communication rows are, and the call that issued each."""
 
 from dataclasses import replace
 from typing import Final

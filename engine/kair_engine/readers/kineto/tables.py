@@ -1,4 +1,4 @@
-"""What the records of one file refer to: names, tracks (who ran it, and where), and collectives' details."""
+"""Tables that one file's records refer to: names, tracks (who ran it, and where), collectives' details."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Which process groups a set of collectives ran in, from when its ranks came and left.
+"""Process groups told from exit times: when the ranks of each collective came and left.
 
 Members of a collective leave it together, and nobody before the last one came. Clocks of two hosts
 can be off, and drift: of their ranks' differences only what does not go on steadily counts.

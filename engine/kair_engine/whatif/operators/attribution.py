@@ -13,7 +13,13 @@ from kair_engine.results.whatif import PartEffect
 from kair_engine.trace.model import Layout, Notice, Trace
 from kair_engine.whatif.model import Attribution, ReplayedSteps
 from kair_engine.whatif.operators.fixed_durations import IdealOfAll
-from kair_engine.whatif.operators.priced_parts import most_scenarios, priced_parts, ranks_alone, suspects, unpriced
+from kair_engine.whatif.operators.priced_parts import (
+    costliest_ranks,
+    most_scenarios,
+    priced_parts,
+    ranks_alone,
+    unpriced,
+)
 from kair_engine.whatif.operators.prices import price_steps
 from kair_engine.whatif.ratios import mean_ratios, part_effect
 from kair_engine.whatif.verdict import SLOWEST_SHARE
@@ -79,7 +85,7 @@ def known_steps(times: Floats) -> np.ndarray:
 
 def _suspects(trace: Trace, excess_ns: Mapping[int, float]) -> dict[int, Floats]:
     """The step times of the scenarios of those ranks that can cost most."""
-    alone = ranks_alone(suspects(excess_ns, most_scenarios(trace)), trace.job.ranks)
+    alone = ranks_alone(costliest_ranks(excess_ns, most_scenarios(trace)), trace.job.ranks)
     if not alone:
         return {}
     return dict(zip(alone, price_steps(trace, list(alone.values())).scenario_ns, strict=True))

@@ -13,7 +13,7 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.operators.graph import StepGraph, step_graph
-from kair_engine.whatif.operators.parts import Parts, step_parts
+from kair_engine.whatif.operators.parts import NodeParts, node_parts
 from kair_engine.whatif.operators.stream_order import cross_stream_waits, shared_keys
 from kair_engine.whatif.replay.levels import Graph
 
@@ -23,7 +23,7 @@ class OperatorDependencies:
     """The graph of some steps; a node's duration is the sum of its parts, of a begin node when the rank began."""
 
     graph: Graph
-    parts: Parts
+    parts: NodeParts
     ranks: tuple[Ints, ...]
     """Per step the ranks' numbers."""
     begin: tuple[Ints, ...]
@@ -40,7 +40,7 @@ def operator_dependencies(
     """The graph of steps whose operations share their codes; `roles` has a code per rank of each step."""
     parts, outlines = [], []
     for at, ((graph, key), role) in enumerate(zip(step_graphs(steps, syncs, roles), roles, strict=True)):
-        parts.append(step_parts(graph, role, key, at))
+        parts.append(node_parts(graph, role, key, at))
         outlines.append(_Outline.of(graph))
         del graph
     first = np.cumsum([0, *(one.nodes for one in outlines)])
@@ -106,11 +106,11 @@ def _joined_graph(graphs: Sequence[_Outline], first: Ints) -> Graph:
     )
 
 
-def _joined_parts(parts: Sequence[Parts], first: Ints) -> Parts:
+def _joined_parts(parts: Sequence[NodeParts], first: Ints) -> NodeParts:
     if len(parts) == 1:
         return parts[0]
-    others = [name for name in Parts.__dataclass_fields__ if name != "node"]
+    others = [name for name in NodeParts.__dataclass_fields__ if name != "node"]
     columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in others}
-    return Parts(
+    return NodeParts(
         node=np.concatenate([one.node + np.int32(at) for one, at in zip(parts, first[:-1], strict=True)]), **columns
     )

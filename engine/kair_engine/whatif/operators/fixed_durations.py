@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
-from kair_engine.results.fix import KINDS, Fix
+from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.model import Baseline, Counterfactual
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
@@ -143,7 +143,7 @@ class FixedDurations:
         if fix.kinds:
             kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds)
             # The last stands for NONE, −1.
-            chosen = np.array([*(kind in kinds for kind in KINDS), False])[parts.kind]
+            chosen = np.array([*(kind in kinds for kind in FIX_KINDS), False])[parts.kind]
         if fix.operators:
             codes = [code for code, name in self._names.items() if fix.named(name)]
             chosen &= np.isin(parts.name, codes)

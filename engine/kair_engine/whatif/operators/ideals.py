@@ -3,11 +3,11 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
-from kair_engine.results.fix import KINDS
-from kair_engine.whatif.operators.parts import Parts
+from kair_engine.results.fix import FIX_KINDS
+from kair_engine.whatif.operators.parts import NodeParts
 
 
-def ideal_ns(parts: Parts, role_size: Ints, among: Bools | None = None) -> Floats:
+def ideal_ns(parts: NodeParts, role_size: Ints, among: Bools | None = None) -> Floats:
     """Per part the median over the ranks of its role in its step, in ns; `role_size` counts those, per part.
 
     The lower of two middle ones: of two ranks, or where half of a role is slow, the peers' ideal is that of the faster
@@ -54,9 +54,9 @@ def _smallest(values: Floats, starts: Ints, sizes: Ints, place: Ints) -> Floats:
     return result
 
 
-def _replacing(parts: Parts, typical: Floats, group: Ints, ideal: Floats, rare: Bools) -> Floats:
+def _replacing(parts: NodeParts, typical: Floats, group: Ints, ideal: Floats, rare: Bools) -> Floats:
     """Per part the share of what its rank alone runs, in its step and kind, that it runs instead of what others do."""
-    kinds, ranks, roles = len(KINDS) + 1, int(parts.rank.max()) + 1, int(parts.role.max()) + 1
+    kinds, ranks, roles = len(FIX_KINDS) + 1, int(parts.rank.max()) + 1, int(parts.role.max()) + 1
     kind = parts.kind.astype(np.int64) - NONE
     member = np.empty(len(typical), dtype=np.int64)
     member[group] = np.arange(len(group))

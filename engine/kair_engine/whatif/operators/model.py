@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import RemedyName
-from kair_engine.results.fix import KINDS, Fix
+from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import PartEffect, Remedy
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.step_batches import operations_of_steps
@@ -32,7 +32,7 @@ _AT_ONCE = 4
 class OperatorModel:
     """See `Model`. Its replays have all delays, which stay as recorded."""
 
-    kinds = KINDS
+    kinds = FIX_KINDS
     remedy_names: tuple[RemedyName, ...] = ()
 
     def __init__(self, trace: Trace, *, keep: bool) -> None:

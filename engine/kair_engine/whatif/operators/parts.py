@@ -7,18 +7,18 @@ from itertools import chain
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
-from kair_engine.results.fix import KINDS
+from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.whatif.operators.graph import StepGraph
 
-_COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(KINDS))
+_COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
 OWN, GAP, REST = range(3)
 """An operation's own time, the delay before it, what an operation around it spent before it."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class NodeParts:
     """What the nodes' durations are made of: arrays of one length."""
 
     node: Codes
@@ -28,7 +28,7 @@ class Parts:
     step: Codes
     """Position among the steps."""
     kind: SmallInts
-    """Index into KINDS, or NONE."""
+    """Index into FIX_KINDS, or NONE."""
     name: Codes
     """The operation's name's code."""
     key: Ints
@@ -43,13 +43,13 @@ class Parts:
         return np.asarray(self.key % (REST + 1) == GAP)
 
 
-def step_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> Parts:
+def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
     pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), [_tails(graph, role)])
     columns = zip(*map(_columns, pieces), strict=True)
     node, value, rank, kind, name, full_key, own = (np.concatenate(of) for of in columns)
     step = np.full(len(node), at, dtype=np.int32)
-    return Parts(node, value, rank, step, kind, name, full_key, own, role.astype(np.int32)[rank])
+    return NodeParts(node, value, rank, step, kind, name, full_key, own, role.astype(np.int32)[rank])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kair_engine.results.fix import KINDS, Fix
+from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.trace.model import Notice, Trace
 from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.whatif.operators.fixed_durations import IdealOfAll
@@ -22,7 +22,7 @@ def priced_parts(trace: Trace) -> OfParts[Fix]:
     layout, ranks, most = trace.job.layout, trace.job.ranks, most_scenarios(trace)
     stages, dp_ranks = (layout.pipeline_stage, layout.dp_rank) if layout is not None else ({}, {})
     parts = OfParts(
-        kinds={kind: Fix(kinds=tuple(other for other in KINDS if other != kind)) for kind in KINDS},
+        kinds={kind: Fix(kinds=tuple(other for other in FIX_KINDS if other != kind)) for kind in FIX_KINDS},
         stages=_all_but(stages, ranks),
         dp_ranks=_all_but(dp_ranks, ranks),
         hosts=_all_but(trace.job.hosts, ranks) if len(set(trace.job.hosts.values())) < len(ranks) else {},
@@ -46,7 +46,7 @@ def most_scenarios(trace: Trace) -> int:
     return max(FEWEST_RANKS, LARGEST // max(sum(operations_of_steps(trace).values()), 1))
 
 
-def suspects(excess_ns: Mapping[int, float], most: int) -> list[int]:
+def costliest_ranks(excess_ns: Mapping[int, float], most: int) -> list[int]:
     """The ranks that can cost most: a step with one rank as recorded is at most so much longer than the ideal one."""
     return sorted(excess_ns, key=lambda rank: (-excess_ns[rank], rank))[:most]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints, order_by, ranges, whole_parts
 from kair_engine.timeline.collectives import dense
-from kair_engine.whatif.pipeline.dependencies import job_of, pipeline_graph
+from kair_engine.whatif.pipeline.dependencies import pipeline_graph, schedule_of
 from kair_engine.whatif.pipeline.order import RecordedOrder, recorded_order
 from kair_engine.whatif.pipeline.rows import PipelineRows
 from kair_engine.whatif.replay.levels import Graph
@@ -69,7 +69,7 @@ class AlikeSteps:
 def alike_steps(rows: PipelineRows) -> tuple[AlikeSteps, ...]:
     """All steps, those together that differ in nothing but times."""
     order, begins = recorded_order(rows), np.searchsorted(rows.step, np.arange(len(rows.steps) + 1))
-    together, job = _together(rows, order, begins), job_of(rows)
+    together, job = _together(rows, order, begins), schedule_of(rows)
     example = np.array([steps[0] for steps in together], dtype=np.int64)
     result: list[AlikeSteps] = []
     # Few at a time need little memory.

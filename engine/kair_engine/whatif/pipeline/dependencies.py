@@ -50,7 +50,7 @@ class _Edges:
 
 
 @dataclass(frozen=True)
-class Job:
+class Schedule:
     """What all steps tell together."""
 
     synchronised: bool
@@ -61,17 +61,17 @@ class Job:
     """Of the whole model."""
 
 
-def job_of(rows: PipelineRows) -> Job:
+def schedule_of(rows: PipelineRows) -> Schedule:
     """From the operations of all steps."""
     occurs = np.bincount(rows.type, minlength=len(TYPES)) > 0
-    return Job(
+    return Schedule(
         synchronised=rows.dp_size > 1 or any(occurs[TYPES.index(name)] for name in (GATHER, SCATTER)),
         overlapped=bool(occurs[TYPES.index(SEPARATE)]),
         chunks=max(int(rows.chunk[rows.of_type(FORWARD, BACKWARD)].max(initial=0)) + 1, rows.pp_size),
     )
 
 
-def pipeline_graph(rows: PipelineRows, order: RecordedOrder, job: Job) -> tuple[Graph, Ints]:
+def pipeline_graph(rows: PipelineRows, order: RecordedOrder, job: Schedule) -> tuple[Graph, Ints]:
     """The graph of these worker-steps, and the sends and receives whose other end is missing: they wait for nobody."""
     edges, computes = _Edges(), _by_turn(rows, order, rows.of_type(FORWARD, BACKWARD))
     edges.chain(computes, rows.worker_step)

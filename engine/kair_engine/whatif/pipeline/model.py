@@ -17,7 +17,7 @@ from kair_engine.whatif.pipeline.irregular import irregular_causes
 from kair_engine.whatif.pipeline.launches import launch_steps, replayed_with_delays
 from kair_engine.whatif.pipeline.microbatches import forward_backward, microbatches
 from kair_engine.whatif.pipeline.remedies import last_stage_excess, remedies
-from kair_engine.whatif.pipeline.replayable import ranks_at, replay_notices, replayable
+from kair_engine.whatif.pipeline.replayable import ranks_of_workers, replay_notices, replayable
 from kair_engine.whatif.pipeline.rows import PipelineRows
 from kair_engine.whatif.pipeline.timeline import pipeline_timeline
 from kair_engine.whatif.pipeline.times import recorded_steps
@@ -37,7 +37,7 @@ class PipelineModel:
         self._times, self._left_out = replayable(trace)
         self._rows = self._times.rows
         self.steps = self._rows.steps
-        self._rank_of = ranks_at(trace, self._rows)
+        self._rank_of = ranks_of_workers(trace, self._rows)
         self._measured = recorded_steps(self._rows)
         self._durations = FixedDurations(trace.job, self._times, self._rank_of)
         self._remembered = RememberedSteps()

@@ -45,7 +45,7 @@ def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[Notice, ...]]:
     return pipeline_times(rows), tuple(notices)
 
 
-def ranks_at(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
+def ranks_of_workers(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
     """(dp rank, stage) → rank, of the workers in the chosen steps."""
     layout = trace.job.layout
     if layout is None:
