@@ -10,6 +10,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, Pattern
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
@@ -32,8 +33,39 @@ def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect
     steps = _steps(job, suspect)
     operator, edge = _operator(blamed, job, ranks, cause)
     step_time = step_time_ns(trace, job)
-    lost = min(_time_lost_ns(job, suspect), step_time)
-    pattern = _pattern(suspect, len(steps), len(job.steps))
+    return new_finding(
+        trace,
+        cause=cause,
+        ranks=ranks,
+        lost_ns=_time_lost_ns(job, suspect),
+        step_time_ns=step_time,
+        evidence=rank_evidence(
+            found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time
+        ),
+        pattern=_pattern(suspect, len(steps), len(job.steps)),
+        steps=steps,
+        operator=operator,
+        edge=edge,
+        p_value=min(anomaly.p_value for anomaly in suspect.anomalies),
+    )
+
+
+def new_finding(
+    trace: Trace,
+    *,
+    cause: Cause,
+    ranks: tuple[Rank, ...],
+    lost_ns: float,
+    step_time_ns: float,
+    evidence: tuple[Evidence, ...],
+    pattern: Pattern = "job_wide",
+    steps: tuple[int, ...] | None = None,
+    operator: str | None = None,
+    edge: str | None = None,
+    p_value: float | None = None,
+) -> Finding:
+    """A finding that costs `lost_ns` a step by its excess; what it costs by a replay is pricing.py's."""
+    lost = min(lost_ns, step_time_ns)
     return Finding(
         cause=cause,
         pattern=pattern,
@@ -41,13 +73,11 @@ def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect
         hosts=hosts_of(trace.job, ranks),
         operator=operator,
         edge=edge,
-        steps=steps,
-        p_value=min(anomaly.p_value for anomaly in suspect.anomalies),
+        steps=trace.steps if steps is None else steps,
+        p_value=p_value,
         time_lost_us_per_step=lost / 1e3,
-        slowdown=max(step_time, 1.0) / max(step_time - lost, 1.0),
-        evidence=rank_evidence(
-            found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time
-        ),
+        slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
+        evidence=evidence,
     )
 
 

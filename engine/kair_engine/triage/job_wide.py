@@ -2,23 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
-from kair_engine.causes import Cause
 from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
-from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Evidence
 from kair_engine.results.localize import JobPattern
-from kair_engine.results.triage import Finding, Pattern
-from kair_engine.trace.hosts import hosts_of
+from kair_engine.results.triage import Finding
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import link_evidence, pattern_evidence
+from kair_engine.triage.findings import new_finding
 
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
     """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them."""
     for ranks, links in in_common(found.links):
         largest = links[0]
-        yield _finding(
+        yield new_finding(
             trace,
             cause="communication",
             pattern="persistent" if len(ranks) == 1 else "group",
@@ -35,7 +32,7 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
 def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns: float) -> Iterator[Finding]:
     """What no rank is to blame for."""
     for pattern in patterns:
-        yield _finding(
+        yield new_finding(
             trace,
             cause=pattern.cause,
             ranks=pattern.ranks,
@@ -44,36 +41,6 @@ def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns
             steps=pattern.steps,
             evidence=pattern_evidence(pattern, len(trace.steps), step_time_ns / 1e3),
         )
-
-
-def _finding(
-    trace: Trace,
-    *,
-    cause: Cause,
-    ranks: tuple[Rank, ...],
-    lost_ns: float,
-    step_time_ns: float,
-    evidence: tuple[Evidence, ...],
-    pattern: Pattern = "job_wide",
-    steps: tuple[int, ...] | None = None,
-    operator: str | None = None,
-    edge: str | None = None,
-    p_value: float | None = None,
-) -> Finding:
-    lost = min(lost_ns, step_time_ns)
-    return Finding(
-        cause=cause,
-        pattern=pattern,
-        ranks=ranks,
-        hosts=hosts_of(trace.job, ranks),
-        operator=operator,
-        edge=edge,
-        steps=trace.steps if steps is None else steps,
-        p_value=p_value,
-        time_lost_us_per_step=lost / 1e3,
-        slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
-        evidence=evidence,
-    )
 
 
 def _named(links: Sequence[SlowLink]) -> str:
