@@ -76,7 +76,7 @@ def compute_slots(operations: tuple[Operation, ...]) -> list[int]:
 
 def forward_slots(operations: tuple[Operation, ...]) -> list[int]:
     """Indices of forward kernels: before their launches the host can pause."""
-    return [i for i, operation in enumerate(operations) if operation.kind == "compute" and operation.stage == "forward"]
+    return [i for i, operation in enumerate(operations) if operation.kind == "compute" and operation.phase == "forward"]
 
 
 def noisy_costs(

@@ -23,7 +23,7 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first() -> None:
     assert _table(width=200)[0].split() == [
         "step",
         "operator",
-        "stage",
+        "phase",
         "#",
         "start",
         "duration",
