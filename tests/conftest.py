@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
-from support.answers import PLACE, answered_once, shared_cache
+from support.answers import PLACE, answered_once
 from support.cli_samples import store_variables
 
 # A shared machine can stall any example: no test here asserts a time.
@@ -34,6 +34,5 @@ def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, answered_once():
         folder = tmp_path_factory.mktemp("kair")
         store_variables(patch, folder)
-        patch.setenv("KAIR_CACHE", str(shared_cache()))
         patch.setenv("XDG_DATA_HOME", str(folder / "data"))
         yield

@@ -60,7 +60,8 @@ def answered_once() -> Iterator[None]:
 def _remembering(run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def answer(trace: Trace, **options: object) -> object:
-        if trace.job.stored_in is not None:  # its verdict is written down each time
+        # A stored job keeps its verdict, and a timeline goes to a file: those are written each time.
+        if trace.job.stored_in is not None or any(isinstance(value, Path) for value in options.values()):
             return run(trace, **options)
         # A screen leaves out what a command line has at its default.
         given = signature(run).bind(trace, **options)
