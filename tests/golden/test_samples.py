@@ -11,7 +11,7 @@ from kair_engine.blame.analysis import blame
 from kair_engine.localize.analysis import localize
 from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.results.triage import TriageResult
-from kair_engine.sensitivity.analysis import sensitivity
+from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity
 from kair_engine.trace.model import Trace
 
 Sample = tuple[dict[str, Any], Trace, TriageResult]
@@ -84,7 +84,7 @@ def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -
         return
     kinds = {"compute": "slow_operator", "input": "slow_input", "host": "slow_host"}
     kind = "stall" if truth["pattern"] == "intermittent" else kinds[truth["cause"]]
-    result = sensitivity(trace, draws=40)
+    result = sensitivity(trace, draws=FEWEST_DRAWS)
     (fault,) = (fault for fault in result.faults if fault.fault == kind)
     assert list(result.corrected_ranks) == truth["ranks"]
     assert fault.smallest_us_per_step is not None
@@ -92,7 +92,7 @@ def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -
 
 
 def test_what_the_healthy_recording_can_show() -> None:
-    result = sensitivity(recorded(SAMPLES / "healthy"), draws=40)
+    result = sensitivity(recorded(SAMPLES / "healthy"), draws=FEWEST_DRAWS)
     found = {fault.fault: fault.smallest_share_of_step for fault in result.faults}
     expected = {"slow_device": 0.055, "slow_operator": 0.026, "slow_input": 0.018, "slow_host": 0.06, "stall": 0.125}
     for fault, share in expected.items():
