@@ -82,9 +82,7 @@ def record(folder: Path, program: list[str], only: str) -> int:
         }
 
         def run(line: str, arguments: list[str]) -> Any:  # noqa: ANN401
-            done = subprocess.run(
-                [*program, *arguments, "--json"], capture_output=True, text=True, env=environment, check=False
-            )
+            done = subprocess.run([*program, *arguments], capture_output=True, text=True, env=environment, check=False)
             (folder / (re.sub(r"\W+", "-", line) + ".json")).write_text(
                 json.dumps(
                     {"line": line, "status": done.returncode, "document": _document(done.stdout), "errors": done.stderr}
@@ -93,13 +91,13 @@ def record(folder: Path, program: list[str], only: str) -> int:
 
         asked = [(line, line.split()) for line in OF_NO_JOB]
         for path in recordings():
-            run(f"info {path.name}", ["info", str(path)])  # fills the cache once
+            run(f"info {path.name}", ["info", str(path), "--json"])  # fills the cache once
             ranks = json.loads((folder / (re.sub(r"\W+", "-", f"info {path.name}") + ".json")).read_text())["document"][
                 "job"
             ]["ranks"]
-            asked += [(f"{path.name} {line}", [*line.split(), str(path)]) for line in OF_A_JOB]
+            asked += [(f"{path.name} {line}", [*line.split(), str(path), "--json"]) for line in OF_A_JOB]
             asked += [
-                (f"{path.name} {line} {rank}", [*line.split(), str(path), "--rank", str(rank)])
+                (f"{path.name} {line} {rank}", [*line.split(), str(path), "--rank", str(rank), "--json"])
                 for line in OF_A_RANK
                 for rank in (ranks[0], ranks[len(ranks) // 2], ranks[-1])
             ]
@@ -117,27 +115,34 @@ def _document(text: str) -> Any:  # noqa: ANN401
 
 
 def compare(old: Path, new: Path, renamed: dict[str, str]) -> int:
-    """One line a field that differs."""
-    differing: dict[str, list[str]] = defaultdict(list)
-    example: dict[str, str] = {}
+    """A line for each field that is new, gone or another value."""
+    differing: dict[tuple[str, str], list[str]] = defaultdict(list)
     names = sorted({path.name for folder in (old, new) for path in folder.glob("*.json")})
     figures = 0
     for name in names:
-        before, after = (_flat(folder / name, renamed if folder == old else {}) for folder in (old, new))
+        before, after = _flat(old / name, renamed), _flat(new / name, {})
         figures += len(before)
-        for key in before.keys() | after.keys():
-            if key == "line" or before.get(key, _ABSENT) == after.get(key, _ABSENT):
-                continue
-            field = re.sub(r"\[\d+\]", "[]", f"{name.removesuffix('.json').split('-')[0] if key == '' else ''}{key}")
-            differing[field].append(name)
-            example.setdefault(field, f"{name} {key}: {before.get(key, _ABSENT)!r} → {after.get(key, _ABSENT)!r}")
-    for field, where in sorted(differing.items()):
-        print(f"{field}: differs in {len(set(where))} documents ({len(where)} values), as {example[field][:300]}")
-    print(f"{len(names)} documents, {figures} values compared, {sum(map(len, differing.values()))} differ")
-    return 1 if differing else 0
+        for key in sorted((before.keys() | after.keys()) - {".line"}):
+            one, other = before.get(key, _ABSENT), after.get(key, _ABSENT)
+            if one != other:
+                kind = "new" if one is _ABSENT else "gone" if other is _ABSENT else "changed"
+                differing[kind, re.sub(r"\[\d+\]", "[]", key)].append(f"{name}: {one!r} → {other!r}")
+    for kind in ("changed", "gone", "new"):
+        for (of, field), examples in sorted(differing.items()):
+            if of == kind:
+                shown = f", as in {examples[0][:200]}" if kind == "changed" else ""
+                print(f"{kind}: {field} ({len(examples)} values{shown})")
+    counts = {
+        kind: sum(len(found) for (of, _), found in differing.items() if of == kind)
+        for kind in ("changed", "gone", "new")
+    }
+    print(
+        f"{len(names)} documents, {figures} values: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    )
+    return 1 if counts["changed"] or counts["gone"] else 0
 
 
-_ABSENT = "(absent)"
+_ABSENT = object()
 
 
 def _flat(path: Path, renamed: dict[str, str]) -> dict[str, Any]:

@@ -1,31 +1,39 @@
-"""A program in a pseudo-terminal: the bytes that it sends, and its CPU time from /proc."""
+"""A program in a pseudo-terminal: the keys it is sent, the bytes it writes, and its CPU time from /proc.
 
+For the benchmarks and for the tests (tests/support/terminals.py).
+"""
+
+import fcntl
 import os
+import pty
 import select
+import signal
+import struct
 import subprocess
+import termios
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-SIZE = (160, 50)
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+PATIENCE_S = 60.0
+_SHOWN = 3000
+"""Of what was written, the bytes that an error ends with."""
 
 
 class Terminal:
-    """A pseudo-terminal with a program in it."""
+    """A pseudo-terminal with a program in it, and what that has written so far, byte by byte."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        import fcntl
-        import pty
-        import struct
-        import termios
-
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], size: tuple[int, int] = (160, 50)
+    ) -> None:
+        self.written = b""
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
+        _set_size(slave, size)
         self._child = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **environment}, start_new_session=True
+            command, stdin=slave, stdout=slave, stderr=slave, env=dict(environment), start_new_session=True
         )
         os.close(slave)
-        self.written = b""
 
     def __enter__(self) -> "Terminal":
         return self
@@ -35,24 +43,28 @@ class Terminal:
     ) -> None:
         self._child.kill()
         self._child.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
 
     def read(self, within_s: float) -> bytes:
-        """What comes within that time."""
+        """What comes within that time, at once when something does; nothing once the program has ended."""
         if not select.select([self._master], [], [], within_s)[0]:
             return b""
         try:
             got = os.read(self._master, 1 << 20)
-        except OSError as error:
-            raise SystemExit(f"the program ended:\n{self.written[-3000:].decode(errors='replace')}") from error
+        except OSError:  # nobody is left at the other end
+            return b""
         self.written += got
         return got
 
     def wait_for(self, text: str) -> None:
-        """Until `text` was written."""
+        """Reads until `text` was written. Raises TimeoutError where the program ends before, or takes a minute."""
+        until = time.monotonic() + PATIENCE_S
         while text.encode() not in self.written:
-            if not self.read(60.0):
-                raise SystemExit(f"{text!r} never came:\n{self.written[-3000:].decode(errors='replace')}")
+            ended = self._child.poll() is not None
+            if not self.read(0.2) and (ended or time.monotonic() > until):
+                shown = self.written[-_SHOWN:].decode(errors="replace")
+                raise TimeoutError(f"{text!r} never came; the program {'ended' if ended else 'runs'}:\n{shown}")
 
     def settle(self, quiet_s: float) -> bytes:
         """Everything until nothing came for that long."""
@@ -62,9 +74,32 @@ class Terminal:
         return got
 
     def press(self, keys: str) -> None:
+        """Types."""
         os.write(self._master, keys.encode())
+
+    def resize(self, size: tuple[int, int]) -> None:
+        """Gives the terminal another size, and the program the signal that tells of it."""
+        _set_size(self._master, size)
+        self._child.send_signal(signal.SIGWINCH)
+
+    def hang_up(self) -> int:
+        """The terminal goes away, without a signal since it is no more than input and output. Returns the status."""
+        os.close(self._master)
+        self._master = -1
+        return self._child.wait(timeout=PATIENCE_S)
+
+    def status(self) -> int:
+        """Waits for the program's end."""
+        until = time.monotonic() + PATIENCE_S
+        while self._child.poll() is None and time.monotonic() < until:
+            self.read(0.1)
+        return self._child.wait(timeout=1)
 
     def cpu_s(self) -> float:
         """User and system time so far, of all its threads."""
         fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_S
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _set_size(terminal: int, size: tuple[int, int]) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))

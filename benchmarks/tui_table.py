@@ -22,7 +22,7 @@ PAGE_DOWN, DOWN = "\x1b[6~", "j"
 
 def table() -> list[Row]:
     """CPU of the whole process, and the bytes that it sends."""
-    environment = {"LANG": "C.UTF-8", "COLORTERM": "truecolor"}
+    environment = {**os.environ, "LANG": "C.UTF-8", "COLORTERM": "truecolor"}
     with Terminal([sys.executable, __file__], environment) as terminal:
         terminal.wait_for("a made job")
         terminal.settle(1.0)

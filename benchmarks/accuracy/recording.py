@@ -140,7 +140,7 @@ def _with_pauses(columns: Columns, pauses: list[tuple[int, Row, int, int]]) -> C
         arrays[name][new] = columns.arrays[name][at]
     arrays["name"][new] = texts["name"].index(GC_NAME)
     arrays["kind"][new] = texts["kind"].index("gc")
-    arrays["stage"][new] = texts["stage"].index("forward")
+    arrays["phase"][new] = texts["phase"].index("forward")
     arrays["occurrence"][new] = _ordinals(arrays["step"][new], arrays["rank"][new])
     start, duration = ([pause[field] for pause in pauses] for field in (2, 3))
     return Columns(

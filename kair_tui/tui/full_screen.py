@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import signal
 import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -47,12 +48,24 @@ def show(wanted: JobWanted, *, ascii_only: bool, no_color: bool, mouse: bool, th
 
 
 async def _run(app: "KairApp", mouse: bool) -> int:
+    _wake_at_a_resize()
     status = await app.run_async(mouse=mouse)
     if app.failure is not None:
         raise app.failure
     if app.is_busy:
         _leave(status or 0)
     return status if status is not None else app.return_code or 0
+
+
+def _wake_at_a_resize() -> None:
+    """Lets the signal of a resize end the program's wait for a key.
+
+    Python runs Textual's handler in the main thread once that is awake. A signal that another thread is given, or that
+    comes just before the wait begins, wakes nobody: the screen would keep its size until a key is pressed.
+    """
+    if sys.platform != "win32":
+        # What it calls does not matter, and Textual puts its own handler in its place: the loop still hears the signal.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, lambda: None)
 
 
 def _end_with_the_terminal() -> None:

@@ -20,6 +20,7 @@ from trials import Batch, Trial, run_batch
 
 from kair_engine.causes import Cause
 from kair_engine.results.localize import CommunicatorScore, LocalizeResult, RankScore
+from kair_engine.triage import pricing
 
 GPU = Truth("slow_gpu", "compute", (3,))
 EVERYTHING_HEALTHY: Sequence[Truth] = ()
@@ -270,6 +271,12 @@ def test_scenarios_have_names_of_their_own_and_faults_that_their_layouts_allow()
         assert bool(scenario.faults(1)) == (scenario.kind != "healthy")
 
 
+@pytest.fixture
+def _priced_by_excess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a triage is what a finding costs, which test_simulated_prices.py and test_triage.py are about."""
+    monkeypatch.setattr(pricing, "MOST_OPERATIONS", 0)
+
+
 def robust(name: str, layout: str, seeds: int) -> list[Score]:
     """The robust answers to the first jobs of a scenario, with held-out seeds."""
     wanted = (name, layout, 20, 0.005, 0.03)
@@ -299,6 +306,7 @@ def test_healthy_jobs_are_left_alone(layout: str, seeds: int) -> None:
         ("sequence imbalance 0.2", "3d64", 5, 5),
     ],
 )
+@pytest.mark.usefixtures("_priced_by_excess")
 def test_faults_are_found_with_their_cause(name: str, layout: str, seeds: int, enough: int) -> None:
     assert sum(bool(answer.exact) for answer in robust(name, layout, seeds)) >= enough
 

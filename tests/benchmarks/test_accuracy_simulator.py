@@ -120,12 +120,12 @@ def test_one_forward_one_backward_holds_no_more_microbatches_than_there_are_stag
 
 def test_a_stage_computes_a_microbatch_once_the_stage_before_has() -> None:
     kernels = on_device(simulated(PIPELINE)).filter(pl.col("kind") == "compute", pl.col("microbatch").is_not_null())
-    spans = kernels.group_by("step", "microbatch", "stage", stage_number=pl.col("rank") // 4).agg(
+    spans = kernels.group_by("step", "microbatch", "phase", stage=pl.col("rank") // 4).agg(
         pl.col("start_ns").min(), pl.col("end_ns").max()
     )
     for direction, first in (("forward", 0), ("backward", 1)):
-        of_direction = spans.filter(pl.col("stage") == direction)
-        source, target = (of_direction.filter(pl.col("stage_number") == number) for number in (first, 1 - first))
+        of_direction = spans.filter(pl.col("phase") == direction)
+        source, target = (of_direction.filter(pl.col("stage") == number) for number in (first, 1 - first))
         both = source.join(target, on=["step", "microbatch"], suffix="_next")
         assert len(both) == 2 * PIPELINE.microbatches
         assert (both["start_ns_next"] > both["start_ns"]).all()
@@ -257,11 +257,11 @@ def test_a_changing_culprit_is_another_rank_in_each_step() -> None:
 def test_long_sequences_take_longer_forward_and_backward_in_every_stage() -> None:
     noise = Noise(operation=0.001, spread=0, tail_probability=0)
     kernels = on_device(simulated(SMALL, SequenceImbalance(0.5), noise=noise)).filter(pl.col("microbatch") >= 0)
-    place = {"dp": pl.col("rank") % 8 // 2, "stage_number": pl.col("rank") // 8}
+    place = {"dp": pl.col("rank") % 8 // 2, "stage": pl.col("rank") // 8}
     times = (
-        kernels.filter(kind="compute").group_by("step", "microbatch", "stage", **place).agg(pl.col("duration_ns").sum())
+        kernels.filter(kind="compute").group_by("step", "microbatch", "phase", **place).agg(pl.col("duration_ns").sum())
     )
-    wide = times.pivot(["stage", "stage_number"], index=["step", "microbatch", "dp"], values="duration_ns")
+    wide = times.pivot(["phase", "stage"], index=["step", "microbatch", "dp"], values="duration_ns")
     correlation = np.corrcoef(wide.drop("step", "microbatch", "dp").to_numpy().T)
     assert correlation.shape == (4, 4)
     assert correlation.min() > 0.99

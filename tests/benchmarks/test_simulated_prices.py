@@ -59,13 +59,13 @@ def pipeline_rows(recording: Recording) -> list[Row]:
     assert recording.layout.tp == 1
     frame = pl.from_arrow(arrow_table(recording.columns(host_operators=False), microbatch=True))
     assert isinstance(frame, pl.DataFrame)
-    kind, stage, name = (pl.col(column).cast(pl.String) for column in ("kind", "stage", "name"))
+    kind, phase, name = (pl.col(column).cast(pl.String) for column in ("kind", "phase", "name"))
     collective = pl.when(name.str.contains("ReduceScatter")).then(pl.lit("grads-reduce-scatter"))
     collective = collective.when(name.str.contains("AllReduce")).then(pl.lit("optimizer-clip-main-grad"))
-    optype = pl.when(kind.is_in(["send", "recv"])).then(pl.concat_str(stage, kind, separator="-"))
+    optype = pl.when(kind.is_in(["send", "recv"])).then(pl.concat_str(phase, kind, separator="-"))
     optype = optype.when(kind == "collective").then(collective)
-    optype = optype.when(pl.col("microbatch").is_not_null()).then(pl.concat_str(stage, pl.lit("-compute")))
-    optype = optype.when((kind == "compute") & (stage == "optimizer")).then(pl.lit("optimizer"))
+    optype = optype.when(pl.col("microbatch").is_not_null()).then(pl.concat_str(phase, pl.lit("-compute")))
+    optype = optype.when((kind == "compute") & (phase == "optimizer")).then(pl.lit("optimizer"))
     frame = frame.filter(pl.col("lane").cast(pl.String).str.starts_with("stream")).with_columns(
         optype.alias("optype"), end_ns=pl.col("start_ns") + pl.col("duration_ns")
     )

@@ -4,21 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from support.cli_samples import ARGUMENTS, RESULTS, assert_valid, kair, store_variables
+from support.cli_samples import ARGUMENTS, RESULTS, assert_valid, kair
 from support.places import MEGATRON, SAMPLES
 
 SOURCES = [MEGATRON, SAMPLES / "slow_operator", SAMPLES / "healthy"]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
-    store_variables(monkeypatch, tmp_path)
-    monkeypatch.setenv("KAIR_CACHE", str(cache))
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.fixture(params=SOURCES, ids=lambda path: path.name)

@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
 from support.trace_builder import Row, build, trace
 
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.rank import RankProfileResult
-from kair_engine.trace.model import Trace
 from kair_engine.views.rank_profile import rank_profile
 
 
@@ -179,21 +178,12 @@ def test_parts_are_what_a_look_at_every_moment_finds(
     assert result.step_time_us == end
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-def sample(name: str, cache: Path) -> Trace:
-    return open_trace(SAMPLES / name, cache=cache)
-
-
 @pytest.mark.parametrize(
     ("name", "rank", "part"),
     [("slow_input", 1, "input"), ("slow_operator", 2, "compute"), ("busy_host", 0, "host")],
 )
-def test_a_culprits_time_goes_where_its_fault_is(name: str, rank: int, part: str, cache: Path) -> None:
-    made = sample(name, cache)
+def test_a_culprits_time_goes_where_its_fault_is(name: str, rank: int, part: str) -> None:
+    made = recorded(SAMPLES / name)
     result = rank_profile(made, rank=rank)
     extra = {one.part: one.own_us - (one.typical_us or 0) for one in result.parts}
     assert max(extra, key=lambda one: extra[one]) == part
@@ -206,8 +196,8 @@ def test_a_culprits_time_goes_where_its_fault_is(name: str, rank: int, part: str
 
 
 @pytest.mark.parametrize("name", ["slow_input", "pipeline_slow_operator", "two_hosts_slow_input"])
-def test_parts_add_up_to_the_step(name: str, cache: Path) -> None:
-    made = sample(name, cache)
+def test_parts_add_up_to_the_step(name: str) -> None:
+    made = recorded(SAMPLES / name)
     times = made.job.step_times
     for rank in made.job.ranks[:3]:
         lengths = [
@@ -222,8 +212,8 @@ def test_parts_add_up_to_the_step(name: str, cache: Path) -> None:
 
 
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason="the real traces are not on this machine")
-def test_megatrons_two_culprits_are_held_up_by_their_hosts(tmp_path: Path) -> None:
-    made = open_trace(MEGATRON, cache=tmp_path)
+def test_megatrons_two_culprits_are_held_up_by_their_hosts() -> None:
+    made = recorded(MEGATRON)
     of = {rank: own(rank_profile(made, rank=rank)) for rank in made.job.ranks}
     assert {rank for rank in of if of[rank]["host"] > 100_000} == {0, 6}
     # One picture with stage 1's, which sums the same delays operation by operation.

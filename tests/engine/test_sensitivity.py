@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.links import Link, OwnTime
 from kair_engine.localize.localization import conclude
 from kair_engine.results.sensitivity import DetectableFault, InjectedFault, SensitivityResult
-from kair_engine.sensitivity.analysis import sensitivity_of
+from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity_of
 from kair_engine.sensitivity.bootstrap import Draw, draw_steps, take_apart
 from kair_engine.sensitivity.injection import finds, finds_stalls, rank_faults, with_slow_rank, with_stalls
 from kair_engine.sensitivity.link_injection import finds_slow_link, healthy_links
@@ -26,8 +27,13 @@ from kair_tui.render.sensitivity_in_words import reason_in_words
 KINDS = ["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
 
 
-def asked(made: JobExcess, *, draws: int = 40, probability: float = 0.95, seed: int = 0) -> SensitivityResult:
+def asked(made: JobExcess, *, draws: int = FEWEST_DRAWS, probability: float = 0.95, seed: int = 0) -> SensitivityResult:
     return sensitivity_of(made, draws=draws, probability=probability, seed=seed)
+
+
+@cache
+def of_a_healthy_job() -> SensitivityResult:
+    return asked(job(quiet(12, 8)))
 
 
 def of(result: SensitivityResult, kind: InjectedFault) -> DetectableFault:
@@ -239,7 +245,7 @@ def test_what_is_found_as_soon_as_it_is_reported_says_so() -> None:
 
 
 def test_figures_of_one_answer_agree() -> None:
-    device = of(asked(job(quiet(12, 8))), "slow_device")
+    device = of(of_a_healthy_job(), "slow_device")
     cost, own, slowdown = device.smallest_us_per_step, device.own_us_per_step, device.smallest_own_slowdown
     assert cost is not None
     assert own == pytest.approx(80_000)
@@ -271,15 +277,15 @@ def test_ranks_without_peers_have_none_to_be_compared_with() -> None:
 
 
 def test_what_was_not_recorded_cannot_be_slow() -> None:
-    result = asked(job(quiet(12, 8)))
+    result = of_a_healthy_job()
     assert "no compute operator" in reason_in_words(of(result, "slow_operator"))
     assert "siblings" in reason_in_words(of(result, "slow_link"))
     assert of(asked(linked({})), "slow_link").smallest_own_slowdown == pytest.approx(1.25, abs=0.1)
 
 
 def test_the_seed_alone_decides_what_is_drawn() -> None:
-    made = job(quiet(12, 8))
-    assert asked(made, seed=3) == asked(made, seed=3)
+    assert asked(job(quiet(12, 8))) == of_a_healthy_job()
+    assert asked(job(quiet(12, 8)), seed=3).faults != of_a_healthy_job().faults
 
 
 @pytest.mark.parametrize(("draws", "probability", "said"), [(19, 0.95, "got 19"), (40, 1.0, "got 1")])

@@ -1,27 +1,31 @@
 """Two production jobs of the what-if paper: their stages differ, none of their machines is slow."""
 
+from pathlib import Path
+
 import pytest
-from support.places import TRACES
+from support.answers import recorded, triaged
+from support.places import BYTEDANCE
 
 from kair_engine.blame.analysis import blame
 from kair_engine.localize.analysis import localize
-from kair_engine.recording.opening import open_trace
 from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import Trace
-from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import info
 from kair_tui.render.triage_in_words import summary
 
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces are not at {TRACES}")
+pytestmark = pytest.mark.skipif(not BYTEDANCE.is_dir(), reason=f"the real traces are not at {BYTEDANCE}")
 
 JOBS = {"ST": (8, 4, 32), "SE": (64, 2, 43)}
 """Workers, pipeline stages and steps."""
 
 
 @pytest.fixture(scope="module", params=JOBS)
-def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Trace]:
-    source = TRACES / "bytedance" / f"trace-{request.param}.parquet"
-    return request.param, open_trace(source, cache=tmp_path_factory.mktemp("cache"))
+def job(request: pytest.FixtureRequest) -> tuple[str, Trace]:
+    return request.param, recorded(source(request.param))
+
+
+def source(name: str) -> Path:
+    return BYTEDANCE / f"trace-{name}.parquet"
 
 
 def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
@@ -37,7 +41,7 @@ def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
 
 def test_uneven_work_is_named_and_no_machine_is_accused(job: tuple[str, Trace]) -> None:
     name, trace = job
-    result = triage(trace)
+    result = triaged(source(name))
     causes = [finding.cause for finding in result.findings]
     assert causes == {"ST": ["stage_imbalance"], "SE": ["sequence_imbalance", "stage_imbalance"]}[name]
     assert {finding.pattern for finding in result.findings} == {"job_wide"}
@@ -63,7 +67,7 @@ def test_every_collective_finds_its_members(job: tuple[str, Trace]) -> None:
 
 
 def test_the_first_line_accuses_no_rank_of_what_is_no_rank_s_fault(job: tuple[str, Trace]) -> None:
-    name, trace = job
+    name, _ = job
     causes = {"SE": ("sequence imbalance", "stage imbalance"), "ST": ("stage imbalance",)}[name]
-    said = summary(triage(trace)).removeprefix("straggler: ").split(" and ")
+    said = summary(triaged(source(name))).removeprefix("straggler: ").split(" and ")
     assert [part.partition(",")[0] for part in said] == [f"no rank's fault ({cause}" for cause in causes]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.answers import recorded
 from support.places import SAMPLES
 
 from kair_engine.recording.opening import open_trace
@@ -72,8 +73,8 @@ def with_idle_dimensions(trace: dict[str, Any], rank: int) -> str:
 
 
 @pytest.mark.parametrize("sample", GROUPS)
-def test_every_collective_is_matched_in_its_group(sample: str, tmp_path: Path) -> None:
-    assert groups_of(open_trace(SAMPLES / sample, cache=tmp_path)) == GROUPS[sample]
+def test_every_collective_is_matched_in_its_group(sample: str) -> None:
+    assert groups_of(recorded(SAMPLES / sample)) == GROUPS[sample]
 
 
 @pytest.mark.parametrize("sample", GROUPS)

@@ -4,28 +4,27 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from support.places import TRACES
+from support.answers import recorded, triaged
+from support.places import MEGATRON
 
 from kair_engine.blame.analysis import blame
 from kair_engine.localize.analysis import localize
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
-from kair_engine.triage.analysis import triage
 
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces are not at {TRACES}")
+pytestmark = pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"the real traces are not at {MEGATRON}")
 CULPRITS = {0, 6}
 
 
 @pytest.fixture(scope="module")
-def megatron(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    return open_trace(TRACES / "megatron-tp8", cache=tmp_path_factory.mktemp("cache"))
+def megatron() -> Trace:
+    return recorded(MEGATRON)
 
 
 @pytest.fixture(scope="module")
-def found(megatron: Trace) -> TriageResult:
-    return triage(megatron)
+def found() -> TriageResult:
+    return triaged(MEGATRON)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,12 @@
 """What fixing the fault of a recorded sample saves, beside what its truth.json says the fault took."""
 
 import json
-from pathlib import Path
 
 import pytest
+from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
 
 from kair_engine.errors import UsageError
-from kair_engine.recording.opening import open_trace
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix
 
@@ -15,11 +14,11 @@ from kair_engine.whatif.fixes import parse_fix
 @pytest.mark.parametrize(
     "name", ["slow_operator", "slow_input", "busy_host", "intermittent_stall", "slow_host", "two_hosts_slow_input"]
 )
-def test_fixing_the_guilty_ranks_saves_about_what_the_fault_took(name: str, tmp_path: Path) -> None:
+def test_fixing_the_guilty_ranks_saves_about_what_the_fault_took(name: str) -> None:
     truth = json.loads((SAMPLES / name / "truth.json").read_text())
     kind = {"compute": "compute", "input": "input", "host": "host"}[truth["cause"]]
     ranks = ",".join(map(str, truth["ranks"]))
-    result = whatif(open_trace(SAMPLES / name, cache=tmp_path), [parse_fix(f"rank={ranks}+kind={kind}")])
+    result = whatif(recorded(SAMPLES / name), [parse_fix(f"rank={ranks}+kind={kind}")])
     lost_us = truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
     # Cores are shared: ranks that need not wait any more run at the same time and slow each other down. And what gloo
     # hides of a delay behind reductions in two levels is inferred from gaps.
@@ -28,23 +27,23 @@ def test_fixing_the_guilty_ranks_saves_about_what_the_fault_took(name: str, tmp_
     assert result.simulation_error < 0.01
 
 
-def test_fixing_the_slow_operator_alone_saves_what_it_took(tmp_path: Path) -> None:
+def test_fixing_the_slow_operator_alone_saves_what_it_took() -> None:
     truth = json.loads((SAMPLES / "slow_operator" / "truth.json").read_text())
-    trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
+    trace = recorded(SAMPLES / "slow_operator")
     alone, others = whatif(trace, [parse_fix(f"op={truth['operator']}"), parse_fix("op=aten::*")]).fixes[:2]
     assert alone.saved_us == pytest.approx(truth["lost_us"], rel=0.15)
     assert others.saved_us < 0.1 * truth["lost_us"]
 
 
-def test_a_healthy_job_has_little_to_gain_from_any_rank(tmp_path: Path) -> None:
-    result = whatif(open_trace(SAMPLES / "healthy", cache=tmp_path))
+def test_a_healthy_job_has_little_to_gain_from_any_rank() -> None:
+    result = whatif(recorded(SAMPLES / "healthy"))
     assert max(result.by_rank.values()) - min(result.by_rank.values()) < 0.05
     assert "slow worker" not in result.verdict
 
 
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason="the megatron traces are not beside the checkout")
-def test_fixing_ranks_0_and_6_of_megatron_saves_more_than_nothing_and_less_than_the_step(tmp_path: Path) -> None:
-    result = whatif(open_trace(MEGATRON, cache=tmp_path), [parse_fix("rank=0,6+kind=host")])
+def test_fixing_ranks_0_and_6_of_megatron_saves_more_than_nothing_and_less_than_the_step() -> None:
+    result = whatif(recorded(MEGATRON), [parse_fix("rank=0,6+kind=host")])
     assert 0 < result.fixes[0].saved_us < result.step_time_us
     assert result.simulation_error < 0.01
 
@@ -59,21 +58,21 @@ def test_fixing_ranks_0_and_6_of_megatron_saves_more_than_nothing_and_less_than_
         ("rank=1+op=aten::mm+kind=communication", "there are gloo:all_reduce"),
     ],
 )
-def test_a_fix_of_something_that_the_recording_lacks_is_a_usage_error(text: str, hint: str, tmp_path: Path) -> None:
+def test_a_fix_of_something_that_the_recording_lacks_is_a_usage_error(text: str, hint: str) -> None:
     with pytest.raises(UsageError, match="nothing in the chosen steps fits") as failure:
-        whatif(open_trace(SAMPLES / "healthy", cache=tmp_path), [parse_fix(text)])
+        whatif(recorded(SAMPLES / "healthy"), [parse_fix(text)])
     assert (failure.value.hint or "").startswith(hint)
 
 
-def test_stages_that_the_recording_does_not_tell_cannot_be_fixed(tmp_path: Path) -> None:
+def test_stages_that_the_recording_does_not_tell_cannot_be_fixed() -> None:
     with pytest.raises(UsageError, match="does not tell which ranks make up a pipeline stage") as failure:
-        whatif(open_trace(SAMPLES / "healthy", cache=tmp_path), [parse_fix("stage=0")])
+        whatif(recorded(SAMPLES / "healthy"), [parse_fix("stage=0")])
     assert failure.value.hint is not None
     assert failure.value.hint.startswith("name the stage's ranks instead: rank=")
 
 
-def test_stages_that_process_groups_tell_can_be_fixed(tmp_path: Path) -> None:
-    trace = open_trace(SAMPLES / "pipeline_slow_operator", cache=tmp_path)
+def test_stages_that_process_groups_tell_can_be_fixed() -> None:
+    trace = recorded(SAMPLES / "pipeline_slow_operator")
     result = whatif(trace, [parse_fix("stage=0"), parse_fix("stage=1"), parse_fix("rank=1+stage=0")])
     assert list(result.by_stage) == [0, 1]
     of_slow_stage, of_other, of_rank = (fix.saved_us for fix in result.fixes[:3])
@@ -82,15 +81,15 @@ def test_stages_that_process_groups_tell_can_be_fixed(tmp_path: Path) -> None:
         whatif(trace, [parse_fix("rank=1+stage=1")])
 
 
-def test_a_slow_host_is_priced_as_one(tmp_path: Path) -> None:
-    result = whatif(open_trace(SAMPLES / "slow_host", cache=tmp_path))
+def test_a_slow_host_is_priced_as_one() -> None:
+    result = whatif(recorded(SAMPLES / "slow_host"))
     assert list(result.by_host) == ["node1", "node0"]
     assert result.by_host["node1"] > 1.25
     assert result.by_host["node0"] < 1.1
 
 
-def test_of_too_many_ranks_those_that_can_cost_most_are_priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
+def test_of_too_many_ranks_those_that_can_cost_most_are_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = recorded(SAMPLES / "slow_operator")
     everybody = whatif(trace)
     monkeypatch.setattr("kair_engine.whatif.operators.priced_parts.LARGEST", 0)
     monkeypatch.setattr("kair_engine.whatif.operators.priced_parts.FEWEST_RANKS", 2)

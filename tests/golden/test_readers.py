@@ -1,10 +1,10 @@
 """Real traces recorded by others; skipped where the folder is not there."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
+from support.answers import recorded
 from support.places import TRACES
 
 from kair_engine.recording.opening import open_trace
@@ -14,8 +14,8 @@ needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces 
 
 
 @pytest.fixture(scope="module")
-def megatron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trace]:
-    yield open_trace(TRACES / "megatron-tp8", cache=tmp_path_factory.mktemp("cache"))
+def megatron() -> Trace:
+    return recorded(TRACES / "megatron-tp8")
 
 
 @needs_traces

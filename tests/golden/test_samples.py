@@ -1,30 +1,27 @@
 """The recordings in sample_traces, made with known faults: the triage says what their truth.json says."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.answers import recorded, triaged
 from support.places import SAMPLES
 
 from kair_engine.blame.analysis import blame
 from kair_engine.blame.waiting_graph import waiting_graph
 from kair_engine.localize.analysis import localize
 from kair_engine.pinpoint.analysis import pinpoint
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
-from kair_engine.sensitivity.analysis import sensitivity
+from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity
 from kair_engine.trace.model import Trace
-from kair_engine.triage.analysis import triage
 
 Sample = tuple[dict[str, Any], Trace, TriageResult]
 
 
 @pytest.fixture(scope="module", params=sorted(path.parent.name for path in SAMPLES.glob("*/truth.json")))
-def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sample:
+def sample(request: pytest.FixtureRequest) -> Sample:
     folder = SAMPLES / request.param
-    trace = open_trace(folder, cache=tmp_path_factory.mktemp("cache"))
-    return json.loads((folder / "truth.json").read_text()), trace, triage(trace)
+    return json.loads((folder / "truth.json").read_text()), recorded(folder), triaged(folder)
 
 
 def test_the_job_is_laid_out_as_the_truth_says(sample: Sample) -> None:
@@ -88,15 +85,15 @@ def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -
         return
     kinds = {"compute": "slow_operator", "input": "slow_input", "host": "slow_host"}
     kind = "stall" if truth["pattern"] == "intermittent" else kinds[truth["cause"]]
-    result = sensitivity(trace, draws=40)
+    result = sensitivity(trace, draws=FEWEST_DRAWS)
     (fault,) = (fault for fault in result.faults if fault.fault == kind)
     assert list(result.corrected_ranks) == truth["ranks"]
     assert fault.smallest_us_per_step is not None
     assert fault.smallest_us_per_step < truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
 
 
-def test_what_the_healthy_recording_can_show(tmp_path: Path) -> None:
-    result = sensitivity(open_trace(SAMPLES / "healthy", cache=tmp_path), draws=40)
+def test_what_the_healthy_recording_can_show() -> None:
+    result = sensitivity(recorded(SAMPLES / "healthy"), draws=FEWEST_DRAWS)
     found = {fault.fault: fault.smallest_share_of_step for fault in result.faults}
     expected = {"slow_device": 0.055, "slow_operator": 0.026, "slow_input": 0.018, "slow_host": 0.06, "stall": 0.125}
     for fault, share in expected.items():
@@ -104,8 +101,8 @@ def test_what_the_healthy_recording_can_show(tmp_path: Path) -> None:
     assert found["slow_link"] is None
 
 
-def test_in_the_waiting_graph_nearly_all_waiting_leads_to_the_slow_rank(tmp_path: Path) -> None:
-    result = blame(open_trace(SAMPLES / "slow_operator", cache=tmp_path))
+def test_in_the_waiting_graph_nearly_all_waiting_leads_to_the_slow_rank() -> None:
+    result = blame(recorded(SAMPLES / "slow_operator"))
     graph = waiting_graph(result)
     assert graph.in_degree("rank2", weight="share") >= 0.99
     assert [graph.in_degree(f"rank{rank}") for rank in (0, 1, 3)] == [0, 0, 0]

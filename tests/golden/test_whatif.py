@@ -7,13 +7,12 @@ import json
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.answers import recorded
 from support.places import BYTEDANCE
 
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import PartEffect, StepPrice, WhatifResult
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import whatif
@@ -40,12 +39,10 @@ FIELDS = [(kind, name, field) for name in NAMES for kind in ("result", "mw", "ms
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    folder = tmp_path_factory.mktemp("cache")
-
+def answers() -> Answers:
     @cache
     def answer(name: str) -> Answer:
-        trace = open_trace(FOLDER / f"trace-{name}.parquet", cache=folder)
+        trace = recorded(FOLDER / f"trace-{name}.parquet")
         return trace, whatif(trace)
 
     return answer
@@ -168,8 +165,8 @@ def test_the_worker_that_costs_most_is_the_dp_rank_and_stage_that_cost_most(name
     assert next(iter(ours.by_rank)) in list(ours.by_rank_approximate)[:2]
 
 
-def test_fixing_a_part_saves_no_more_than_fixing_the_whole(tmp_path: Path) -> None:
-    trace = open_trace(FOLDER / "trace-ST.parquet", cache=tmp_path)
+def test_fixing_a_part_saves_no_more_than_fixing_the_whole() -> None:
+    trace = recorded(FOLDER / "trace-ST.parquet")
     fixes = [parse_fix("stage=3"), parse_fix("kind=compute"), parse_scale("op=*-compute:0.5")]
     stage, compute, half, together = whatif(trace, fixes, gpu_cost=2.0).fixes
     assert stage.saved_us > 0

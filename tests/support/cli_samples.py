@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from support.answers import shared_cache
 
 from kair_engine.results.blame import (
     BlamePath,
@@ -399,9 +400,9 @@ def printed(command: str) -> dict[str, Any]:
 
 
 def store_variables(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """A store and a cache of the test's own, and no job in use."""
+    """A store of the test's own, no job in use, and the cache that all tests share."""
     monkeypatch.setenv("KAIR_STORE", str(folder / "store"))
-    monkeypatch.setenv("KAIR_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("KAIR_CACHE", str(shared_cache()))
     monkeypatch.delenv("KAIR_JOB", raising=False)
     for name in ("NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)

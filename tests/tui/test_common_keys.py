@@ -3,12 +3,11 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from support.cli_samples import kair, store_variables
+from support.cli_samples import kair
 from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_text, until
 
@@ -23,13 +22,7 @@ from kair_tui.tui.session import Place
 SLOW = str(SAMPLES / "slow_operator")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("kair")
-        store_variables(patch, folder)
-        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
-        yield
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @played

@@ -10,8 +10,8 @@ import pytest
 from support import kineto_builder as kb
 from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
-from support.pseudo_terminal import BareTerminal, terminal_environment
 from support.screen_text import answered, opened, played, screen_text, until
+from support.terminals import full_screen, terminal_environment
 
 from kair_engine.recording import importing
 from kair_tui.cli.failures import ExitCode
@@ -158,7 +158,7 @@ def test_leaving_does_not_wait_for_what_is_being_parsed(tmp_path: Path) -> None:
     )
     job = str(kb.write_job(tmp_path / "job", [0]))
     program = (sys.executable, "-c", endless)
-    with BareTerminal(job, environment=terminal_environment(tmp_path), program=program) as terminal:
+    with full_screen(job, environment=terminal_environment(tmp_path), program=program) as terminal:
         terminal.wait_for("opening")
         terminal.settle(1.0)
         terminal.press("q")

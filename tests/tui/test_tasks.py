@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.places import ROOT, SAMPLES
-from support.pseudo_terminal import PROGRAM, Tmux, terminal_environment
+from support.terminals import PROGRAM, Tmux, terminal_environment
 
 DOCS = ROOT / "docs"
 JOB = "sample_traces/slow_operator"

@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 from support.cli_samples import kair
 from support.places import SAMPLES
-from support.pseudo_terminal import PROGRAM, BareTerminal, Tmux, terminal_environment
+from support.terminals import PROGRAM, Tmux, full_screen, terminal_environment
 
 from kair_tui.render.terminal import ASCII, UNICODE, look_of
 
@@ -23,7 +23,7 @@ VERDICT = "straggler: rank 2 (compute, 22.8 ms a step)"
 
 
 def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: Path) -> None:
-    with BareTerminal(SLOW, environment=terminal_environment(tmp_path)) as terminal:
+    with full_screen(SLOW, environment=terminal_environment(tmp_path)) as terminal:
         terminal.wait_for("makes others wait")
         terminal.settle(1.0)
         assert COLOUR.search(terminal.written)
@@ -37,7 +37,7 @@ def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: 
 
 @pytest.mark.parametrize(("arguments", "changes"), [(("--ascii",), {}), ((), {"LANG": "C"})])
 def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict[str, str], tmp_path: Path) -> None:
-    with BareTerminal(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
+    with full_screen(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
         terminal.wait_for("keys on overview")
@@ -47,7 +47,7 @@ def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict
 
 
 def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
-    with BareTerminal(SLOW, environment=terminal_environment(tmp_path, NO_COLOR="1")) as terminal:
+    with full_screen(SLOW, environment=terminal_environment(tmp_path, NO_COLOR="1")) as terminal:
         terminal.wait_for("makes others wait")
         terminal.press("?")
         terminal.wait_for("keys on overview")
@@ -68,7 +68,7 @@ def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
 def test_only_colours_leave_that_the_terminal_has(
     changes: dict[str, str], sent: bytes, not_sent: bytes, tmp_path: Path
 ) -> None:
-    with BareTerminal(SLOW, environment=terminal_environment(tmp_path, **changes)) as terminal:
+    with full_screen(SLOW, environment=terminal_environment(tmp_path, **changes)) as terminal:
         terminal.wait_for("makes others wait")
         assert re.search(sent, terminal.written)
         assert not re.search(not_sent, terminal.written)
@@ -77,7 +77,7 @@ def test_only_colours_leave_that_the_terminal_has(
 
 def test_without_colours_and_mouse_neither_leaves_the_smallest_terminal(tmp_path: Path) -> None:
     environment = terminal_environment(tmp_path, TERM="screen")
-    with BareTerminal(SLOW, "--no-color", "--no-mouse", environment=environment, size=(60, 20)) as terminal:
+    with full_screen(SLOW, "--no-color", "--no-mouse", environment=environment, size=(60, 20)) as terminal:
         terminal.wait_for("score 49.760")
         terminal.press("\t\t?")
         terminal.wait_for("keys on overview")
@@ -89,16 +89,32 @@ def test_without_colours_and_mouse_neither_leaves_the_smallest_terminal(tmp_path
 
 
 def test_a_terminal_that_cannot_is_refused(tmp_path: Path) -> None:
-    with BareTerminal(SLOW, environment=terminal_environment(tmp_path, TERM="dumb")) as terminal:
+    with full_screen(SLOW, environment=terminal_environment(tmp_path, TERM="dumb")) as terminal:
         assert terminal.status() == 2
         assert b"kair: error: kair-tui needs a terminal that moves its cursor (TERM is dumb)" in terminal.written
         assert b"\x1b" not in terminal.written
 
 
 def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
-    with BareTerminal(SLOW, environment=terminal_environment(tmp_path)) as terminal:
+    with full_screen(SLOW, environment=terminal_environment(tmp_path)) as terminal:
         terminal.wait_for("makes others wait")
         assert terminal.hang_up() == 129
+
+
+def test_a_resize_is_seen_whichever_thread_hears_of_it(tmp_path: Path) -> None:
+    # Only the first thread is left to be given the signal, which the program itself cannot choose.
+    code = (
+        "import signal, sys, threading, kair_tui.cli.main\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})\n"
+        "sys.exit(kair_tui.cli.main.main(['tui', *sys.argv[1:]]))"
+    )
+    program = (sys.executable, "-c", code)
+    with full_screen(SLOW, environment=terminal_environment(tmp_path), program=program) as terminal:
+        terminal.wait_for("makes others wait")
+        terminal.settle(1.0)
+        terminal.resize((59, 20))
+        terminal.wait_for("too small: 59x20, needs 60x20")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +130,7 @@ def test_a_defect_leaves_the_terminal_and_says_one_line(
 ) -> None:
     code = f"import sys, kair_tui.cli.main; {defect}; sys.exit(kair_tui.cli.main.main(['tui', *sys.argv[1:]]))"
     program = (sys.executable, "-c", code)
-    with BareTerminal(SLOW, *arguments, environment=terminal_environment(tmp_path), program=program) as terminal:
+    with full_screen(SLOW, *arguments, environment=terminal_environment(tmp_path), program=program) as terminal:
         assert terminal.status() == 1
         terminal.settle(0.1)
         *_, after = terminal.written.partition(b"\x1b[?1049l")
@@ -126,7 +142,7 @@ def test_a_defect_leaves_the_terminal_and_says_one_line(
 
 
 def test_a_job_that_is_not_there_ends_like_the_command(tmp_path: Path) -> None:
-    with BareTerminal("no/such/job", environment=terminal_environment(tmp_path)) as terminal:
+    with full_screen("no/such/job", environment=terminal_environment(tmp_path)) as terminal:
         terminal.wait_for("no/such/job: no such file or folder")
         terminal.press("q")
         assert terminal.status() == 3

@@ -1,0 +1,78 @@
+"""Each recording parsed once per run of the tests, and each analysis of one computed once per process.
+
+What a test asks still takes the product's whole way: its arguments are read, its job is opened, its answer is drawn.
+Only the analysis in the middle is not repeated for a job, steps and options that it was asked about before.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kair_engine.recording.opening import open_trace
+from kair_engine.results.triage import TriageResult
+from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
+from kair_tui.cli.registry import Entry
+
+PLACE = "KAIR_TESTS_CACHE"
+"""The variable with the folder of parsed traces, which all processes of a run of the tests inherit."""
+
+_answers: dict[tuple[object, ...], object] = {}
+
+
+def shared_cache() -> Path:
+    """Where the run's parsed traces are; content decides which one is found, so that no test sees another's."""
+    return Path(os.environ[PLACE])
+
+
+@cache
+def recorded(source: Path) -> Trace:
+    """The trace of a recording that no test changes."""
+    return open_trace(source, cache=shared_cache())
+
+
+@cache
+def triaged(source: Path) -> TriageResult:
+    """Its triage."""
+    return triage(recorded(source))
+
+
+@contextmanager
+def answered_once() -> Iterator[None]:
+    """Lets every command know what it was asked before. Not for tests that change what an analysis does."""
+    load = Entry.load
+
+    def stand_in(entry: Entry) -> Callable[..., Any]:
+        run = load(entry)
+        return _remembering(run) if entry.needs == "trace" else run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Entry, "load", stand_in)
+        yield
+
+
+def _remembering(run: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(run)
+    def answer(trace: Trace, **options: object) -> object:
+        # A stored job keeps its verdict, and a timeline goes to a file: those are written each time.
+        if trace.job.stored_in is not None or any(isinstance(value, Path) for value in options.values()):
+            return run(trace, **options)
+        # A screen leaves out what a command line has at its default.
+        given = signature(run).bind(trace, **options)
+        given.apply_defaults()
+        question = (run, trace.job.source, trace.steps, _content(trace), *map(repr, given.args[1:]), repr(given.kwargs))
+        if question not in _answers:
+            _answers[question] = run(trace, **options)
+        return _answers[question]
+
+    return answer
+
+
+def _content(trace: Trace) -> tuple[object, ...]:
+    return tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in trace.fragments)
