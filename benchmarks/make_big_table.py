@@ -229,9 +229,7 @@ def _info(members: range, world: int, timeline: Timeline, rows: int) -> Fragment
         device="made",
         has_device=True,
         absolute_time=True,
-        whole_recording=False,
         operations=rows * steps * len(members),
-        outside_steps=0,
         layout=None,
         step_times=StepTimes(
             rank=tuple(rank for rank in members for _ in range(steps)),

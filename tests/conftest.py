@@ -14,6 +14,28 @@ from support.cli_samples import store_variables
 settings.register_profile("kair", deadline=None)
 settings.load_profile("kair")
 
+TESTS = Path(__file__).parent
+LONGEST = (
+    "benchmarks/test_accuracy.py",
+    "benchmarks/test_sample_recorder.py",
+    "golden/test_samples.py",
+    "tui/test_terminal.py",
+    "engine/test_sensitivity.py",
+    "engine/test_triage.py",
+    "tui/test_common_keys.py",
+    "tui/test_blame.py",
+    "tui/test_whatif.py",
+    "engine/test_evidence.py",
+    "engine/test_invariants.py",
+    "cli/test_analyses.py",
+    "tui/test_jobs.py",
+    "tui/test_frequency.py",
+    "tui/test_rank.py",
+    "tui/test_matrix.py",
+    "golden/test_groups.py",
+)
+"""Files of five seconds and more."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the folder of parsed traces that all processes of this run share."""
@@ -21,6 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = TemporaryDirectory(prefix="kair-tests-")
         os.environ[PLACE] = folder.name
         config.add_cleanup(folder.cleanup)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: tests of screens wait for half of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take longest come first, so that none of them is what everybody waits for at the end."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(TESTS).as_posix(), len(place)))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

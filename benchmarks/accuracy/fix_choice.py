@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+# A script finds the modules of its own folder by itself; measuring.py is in the one above.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from compute_faults import SlowGpu

@@ -5,15 +5,12 @@ all; the tail here agrees with it to 1e-10 relative (held by a test).
 """
 
 import math
-from functools import cache
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints, order_by
 
 TRIM = 0.2
-SMALL_SAMPLE = 20
-"""Below this many ranks the spread is the larger of two estimates and df = n − 2."""
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -25,33 +22,6 @@ def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
     cut = int(length * proportion)
     kept = np.take(ordered, range(cut, length - cut), axis=axis)
     return np.asarray(kept.mean(axis=axis))
-
-
-def trimmed_deviation(values: Floats, proportion: float) -> float:
-    """Standard deviation estimated from `values` without the `proportion` at each end; 0 for fewer than 2.
-
-    Divided by what cutting takes off a normal distribution's (0.46 of it is left at 20 %), so that it estimates
-    the whole's.
-    """
-    ordered = np.sort(values)
-    cut = int(len(ordered) * proportion)
-    kept = ordered[cut : len(ordered) - cut]
-    if len(kept) < 2:
-        return 0.0
-    return float(kept.std(ddof=1)) / _deviation_left(cut / len(ordered))
-
-
-@cache
-def _deviation_left(cut: float) -> float:
-    """Standard deviation of a standard normal distribution without the share `cut` at each end."""
-    if cut <= 0:
-        return 1.0
-    low, high = 0.0, 10.0
-    while high - low > 1e-12:
-        edge = (low + high) / 2
-        low, high = (edge, high) if math.erfc(edge / math.sqrt(2)) / 2 > cut else (low, edge)
-    density = math.exp(-edge * edge / 2) / math.sqrt(2 * math.pi)
-    return math.sqrt(1 - 2 * edge * density / (1 - 2 * cut))
 
 
 def median_by(cell: Ints, values: Floats) -> Floats:
@@ -72,17 +42,6 @@ def median_by(cell: Ints, values: Floats) -> Floats:
 def mad(values: Floats) -> float:
     """Median absolute deviation from the median."""
     return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
-
-
-def peer_spread(others: Floats) -> float:
-    """1.4826 · MAD of the others; below SMALL_SAMPLE ranks no less than their 20 %-trimmed deviation."""
-    robust = MAD_TO_SIGMA * mad(others)
-    return max(robust, trimmed_deviation(others, TRIM)) if len(others) + 1 < SMALL_SAMPLE else robust
-
-
-def degrees_of_freedom(ranks: int) -> float:
-    """Of a role with this many ranks."""
-    return ranks - 2 if ranks < SMALL_SAMPLE else max(8.0, 0.37 * (ranks - 1))
 
 
 def student_t_tail(t: float, df: float) -> float:

@@ -1,11 +1,8 @@
 """A runbook in the making: the commands that show what was looked at, one a line."""
 
 from pathlib import Path
-from typing import Final
 
 from kair_engine.errors import UsageError
-
-SUFFIX: Final = ".kair"
 
 
 class Recorder:

@@ -289,12 +289,14 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
     return scenario.name, scenario.layout, scenario.steps, scenario.noise.spread, scenario.noise.operation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "seeds"), [("dp8", 20), ("dp64", 20), ("3d64", 5)])
 def test_healthy_jobs_are_left_alone(layout: str, seeds: int) -> None:
     # Of 20 jobs, each accused with 2 % at most, two are in 94 % of all runs and more in the rest.
     assert sum(answer.accuses for answer in robust("healthy", layout, seeds)) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "layout", "seeds", "enough"),
     [
@@ -311,6 +313,7 @@ def test_faults_are_found_with_their_cause(name: str, layout: str, seeds: int, e
     assert sum(bool(answer.exact) for answer in robust(name, layout, seeds)) >= enough
 
 
+@pytest.mark.slow
 def test_faults_somewhat_larger_than_the_smallest_are_found_in_another_recording() -> None:
     said, found = sensitivity.one_job("dp8", steps=20, draws=20, other_gpus=False, seed=3)
     known = [fault.fault for fault in said.faults if fault.smallest_us_per_step is not None]

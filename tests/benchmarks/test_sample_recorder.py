@@ -66,7 +66,7 @@ def record(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in CASES])
 def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     folder, case = tmp_path_factory.mktemp("recording") / "it", CASES[request.param]
     size = ["--world-size", str(case.ranks), "--layers", "2", "--steps", str(STEPS)]

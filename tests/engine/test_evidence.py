@@ -87,6 +87,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return ask, kinds
 
 
+@pytest.mark.slow
 def test_the_command_shows_what_the_evidence_says(job: tuple[Ask, set[str]]) -> None:
     ask, expected = job
     result, kinds = ask("kair triage"), set()

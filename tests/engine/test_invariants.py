@@ -143,6 +143,7 @@ def test_any_table_is_answered(table: Table, tmp_path_factory: pytest.TempPathFa
     check_everything(build(tmp_path_factory.mktemp("t"), *table))
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(table=programs())
 @example(

@@ -194,6 +194,7 @@ def test_a_slow_link_is_found_exactly_when_the_verdict_names_it(size: float) -> 
 # The answer.
 
 
+@pytest.mark.slow
 def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None:
     random = np.random.default_rng(5)
     lasting = random.normal(0, 0.5, 8)
@@ -217,6 +218,7 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
     assert found[1.3] > 0.95
 
 
+@pytest.mark.slow
 def test_noise_hides_faults_and_steps_uncover_them() -> None:
     calm, noisy = asked(job(quiet(12, 8, percent=0.2))), asked(job(quiet(12, 8, percent=6.0)))
     assert share(calm, "slow_device") < share(noisy, "slow_device")
@@ -228,6 +230,7 @@ def test_noise_hides_faults_and_steps_uncover_them() -> None:
     assert "record" in reason_in_words(of(noisy, "slow_device"))
 
 
+@pytest.mark.slow
 def test_where_ranks_differ_for_good_more_steps_do_not_help() -> None:
     percents = quiet(20, 24, percent=0.1)
     percents[:, COMPUTE] += np.random.default_rng(2).normal(0, 2, 24)
@@ -237,6 +240,7 @@ def test_where_ranks_differ_for_good_more_steps_do_not_help() -> None:
     assert "differ for good" in reason_in_words(device)
 
 
+@pytest.mark.slow
 def test_what_is_found_as_soon_as_it_is_reported_says_so() -> None:
     result = asked(job(quiet(20, 24, percent=0.05)))
     assert of(result, "slow_input").limited_by == "smallest_share"
@@ -254,6 +258,7 @@ def test_figures_of_one_answer_agree() -> None:
     assert [one.steps for one in device.longer] == [24, 60, 120]
 
 
+@pytest.mark.slow
 def test_a_job_with_a_straggler_is_asked_about_what_is_left() -> None:
     percents = quiet(20, 8, percent=0.5)
     healthy = asked(job(percents))
@@ -283,6 +288,7 @@ def test_what_was_not_recorded_cannot_be_slow() -> None:
     assert of(asked(linked({})), "slow_link").smallest_own_slowdown == pytest.approx(1.25, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_seed_alone_decides_what_is_drawn() -> None:
     assert asked(job(quiet(12, 8))) == of_a_healthy_job()
     assert asked(job(quiet(12, 8)), seed=3).faults != of_a_healthy_job().faults

@@ -72,11 +72,13 @@ def test_a_healthy_job_has_no_straggler(tmp_path: Path) -> None:
     assert result.warnings == ()
 
 
+@pytest.mark.slow
 def test_healthy_jobs_are_hardly_ever_accused(tmp_path: Path) -> None:
     verdicts = [triage(training(tmp_path / str(seed), seed=seed)).verdict for seed in range(40)]
     assert verdicts.count("straggler") <= 1
 
 
+@pytest.mark.slow
 def test_a_tenth_slower_is_found_every_time(tmp_path: Path) -> None:
     for seed in range(40):
         guilty = seed % 8

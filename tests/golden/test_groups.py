@@ -77,12 +77,14 @@ def test_every_collective_is_matched_in_its_group(sample: str) -> None:
     assert groups_of(recorded(SAMPLES / sample)) == GROUPS[sample]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", GROUPS)
 def test_also_where_a_hosts_clock_is_ahead_and_drifts(sample: str, tmp_path: Path) -> None:
     folder = edited(sample, tmp_path / sample, on_a_clock_ahead)
     assert groups_of(open_trace(folder, cache=tmp_path / "cache")) == GROUPS[sample]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", OF_ONE_GROUP)
 def test_groups_in_which_nothing_ran_get_nothing(sample: str, tmp_path: Path) -> None:
     folder = edited(sample, tmp_path / sample, with_idle_dimensions)

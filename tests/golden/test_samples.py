@@ -79,6 +79,7 @@ def test_a_slow_operator_is_the_first_outlier(sample: Sample) -> None:
     assert truth["occurrence"] in {None, first.occurrence}
 
 
+@pytest.mark.slow
 def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -> None:
     truth, trace, _ = sample
     if len(truth["ranks"]) != 1:
@@ -92,6 +93,7 @@ def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -
     assert fault.smallest_us_per_step < truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
 
 
+@pytest.mark.slow
 def test_what_the_healthy_recording_can_show() -> None:
     result = sensitivity(recorded(SAMPLES / "healthy"), draws=FEWEST_DRAWS)
     found = {fault.fault: fault.smallest_share_of_step for fault in result.faults}

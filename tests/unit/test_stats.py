@@ -11,7 +11,6 @@ from kair_engine.stats import (
     binomial_tail,
     mad,
     student_t_tail,
-    trimmed_deviation,
     trimmed_mean,
 )
 from kair_engine.trace import format as table_format
@@ -74,14 +73,6 @@ def test_the_trimmed_mean_is_scipys(values: np.ndarray) -> None:
 @given(values=values)
 def test_the_median_absolute_deviation_is_scipys(values: np.ndarray) -> None:
     assert mad(values) == pytest.approx(scipy.stats.median_abs_deviation(values), rel=1e-9, abs=1e-9)
-
-
-def test_the_trimmed_deviation_leaves_out_a_fifth_at_each_end() -> None:
-    # 1, 2, 3 are left of five; without a fifth at each end a normal distribution keeps 0.4632 of its deviation.
-    assert trimmed_deviation(np.array([1000.0, 1, 2, 3, -1000]), 0.2) == pytest.approx(1 / 0.4632, rel=1e-4)
-    many = scipy.stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
-    assert trimmed_deviation(3 * many, 0.2) == pytest.approx(3, rel=1e-3)
-    assert trimmed_deviation(np.array([5.0]), 0.2) == 0.0
 
 
 def test_the_words_of_the_table_are_the_engines() -> None:

@@ -147,6 +147,7 @@ def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
     assert 'x"}],"\\' in {one["name"] for one in found.events}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason="the megatron traces are not beside the checkout")
 def test_the_timelines_of_a_real_step(tmp_path: Path) -> None:
     made = open_trace(MEGATRON, cache=tmp_path / "cache")

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.stats import MAD_TO_SIGMA, SMALL_SAMPLE, log_binomial, mad, student_t_tail
+from kair_engine.stats import MAD_TO_SIGMA, log_binomial, mad, student_t_tail
 
 PRIOR_DF = 4.0
 BORROWED_DF = 6.0
@@ -20,6 +20,8 @@ FEWEST_DF = 2.0
 """Degrees of freedom that the recording itself must give: with less, the answer would be the prior's."""
 SINGLE_SHARE = 0.6
 """Of the false-alarm rate: sets of one rank; all larger sets share the rest."""
+SMALL_SAMPLE = 20
+"""Below this many ranks mean and standard deviation are used, from it on median and MAD."""
 _CANDIDATES = 3
 _NOTABLE = 1.0
 """t below which no rank stands out (its p would be 1 after correction, or near it)."""

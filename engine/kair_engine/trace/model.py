@@ -84,11 +84,7 @@ class FragmentInfo:
     """True where the recording holds device operations (kernels, copies), False for a CPU-only one."""
     absolute_time: bool
     """True where start_ns counts from the Unix epoch, False where its zero is the recording's own."""
-    whole_recording: bool
-    """True where no step was marked and the recording counts as one step."""
     operations: int
-    outside_steps: int
-    """Operations outside every marked step, which are left out."""
     layout: Layout | None
     step_times: StepTimes
     warnings: tuple[Notice, ...]

@@ -138,7 +138,7 @@ def _second_pass(
         lost_device=lost_device,
     )
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
-        parts, outside = _partition(spill, by_step, recording)
+        parts = _partition(spill, by_step, recording)
         operations = np.zeros(len(windows.number), np.int64)
         for step in np.argsort(windows.number, kind="stable").tolist():
             records = np.concatenate([by_step.read(part) for part in parts[step]])
@@ -155,9 +155,7 @@ def _second_pass(
             device=_device(header),
             has_device=assembler.has_device,
             absolute_time=int(windows.begin.min()) + base_ns > _EPOCH_NS,
-            whole_recording=not windows.marked,
             operations=int(operations.sum()),
-            outside_steps=outside,
             layout=layout_of(distributed, rank),
             step_times=_step_times(windows, operations, rank, base_ns),
             warnings=recording.warnings,
@@ -167,25 +165,22 @@ def _second_pass(
     return info
 
 
-def _partition(spill: RowSpill, by_step: RowSpill, recording: _Recording) -> tuple[list[list[int]], int]:
-    """Moves every record to its step: the batches of `by_step` that make up each, and the records outside."""
+def _partition(spill: RowSpill, by_step: RowSpill, recording: _Recording) -> list[list[int]]:
+    """Moves every record to its step: the batches of `by_step` that make up each."""
     tables, windows = recording.tables, recording.windows
     by_correlation = find_launches(spill, tables, windows, "correlation")
     by_external_id = find_launches(spill, tables, windows, "external_id")
     empty = by_step.append(np.empty(0, RECORD))
     parts: list[list[int]] = [[empty] for _ in windows.number]
-    outside = 0
     for batch in spill:
         steps = step_indices(batch, tables, windows, by_correlation, by_external_id)
         order = np.argsort(steps, kind="stable")
         batch, steps = batch[order], steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
         bounds = np.flatnonzero(np.diff(steps, prepend=OUTSIDE - 1, append=OUTSIDE - 1))
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            if steps[begin] == OUTSIDE:
-                outside += end - begin
-            else:
+            if steps[begin] != OUTSIDE:
                 parts[int(steps[begin])].append(by_step.append(batch[begin:end]))
-    return parts, outside
+    return parts
 
 
 def _step_times(windows: StepWindows, operations: npt.NDArray[np.int64], rank: int, base_ns: int) -> StepTimes:

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from kair_engine.trace.model import Layout
 
-Grouping = Literal["host", "dp × pp"]
 _GAP = 1
 
 
