@@ -1,20 +1,35 @@
 """What the documents point at is there, and the thresholds they list are those of the code."""
 
 import ast
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+
+from kair_engine.results.evidence import EvidenceKind
+from kair_engine.results.sensitivity import ReasonKind
+from kair_tui.cli.registry import COMMANDS
+from kair_tui.commands.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("benchmarks", "docs", "engine", "kair_tui", "sample_traces", "tests")
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md")
 PATHS = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*")}
 
+SCRIPTS = ROOT / "docs" / "json.md"
+
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)")
 MODULE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*\w+\.py\b")
 FOLDER = re.compile(rf"`((?:{'|'.join(ROOMS)})/(?:[\w.-]+/)*)`")
+EXAMPLE = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SESSION = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TABLE_OF = re.compile(r"^(?:Limits of|In|.* In) `([\w/]+\.py)`:\n\n((?:\|.*\n)+)", re.MULTILINE)
 
 
@@ -49,7 +64,7 @@ def test_modules_and_folders_that_are_named_exist(page: Path) -> None:
 def constants(module: Path) -> dict[str, str]:
     """The names that a module assigns at its top, several together as they stand there, and the text of the value."""
     text = module.read_text()
-    found = {}
+    found: dict[str, str] = {}
     for statement in ast.parse(text).body:
         targets = statement.targets if isinstance(statement, ast.Assign) else ()
         targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
@@ -75,3 +90,87 @@ def test_thresholds_are_those_of_the_code(page: Path) -> None:
         known = constants(ROOT / module)
         assert name in known, f"{module} has no {name}"
         assert not value.startswith("`") or value.strip("`") == known[name], f"{name} in {module}"
+
+
+def rows_below(heading: str) -> list[list[str]]:
+    """The cells of the table in a section of docs/json.md."""
+    section = SCRIPTS.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[2:]]
+
+
+def names_in(cell: str) -> list[str]:
+    return re.findall(r"`(?:kair )?([\w-]+)`", cell)
+
+
+def test_the_fields_of_every_answer_are_listed() -> None:
+    rows = rows_below("What each command answers")
+    listed = {names_in(command)[0]: (names_in(main), names_in(fields)) for command, main, fields in rows}
+    for entry in (entry for entry in COMMANDS if entry.has_result):
+        schema = schema_of(entry)
+        fields = fields_of(schema, schema["properties"]["data"])
+        main = entry.load_view().main
+        assert (listed[entry.name][0], sorted(listed[entry.name][1])) == ([main] if main else [], sorted(fields))
+
+
+def fields_of(schema: dict[str, Any], part: dict[str, Any]) -> set[str]:
+    return set(schema["$defs"][part["$ref"].rpartition("/")[2]]["properties"])
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"),
+    [("Evidence", EvidenceKind), ("Limits of sensitivity", ReasonKind)],
+    ids=["evidence", "limits"],
+)
+def test_kinds_are_listed_as_they_are_declared(heading: str, kinds: object) -> None:
+    assert tuple(names_in(row[0])[0] for row in rows_below(heading)) == get_args(kinds)
+
+
+def keys(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from (key, *(keys(inner) if key != "figures" else ()))
+    if isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
+
+
+def test_examples_are_json_with_fields_that_there_are() -> None:
+    schemas = [schema_of(entry) for entry in COMMANDS if entry.has_result]
+    known = {name for schema in schemas for part in schema["$defs"].values() for name in part.get("properties", ())}
+    known |= {name for schema in schemas for name in schema["properties"]}
+    for example in EXAMPLE.findall(SCRIPTS.read_text()):
+        assert set(keys(json.loads(example))) <= known
+
+
+def sessions() -> Iterator[tuple[str, str]]:
+    """(command line, what it prints), of docs/json.md."""
+    for block in SESSION.findall(SCRIPTS.read_text()):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, printed = part.partition("\n")
+            yield line, printed
+
+
+def printed_by(line: str, programs: Path) -> str:
+    """What a shell prints in this checkout; `programs` is a folder for what it finds as `kair`."""
+    program = programs / "kair"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kair_tui "$@"\n')
+    program.chmod(0o755)
+    places = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "engine"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": places}
+    done = subprocess.run(line, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(("line", "printed"), [*sessions()], ids=[f"line {at}" for at, _ in enumerate(sessions(), 1)])
+@pytest.mark.usefixtures("own_places")
+def test_lines_for_scripts_print_what_stands_there(line: str, printed: str, tmp_path: Path) -> None:
+    assert printed_by(line, tmp_path) == printed
+
+
+@pytest.mark.usefixtures("own_places")
+def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    shown = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
+    printed = printed_by("COLUMNS=200 kair triage sample_traces/slow_operator", tmp_path).splitlines()
+    assert [line for line in shown.splitlines() if line.strip() != "…" and line not in printed] == []
