@@ -20,7 +20,7 @@ from trials import Batch, Trial, run_batch
 
 from kair_engine.causes import Cause
 from kair_engine.results.localize import CommunicatorScore, LocalizeResult, RankScore
-from kair_engine.triage import pricing
+from kair_engine.whatif.operators import model
 
 GPU = Truth("slow_gpu", "compute", (3,))
 EVERYTHING_HEALTHY: Sequence[Truth] = ()
@@ -274,7 +274,7 @@ def test_scenarios_have_names_of_their_own_and_faults_that_their_layouts_allow()
 @pytest.fixture
 def _priced_by_excess(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a triage is what a finding costs, which test_simulated_prices.py and test_triage.py are about."""
-    monkeypatch.setattr(pricing, "MOST_OPERATIONS", 0)
+    monkeypatch.setattr(model, "MOST_OPERATIONS", 0)
 
 
 def robust(name: str, layout: str, seeds: int) -> list[Score]:

@@ -1,11 +1,12 @@
 """A cause is one row of the table, and the code that detects it: all that is said and done about it follows."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from support.cli_samples import kair
+from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
 
 from kair_engine.causes import CAUSES, CauseRow
@@ -24,8 +25,9 @@ THROTTLED = CauseRow(
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """The first finding of a job with one slow rank, which is detected as a cause that the product does not know."""
+    store_variables(monkeypatch, tmp_path)
     monkeypatch.setitem(CAUSES, "throttling", THROTTLED)  # read-only for the product alone
     monkeypatch.setattr(findings, "_cause", lambda *_: "throttling")
     outcome = kair("triage", str(SAMPLES / "slow_operator"), "--json")
@@ -38,8 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {**finding, "summary": document["data"]["summary"]}
 
 
-def test_its_row_says_and_does_the_rest(told: dict[str, Any], own_places: None) -> None:
-    del own_places
+def test_its_row_says_and_does_the_rest(told: dict[str, Any]) -> None:
     assert told["cause"] == "throttling"
     assert told["summary"].startswith("straggler: rank 2 (thermal throttling, ")
     assert told["suggestion"] == "Look at the fans beside rank 2 (kair_sample::mlp)."
