@@ -1,4 +1,4 @@
-"""The two ways a question can be turned down, each with the exit code a command gives it."""
+"""The ways a question can be turned down, each with the exit code a command gives it."""
 
 from typing import ClassVar
 
@@ -26,3 +26,26 @@ class UsageError(KairError):
     """The question itself is wrong: an unknown rank, a step that was not recorded, a bad option."""
 
     exit_code = 2
+
+
+class DamagedJobError(InputError):
+    """What is kept of a job cannot be read: importing it again in its place mends it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "import the job again in its place")
+
+
+class NameTakenError(UsageError):
+    """A job of that name is kept already, and was not to be replaced."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a job {name} already", "choose another name, or import it in its place")
+
+
+class NoRoomError(KairError):
+    """An imported job cannot be written to its store: a full disk, or one that is read-only."""
+
+    exit_code = 3
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "free some space there, or choose another place")

@@ -1,16 +1,24 @@
 """Every way of ending: the exit statuses, and the one line for the user where there is no answer."""
 
 import traceback
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 import click
 from click.exceptions import Exit
 
-from kair_engine.errors import KairError
+from kair_engine.errors import DamagedJobError, KairError, NameTakenError, NoRoomError
 from kair_tui.cli.registry import nearest
 from kair_tui.cli.streams import abandon_stdout, say, say_lines
 
 REPORT = "this is a defect of Kair: please report it with the output of the same command and --debug"
+_WITH_OPTIONS: Final[Mapping[type[KairError], str]] = {
+    DamagedJobError: "import the job again with --replace",
+    NameTakenError: "--replace overwrites it",
+    NoRoomError: "free some space there, or choose another place with --store",
+}
+"""The ways out that an option of the command line opens: the engine, which says them without, knows no options."""
 
 
 class ExitCode(IntEnum):
@@ -55,7 +63,7 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     if isinstance(error, KairError):
         # The base class itself is raised where an output has no place: a full disk, a read-only store.
         status = ExitCode.INPUT if type(error) is KairError else error.exit_code
-        return _one_line(str(error)), error.hint, status
+        return _one_line(str(error)), _WITH_OPTIONS.get(type(error), error.hint), status
     if isinstance(error, click.UsageError):
         return _one_line(_usage(error)), _way_out(error), ExitCode.USAGE
     if isinstance(error, OSError) and error.filename is not None:

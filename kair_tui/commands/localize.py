@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from kair_engine.errors import UsageError
 from kair_engine.results.common import Method
 from kair_engine.results.localize import GroupBy, LocalizeResult
 from kair_engine.trace.model import Trace
@@ -26,5 +27,8 @@ def run(
 ) -> LocalizeResult:
     """Asks the engine."""
     from kair_engine.localize.analysis import localize
+
+    if method != "paper" and (whole_run or normalized or matrix):
+        raise UsageError("--whole-run, --normalized and --matrix belong to --method paper")
 
     return localize(trace, method=method, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)

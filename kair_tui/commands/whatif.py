@@ -10,6 +10,7 @@ from kair_engine.results.whatif import WhatifResult
 from kair_engine.trace.model import Trace
 from kair_tui.cli.kept import Kept
 from kair_tui.cli.parameters import Option
+from kair_tui.render.whatif_in_words import WhatifInWords, whatif_in_words
 
 RENDERER = "kair_tui.render.views.whatif"
 
@@ -47,7 +48,7 @@ def run(
         Option("--timeline", "Also write both timelines, recorded and ideal, for Perfetto.", metavar="FILE"),
     ] = None,
     kept: Kept | None = None,
-) -> WhatifResult:
+) -> WhatifInWords:
     """Asks the engine. The job's model stays with `kept` for the next question."""
     from kair_engine.whatif.analysis import price_fixes, whatif_of, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
@@ -60,7 +61,7 @@ def run(
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(model, timeline)
-    return _as_typed(result, [*fix, *scale])
+    return whatif_in_words(_as_typed(result, [*fix, *scale]))
 
 
 def _as_typed(result: WhatifResult, texts: Sequence[str]) -> WhatifResult:

@@ -33,6 +33,11 @@ def whole_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def signed_whole_percent(share: float) -> str:
+    """The same of a change, with its sign always shown: `-33 %`."""
+    return f"{100 * share:+.0f} %"
+
+
 def score(value: float) -> str:
     """Three decimals, so that a column of them aligns."""
     return f"{value:,.3f}"
@@ -68,6 +73,11 @@ def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
 def ranks_in_words(ranks: tuple[int, ...]) -> str:
     """`rank 3`, `ranks 4-7, 9`."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)))}"
+
+
+def first_ranks(ranks: tuple[int, ...], limit: int = 8) -> str:
+    """The first ones as they are ordered, where that is by what they cost: `7, 3, 5 …`."""
+    return ", ".join(map(str, ranks[:limit])) + (" …" if len(ranks) > limit else "")
 
 
 def significant(value: float) -> str:

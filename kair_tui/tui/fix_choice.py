@@ -5,9 +5,10 @@ from typing import Any
 
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import FixPrice, WhatifResult
+from kair_engine.results.whatif import FixPrice
 from kair_engine.whatif.candidates import Candidate, candidates
 from kair_tui.render.units import percent, spans
+from kair_tui.render.whatif_in_words import WhatifInWords
 from kair_tui.tui.fix_options import in_order
 from kair_tui.tui.widgets.lists.fix_list import ListedFix
 
@@ -19,13 +20,13 @@ class FixChoice:
     """What the engine proposes, what was typed, and what was chosen of both."""
 
     def __init__(self) -> None:
-        self._result: WhatifResult | None = None
+        self._result: WhatifInWords | None = None
         self._findings: Sequence[Finding] = ()
         self._typed: Fixes = ()
         self._prices: dict[Fix, FixPrice] = {}
         self.chosen: tuple[Fixes, ...] = ()
 
-    def about(self, result: WhatifResult) -> None:
+    def about(self, result: WhatifInWords) -> None:
         """The analysis that tells what costs most."""
         self._result = result
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.cli_samples import answering, kair
+from support.places import SAMPLES
 
 from kair_engine.errors import InputError
 from kair_tui.cli.registry import Entry
@@ -55,6 +56,13 @@ def test_wrong_usage_is_one_line_and_status_2(
     assert lines[0].startswith(f"kair: error: {said}")
     assert all(line.startswith("hint: ") for line in lines[1:])
     assert len(lines) <= 2
+
+
+@pytest.mark.parametrize("option", ["--whole-run", "--normalized", "--matrix"])
+def test_options_of_the_papers_method_are_refused_with_the_other(option: str) -> None:
+    outcome = kair("localize", str(SAMPLES / "healthy"), option)
+    assert outcome.status == 2
+    assert outcome.err == "kair: error: --whole-run, --normalized and --matrix belong to --method paper\n"
 
 
 def test_an_unknown_command_or_option_is_told_the_nearest() -> None:

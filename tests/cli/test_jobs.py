@@ -134,6 +134,24 @@ def test_a_taken_name_is_refused_unless_replaced() -> None:
     assert kair("import", str(HEALTHY), "--job", "first", "--replace").status == 0
 
 
+def test_a_damaged_job_says_how_to_import_it_again() -> None:
+    made = json.loads(kair("import", str(HEALTHY), "--job", "first", "--json").out)["data"]
+    (Path(made["store"]) / "first" / "job.json").write_text('{"schema": "kair.job", "version": 2}')
+    refused = kair("triage", "first")
+    assert refused.status == 3
+    assert "hint: import the job again with --replace" in refused.err
+
+
+def test_an_import_that_does_not_fit_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kair_engine.store.jobs._link_or_copy", no_space)
+    refused = kair("import", str(HEALTHY), "--job", "first")
+    assert refused.status == 3
+    assert "hint: free some space there, or choose another place with --store" in refused.err
+
+
 def test_a_missing_source_is_an_input_error(tmp_path: Path) -> None:
     outcome = kair("import", str(tmp_path / "nowhere"), "--job", "first")
     assert outcome.status == 3

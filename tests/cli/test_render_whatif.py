@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from support.cli_samples import whatif
 
-from kair_engine.results.whatif import WhatifResult
 from kair_tui.render.page import Look, Page
 from kair_tui.render.views.whatif import VIEW
+from kair_tui.render.whatif_in_words import WhatifInWords
 
 
-def shown(result: WhatifResult, **look: object) -> list[str]:
+def shown(result: WhatifInWords, **look: object) -> list[str]:
     page = Page(Look(width=80, **look))  # type: ignore[arg-type]
     assert VIEW.body is not None
     VIEW.body(result, page)
@@ -18,14 +18,14 @@ def shown(result: WhatifResult, **look: object) -> list[str]:
     return lines
 
 
-def heatmap(result: WhatifResult, **look: object) -> list[str]:
+def heatmap(result: WhatifInWords, **look: object) -> list[str]:
     """The lines from its title to its scale."""
     lines = shown(result, **look)
     begin = next(at for at, line in enumerate(lines) if line.startswith("what each worker costs"))
     return lines[begin : lines.index("", begin)]
 
 
-def with_costs(*rows: tuple[float, ...]) -> WhatifResult:
+def with_costs(*rows: tuple[float, ...]) -> WhatifInWords:
     """Of stages × data-parallel ranks."""
     return replace(whatif(), heatmap=rows, by_dp_rank=dict.fromkeys(range(len(rows[0])), 1.0))
 

@@ -178,7 +178,7 @@ def test_hosts_are_scored_by_their_ranks(tmp_path: Path) -> None:
 def test_the_papers_options_belong_to_its_method(tmp_path: Path) -> None:
     made = trace(tmp_path, "0-1 gpu7 | a 0+10")
     for option in ("whole_run", "normalized", "matrix"):
-        with pytest.raises(UsageError, match="--method paper"):
+        with pytest.raises(UsageError, match="belong to the paper's method"):
             localize(made, **{option: True})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support import kineto_builder as kb
 
-from kair_engine.errors import InputError, KairError, UsageError
+from kair_engine.errors import DamagedJobError, InputError, NameTakenError, NoRoomError, UsageError
 from kair_engine.recording.opening import open_trace
 from kair_engine.store.jobs import Store
 
@@ -77,9 +77,8 @@ def test_warnings_about_the_input_are_kept(store: Store, traces: Path, cache: Pa
 
 def test_a_name_that_is_taken_needs_replace(store: Store, traces: Path, cache: Path, tmp_path: Path) -> None:
     store.import_traces([traces], "job1", cache=cache)
-    with pytest.raises(UsageError) as taken:
+    with pytest.raises(NameTakenError):
         store.import_traces([traces], "job1", cache=cache)
-    assert "--replace" in (taken.value.hint or "")
     other = kb.write_job(tmp_path / "other", [0, 1, 2])
     (store.root / "job1" / "bookmarks.json").write_text("[]")
     store.import_traces([other], "job1", cache=cache, replace=True)
@@ -116,7 +115,7 @@ def test_nothing_is_left_of_an_import_that_fails(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kair_engine.store.jobs._link_or_copy", no_space)
-    with pytest.raises(KairError, match="No space left on device") as failure:
+    with pytest.raises(NoRoomError, match="No space left on device") as failure:
         store.import_traces([traces], "job1", cache=cache)
     assert "\n" not in str(failure.value)
     assert list(store.root.iterdir()) == []
@@ -144,7 +143,7 @@ def test_a_job_file_cannot_point_out_of_its_folder(store: Store, traces: Path, c
     document = json.loads((store.root / "job1" / "job.json").read_text())
     document["fragments"][0]["path"] = path
     edit_job_file(store.root / "job1", fragments=document["fragments"])
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(DamagedJobError):
         store.open("job1")
 
 

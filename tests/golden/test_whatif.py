@@ -19,6 +19,7 @@ from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix, parse_scale
 from kair_engine.whatif.pipeline.launches import THRESHOLD
 from kair_engine.whatif.pipeline.rows import read_pipeline
+from kair_tui.render.whatif_in_words import verdict_in_words
 
 FOLDER = BYTEDANCE
 NAMES = sorted(path.stem.removeprefix("trace-") for path in FOLDER.glob("trace-*.parquet"))
@@ -133,7 +134,7 @@ def test_attributions_are_largest_first(named: tuple[str, WhatifResult]) -> None
 @pytest.mark.parametrize("name", ["ST", "SE"])
 def test_the_verdicts_blame_no_machine(name: str, answers: Answers) -> None:
     _, ours = answers(name)
-    causes = ours.verdict.partition(": ")[2]
+    causes = verdict_in_words(ours).partition(": ")[2]
     if name == "SE":
         assert causes.startswith("sequence-length imbalance")
         assert "second stage imbalance" in causes

@@ -36,6 +36,7 @@ from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCau
 from kair_engine.trace.model import Job, Layout, Notice, StepTimes, Trace
 from kair_tui.render.sensitivity_in_words import SensitivityInWords, sensitivity_in_words
 from kair_tui.render.triage_in_words import TriageInWords, triage_in_words
+from kair_tui.render.whatif_in_words import WhatifInWords, whatif_in_words
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
@@ -248,7 +249,7 @@ def sensitivity(name: str = KERNEL) -> SensitivityInWords:
     return sensitivity_in_words(result)
 
 
-def whatif(name: str = "forward-compute") -> WhatifResult:
+def whatif(name: str = "forward-compute") -> WhatifInWords:
     step = StepPrice(
         40,
         105_000.0,
@@ -263,7 +264,7 @@ def whatif(name: str = "forward-compute") -> WhatifResult:
         {1: 1.05},
         {0: 1.05},
     )
-    return WhatifResult(
+    result = WhatifResult(
         slowdown=1.25,
         waste=0.2,
         step_time_us=100_000.0,
@@ -289,14 +290,14 @@ def whatif(name: str = "forward-compute") -> WhatifResult:
         launch_by_dp_rank={1: 1.05, 0: 1.0},
         launch_by_stage={0: 1.05},
         pattern="one_worker",
-        causes=(SlowdownCause("slow_workers", f"slow worker, rank 1 ({name})", (1,), 0.9),),
-        verdict=f"1.25 times slower than without stragglers: {name}",
+        causes=(SlowdownCause("slow_workers", (1,), 0.9, host=name),),
         fixes=(FixPrice(f"op={name}", 90_000.0, 10_000.0, 0.1, 0.111, 7.2, 14.4),),
-        remedies=(Remedy("even_stages", f"move {name}", 85_000.0, 15_000.0),),
+        remedies=(Remedy("even_stages", 85_000.0, 15_000.0, {0: -0.2, 1: 0.2}),),
         per_step=(step,),
         steps=(40,),
         warnings=(),
     )
+    return whatif_in_words(result)
 
 
 RESULTS: dict[str, Any] = {

@@ -10,6 +10,7 @@ from support.pipeline_builder import costs, pipeline_job, written
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.whatif.analysis import whatif
+from kair_tui.render.whatif_in_words import verdict_in_words
 
 STEPS, DP, PP, MICROBATCHES = 6, 4, 2, 6
 Where = Mapping[str, int | str]
@@ -49,7 +50,7 @@ def test_pauses_of_forward_alone_on_random_ranks_are_garbage_collection(tmp_path
     assert cause.share is not None
     assert 1 < cause.share < 1.5
     assert len(cause.ranks) >= 3
-    assert "garbage collection" in result.verdict
+    assert "garbage collection" in verdict_in_words(result)
 
 
 def test_what_garbage_collection_costs_is_what_the_job_is_slower_by(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_transfers_that_take_far_longer_at_times_are_flapping(
 ) -> None:
     result = job(tmp_path, factor)
     assert named(result) == ["communication_flapping"]
-    assert operation in result.causes[0].text
+    assert operation in result.causes[0].operation_types
 
 
 def slow_link(operation: str, where: Where) -> float:
@@ -170,6 +171,6 @@ def test_one_step_cannot_tell_long_sequences_from_a_slow_rank(tmp_path: Path) ->
 
     result = job(tmp_path, factor, steps=1, dp=16)
     assert named(result)[0] == "sequence_imbalance"
-    assert "one step is too few to tell" in result.verdict
+    assert "or slow ranks 2: one step is too few to tell" in verdict_in_words(result)
     (tmp_path / "more").mkdir()
     assert named(job(tmp_path / "more", factor, steps=3, dp=16))[0] == "slow_workers"

@@ -11,6 +11,7 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix, parse_scale
+from kair_tui.render.whatif_in_words import remedy_in_words, verdict_in_words
 
 
 def asked(folder: Path, rows: list[Row], *fixes: Fix, gpu_cost: float | None = None) -> WhatifResult:
@@ -63,7 +64,7 @@ def test_a_slow_worker_costs_what_the_job_loses_to_it(tmp_path: Path) -> None:
     assert result.pattern == "one_worker"
     assert result.slowest_ranks == (7,)
     assert result.m_w == pytest.approx(1.0, abs=0.05)
-    assert "slow worker, rank 7 (" in result.verdict
+    assert "slow worker, rank 7 (" in verdict_in_words(result)
     # Its peers' mean has the slow worker in it: fixed, it still is a little slower than without the fault.
     (fixed,) = result.fixes
     lost = recorded_step(rows) - recorded_step(pipeline_job(dp=8, pp=2))
@@ -111,9 +112,9 @@ def test_a_slow_stage_is_a_matter_of_the_stages(tmp_path: Path) -> None:
     result = asked(tmp_path, pipeline_job(dp=4, pp=4, cost=slow(1.8, stage=3)))
     assert result.pattern == "one_stage"
     assert next(iter(result.by_stage)) == 3
-    assert "stage imbalance" in result.verdict
+    assert "stage imbalance" in verdict_in_words(result)
     assert result.remedies[0].remedy == "even_stages"
-    assert "stage 3 -33%" in result.remedies[0].text
+    assert "stage 3 -33 %" in remedy_in_words(result.remedies[0])
 
 
 def test_uneven_microbatches_are_dealt_to_the_ranks(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_uneven_microbatches_are_dealt_to_the_ranks(tmp_path: Path) -> None:
     result = asked(tmp_path, pipeline_job(dp=2, pp=1, cost=cost))
     (remedy,) = result.remedies
     # 8 microbatches, of 9 and 3 s: 36 and 12 s become 24 s each.
-    assert remedy.remedy == "sorted_microbatches"
+    assert (remedy.remedy, remedy.dp_ranks) == ("sorted_microbatches", 2)
     assert remedy.saved_us == pytest.approx(12e6)
 
 

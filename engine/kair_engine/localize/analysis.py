@@ -46,7 +46,7 @@ def localize(
 
         return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)
     if whole_run or normalized or matrix:
-        raise UsageError("--whole-run, --normalized and --matrix belong to --method paper")
+        raise UsageError("whole_run, normalized and matrix belong to the paper's method")
     found = conclude(job_excess(trace))
     scores = rank_scores(trace.job, found)
     return LocalizeResult(

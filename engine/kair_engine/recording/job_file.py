@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kair_engine.errors import InputError
+from kair_engine.errors import DamagedJobError, InputError
 from kair_engine.recording.cache import write_whole
 from kair_engine.recording.job_assembly import Fragment, assemble
 from kair_engine.trace.model import FragmentInfo, Notice, Trace
@@ -62,7 +62,7 @@ def read_job_file(folder: Path) -> JobFile:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: it is not JSON", "import the job again with --replace") from error
+        raise DamagedJobError(f"{path} is damaged: it is not JSON") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a job file")
     version = document.get("version")
@@ -72,7 +72,7 @@ def read_job_file(folder: Path) -> JobFile:
     try:
         return _parsed(document, folder)
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}", "import the job again with --replace") from error
+        raise DamagedJobError(f"{path} is damaged: {error}") from error
 
 
 def open_job_folder(folder: Path) -> Trace:

@@ -14,14 +14,21 @@ CauseName = Literal[
 
 @dataclass(frozen=True)
 class SlowdownCause:
-    """What the figures speak for as a cause of the slowdown."""
+    """What the figures speak for as a cause of the slowdown. Units are in the figures' names; shares are of 1."""
 
     cause: CauseName
-    text: str
     ranks: tuple[int, ...] = ()
     """Where it is: of a slow stage none."""
     share: float | None = None
     """Of the slowdown, what goes away without it; None where no scenario removes it alone."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What speaks for it besides."""
+    host: str | None = None
+    """Where all ranks of one are slow together."""
+    operation_types: tuple[str, ...] = ()
+    """Of the transfers that flap."""
+    or_slow_ranks: tuple[int, ...] = ()
+    """Who is slow instead, where too few steps are recorded to tell uneven sequences from slow workers."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +91,12 @@ class Remedy:
     """What would help, and the step time it leads to."""
 
     remedy: RemedyName
-    text: str
     step_time_us: float
     saved_us: float
+    compute_change_by_stage: dict[int, float] = field(default_factory=dict)
+    """Of what each stage computes, the share to add (or, negative, to take away); empty where layers stay."""
+    dp_ranks: int | None = None
+    """To how many data-parallel ranks microbatches are dealt; None where they stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +154,6 @@ class WhatifResult:
     """Of the workers' S."""
     causes: tuple[SlowdownCause, ...] = ()
     """Those worth naming, the first one first; empty where no figure speaks for one."""
-    verdict: str
     fixes: tuple[FixPrice, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     per_step: tuple[StepPrice, ...]
@@ -156,3 +165,5 @@ class WhatifResult:
     """Of all devices of the job, what is wasted."""
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; None where that was not given."""
+    only_fixes: bool = False
+    """Fixes were priced and nothing else: that there are no causes says nothing."""

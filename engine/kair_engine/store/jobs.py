@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from kair_engine.errors import InputError, KairError, UsageError
+from kair_engine.errors import InputError, KairError, NameTakenError, NoRoomError, UsageError
 from kair_engine.recording.cache import write_whole
 from kair_engine.recording.importing import Progress
 from kair_engine.recording.job_assembly import AssembledJob
@@ -109,23 +109,22 @@ class Store:
     ) -> Trace:
         """Parses `sources` and keeps them as `job`, which appears whole or not at all.
 
-        Raises UsageError for a name that is taken or not allowed, InputError where there is no trace,
-        KairError when the disk is full.
+        Raises NameTakenError, UsageError for a name that is not allowed, InputError where there is no trace,
+        NoRoomError when the disk is full.
         """
         self._check_free(job, replace)
         assembled = open_sources(sources, name=job, cache=cache, progress=progress, workers=workers)
         try:
             self._commit(assembled, sources, replace)
         except OSError as error:
-            text = f"cannot write the store {self.root}: {error.strerror or error}"
-            raise KairError(text, "free some space there, or choose another place with --store") from error
+            raise NoRoomError(f"cannot write the store {self.root}: {error.strerror or error}") from error
         return self.open(job)
 
     def _check_free(self, name: str, replace: bool) -> None:
         if not _NAME.fullmatch(name):
             raise UsageError(f"{name!r} cannot name a job", "letters, digits, `.`, `_` and `-`, at most 100")
         if (self.root / name).exists() and not replace:
-            raise UsageError(f"there is a job {name} already", "--replace overwrites it")
+            raise NameTakenError(name)
 
     def _existing(self, name: str) -> Path:
         folder = self.root / name

@@ -98,7 +98,7 @@ def _replayed(trace: Trace, findings: Sequence[Finding], stage: UnevenStage | No
     for remedy in model.remedies(recorded):
         after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
         undoes = [at for at, finding in enumerate(findings) if CAUSES[finding.cause].remedy == remedy.remedy]
-        of |= {at: (cost(remedy.text, after, before), ()) for at in undoes}
+        of |= {at: (cost(remedy.remedy, after, before), ()) for at in undoes}
     if not also:
         return _Prices(of)
     return _Prices(of, cost(_named(together), float(fixed[-1].mean())), together)

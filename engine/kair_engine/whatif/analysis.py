@@ -14,7 +14,7 @@ from kair_engine.whatif.notices import replay_error
 from kair_engine.whatif.prices import each_and_all, fix_prices, price, require_cost
 from kair_engine.whatif.ratios import Key, OfParts, mean_ratios, ratio, step_ratios
 from kair_engine.whatif.replay.trace_events import write_events
-from kair_engine.whatif.verdict import SLOW, causes_of, pattern_of, slow_host, verdict_of
+from kair_engine.whatif.verdict import SLOW, causes_of, pattern_of, slow_host
 
 
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
@@ -53,7 +53,6 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         causes = (*guilty, *causes)
         # Of few hosts one has too many ranks to stand out by number.
         pattern = "few_workers" if guilty and pattern == "diffuse" else pattern
-    by_rank = cost.ranks or dict(found.by_rank_approximate)
     of_noise = found.notices_of_noise if pattern in {"diffuse", "unknown"} else ()
     return replace(
         alone,
@@ -76,7 +75,6 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         launch_by_stage=None if delays is None else delays.stages,
         pattern=pattern,
         causes=causes,
-        verdict=verdict_of(alone.slowdown, pattern, causes, by_rank=by_rank, by_stage=cost.stages),
         remedies=model.remedies(recorded),
         per_step=_attributed(alone.per_step, found, launch),
         warnings=(*alone.warnings, *found.notices, *of_noise),
@@ -89,7 +87,7 @@ def price_fixes(model: Model, fixes: Sequence[Fix], *, gpu_cost: float | None = 
     One more fix of the same model costs one replay. Raises UsageError and InputError as `whatif` does.
     """
     _require(model, fixes, gpu_cost)
-    return _answer(model, model.replay([*Baseline, *each_and_all(fixes)]), fixes, gpu_cost)
+    return replace(_answer(model, model.replay([*Baseline, *each_and_all(fixes)]), fixes, gpu_cost), only_fixes=True)
 
 
 def write_timeline(model: Model, path: Path) -> None:
@@ -119,7 +117,6 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         delay_share=1 - ratio(float(undelayed.mean()), taken),
         launch_slowdown=ratio(taken, before),
         pattern="none" if slowdown < SLOW else "unknown",
-        verdict=_verdict_of_prices(slowdown),
         fixes=fix_prices(fixes, before, fixed, devices=devices, gpu_cost=gpu_cost),
         per_step=_per_step(replayed, recorded, ideal),
         steps=model.steps,
@@ -132,12 +129,6 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
 def _ranks_of_worst_host(model: Model, cost: OfParts[float]) -> tuple[int, ...]:
     worst = next(iter(cost.hosts), None)
     return tuple(rank for rank, host in model.job.hosts.items() if host == worst)
-
-
-def _verdict_of_prices(slowdown: float) -> str:
-    if slowdown < SLOW:
-        return verdict_of(slowdown, "none", (), by_rank={}, by_stage={})
-    return f"{slowdown:.2f} times slower than without stragglers; only fixes were priced"
 
 
 def _slowdowns(parts: OfParts[Floats], base: Floats) -> OfParts[float]:

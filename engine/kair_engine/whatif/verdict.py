@@ -1,7 +1,7 @@
 """Concludes from prices what the cause is: one machine, a stage, uneven batches, or nothing worth acting on."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -69,29 +69,23 @@ def causes_of(
     if slowdown < SLOW:
         return ()
     of_slowest, of_last = (0.0 if part is None else part.share_removed for part in effects)
-    uneven, (correlation, variation) = None, alike
-    if correlation is not None and variation is not None and correlation >= CORRELATED and variation >= VARIES:
-        uneven = (
-            f"forward and backward correlate by {correlation:.2f} within a rank, the forward varies by {variation:.0%}"
-        )
+    uneven = _sequence_imbalance(*alike, steps)
     first, rest = [], []
     if of_slowest >= EXPLAINS and (uneven is None or steps >= FEW_STEPS):
-        who, them = ("worker, rank", "it") if len(slowest) == 1 else ("workers, ranks", "them")
-        text = f"slow {who} {_listed(slowest)} (fixing {them} takes {of_slowest:.0%} of the slowdown away)"
-        first.append(SlowdownCause("slow_workers", text, tuple(slowest), of_slowest))
+        first.append(SlowdownCause("slow_workers", tuple(slowest), of_slowest))
     elif uneven is not None:
-        few = "one step is" if steps == 1 else f"{steps} steps are"
-        held = f"; or slow ranks {_listed(slowest)}: {few} too few to tell" if of_slowest >= EXPLAINS else ""
-        first.append(SlowdownCause("sequence_imbalance", f"sequence-length imbalance ({uneven}{held})"))
+        first.append(replace(uneven, or_slow_ranks=tuple(slowest) if of_slowest >= EXPLAINS else ()))
     if of_last >= EXPLAINS and (stage_excess is None or stage_excess >= LONGER_STAGE):
-        text = f"stage imbalance (an ideal last stage takes {of_last:.0%} of the slowdown away)"
-        rest.append(SlowdownCause("stage_imbalance", text, share=of_last))
-    rest += [
-        replace(one, text=f"{one.text}; without it {one.share:.0%} of the slowdown goes away")
-        for one in irregular
-        if one.share is not None and one.share >= WORTH_NAMING
-    ]
+        rest.append(SlowdownCause("stage_imbalance", share=of_last))
+    rest += [one for one in irregular if one.share is not None and one.share >= WORTH_NAMING]
     return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
+
+
+def _sequence_imbalance(correlation: float | None, variation: float | None, steps: int) -> SlowdownCause | None:
+    if correlation is None or variation is None or correlation < CORRELATED or variation < VARIES:
+        return None
+    figures = {"forward_backward_correlation": correlation, "forward_variation_share": variation, "steps": steps}
+    return SlowdownCause("sequence_imbalance", figures=figures)
 
 
 def slow_host(
@@ -100,33 +94,4 @@ def slow_host(
     """A host all of whose ranks together explain what none of them does alone."""
     if host is None or effect is None or slowdown < SLOW or effect.share_removed < EXPLAINS:
         return ()
-    text = f"slow host {host} (fixing its {len(ranks)} ranks takes {effect.share_removed:.0%} of the slowdown away)"
-    return (SlowdownCause("slow_workers", text, ranks, effect.share_removed),)
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:8])) + (" …" if len(ranks) > 8 else "")
-
-
-def verdict_of(
-    slowdown: float,
-    pattern: SlowdownPattern,
-    causes: Sequence[SlowdownCause],
-    *,
-    by_rank: Mapping[int, float],
-    by_stage: Mapping[int, float],
-) -> str:
-    """One sentence: the causes, and the heatmap's pattern; of prices the largest is first."""
-    if pattern == "none":
-        return f"no straggler worth fixing: the job is {slowdown - 1:.1%} slower than without any"
-    rank, stage = next(iter(by_rank), None), next(iter(by_stage), None)
-    last = ", the last row," if by_stage and stage == max(by_stage) else ""
-    seen = {
-        "one_worker": f"one worker, rank {rank}, stands out of the heatmap",
-        "few_workers": f"a few workers stand out of the heatmap, rank {rank} most",
-        "one_stage": f"stage {stage}{last} stands out of the heatmap",
-        "diffuse": "the cost is spread over all workers",
-        "unknown": "workers were not priced one by one",
-    }[pattern]
-    cause = ", and second ".join(one.text for one in causes) or "no single cause"
-    return f"{slowdown:.2f} times slower than without stragglers: {cause}; {seen}"
+    return (SlowdownCause("slow_workers", ranks, effect.share_removed, host=host),)

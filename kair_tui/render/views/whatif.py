@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.fix import FIX_KINDS
-from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
+from kair_engine.results.whatif import FixPrice, PartEffect, StepPrice, WhatifResult
 from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
 from kair_tui.render.units import duration, percent, plural, signed_duration, spans
 from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
+from kair_tui.render.whatif_in_words import RemedyInWords, WhatifInWords
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -30,7 +31,7 @@ class _Part:
     slowdown: float
 
 
-def _headline(result: WhatifResult) -> str:
+def _headline(result: WhatifInWords) -> str:
     return result.verdict
 
 
@@ -56,9 +57,9 @@ _FIXES = (
 )
 
 _REMEDIES = (
-    Column[Remedy]("text", "remedy", lambda row: row.text, align="left", weight=9),
-    Column[Remedy]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
-    Column[Remedy]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+    Column[RemedyInWords]("text", "remedy", lambda row: row.text, align="left", weight=9),
+    Column[RemedyInWords]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[RemedyInWords]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
 )
 
 
@@ -86,7 +87,7 @@ def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> 
     page.line()
 
 
-def _body(result: WhatifResult, page: Page) -> None:
+def _body(result: WhatifInWords, page: Page) -> None:
     page.fact("step", _times(result))
     page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({_wasted(result)})")
     slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
@@ -168,7 +169,7 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
     page.line()
 
 
-def _tree(result: WhatifResult, page: Page) -> None:
+def _tree(result: WhatifInWords, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         groups: tuple[tuple[str, Mapping[Any, float], str], ...] = (
             (
@@ -199,7 +200,7 @@ def _tree(result: WhatifResult, page: Page) -> None:
     page.tree(Styled(f"a step takes {_times(result)}", ALARM if result.pattern != "none" else ""), grow)
 
 
-VIEW = View[WhatifResult, StepPrice](
+VIEW = View[WhatifInWords, StepPrice](
     main="per_step",
     columns=COLUMNS,
     headline=_headline,

@@ -17,6 +17,7 @@ from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_tui.render.answer import merge_warnings
 from kair_tui.render.triage_in_words import fix_option
 from kair_tui.render.units import count, duration, percent, plural, spans
+from kair_tui.render.whatif_in_words import WhatifInWords
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_choice import in_words
 from kair_tui.tui.fix_options import as_arguments, in_order, typed_fix
@@ -83,7 +84,7 @@ class WhatifScreen(ViewScreen):
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
-        self._result: WhatifResult | None = None
+        self._result: WhatifInWords | None = None
         self._fixes = session.fixes
         """They stay chosen when the screen is left."""
         self._together: tuple[Fix, ...] = ()
@@ -177,7 +178,7 @@ class WhatifScreen(ViewScreen):
     def _wanted(self) -> tuple[Fix, ...]:
         return tuple(in_order(fix for fixes in self._fixes.chosen for fix in fixes))
 
-    def _show_answer(self, result: WhatifResult) -> None:
+    def _show_answer(self, result: WhatifInWords) -> None:
         styles = styles_of(self.look)
         style = styles.alarm if result.causes else styles.strong
         self.query_one("#verdict", Paragraphs).show(Paragraph(result.verdict, style))

@@ -51,11 +51,8 @@ def irregular_causes(
         durations = times.own_ns.copy()
         durations[rows] = expected
         without = float(times.steps_with(durations).mean())
-        ranks, steps = _ranks(times.rows, rows, rank_of), np.unique(times.rows.step[rows]).size
         share = ratio(replayed_ns - without, replayed_ns - ideal_ns)
-        yield SlowdownCause(
-            name, _text(name, times.rows, rows, f"on {len(ranks)} ranks in {steps} steps"), ranks, share
-        )
+        yield _cause(name, times.rows, rows, _ranks(times.rows, rows, rank_of), share)
 
 
 def forward_pauses(times: PipelineTimes, batches: Microbatches) -> tuple[Ints, Floats]:
@@ -138,8 +135,10 @@ def _ranks(rows: PipelineRows, chosen: Ints, rank_of: Mapping[tuple[int, int], i
     return tuple(sorted(rank_of[place] for place in places if place in rank_of))
 
 
-def _text(name: CauseName, rows: PipelineRows, chosen: Ints, where: str) -> str:
+def _cause(name: CauseName, rows: PipelineRows, chosen: Ints, ranks: tuple[int, ...], share: float) -> SlowdownCause:
+    steps = np.unique(rows.step[chosen]).size
     if name == "garbage_collection":
-        return f"garbage collection ({len(chosen)} forward computations pause {where}, backward does not)"
-    types = ", ".join(sorted({TYPES[code] for code in rows.type[chosen].tolist()}))
-    return f"communication flapping ({len(chosen)} transfers take over {FLAP:.0f} times their median {where}: {types})"
+        return SlowdownCause(name, ranks, share, {"paused_forwards": len(chosen), "steps": steps})
+    figures = {"flapping_transfers": len(chosen), "steps": steps, "over_median_ratio": FLAP}
+    types = tuple(sorted({TYPES[code] for code in rows.type[chosen].tolist()}))
+    return SlowdownCause(name, ranks, share, figures, operation_types=types)

@@ -6,7 +6,6 @@ from heapq import heappop, heapreplace
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
-from kair_engine.causes import RemedyName
 from kair_engine.results.whatif import Remedy
 from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.pipeline.microbatches import numbers
@@ -39,9 +38,9 @@ def _even_stages(times: PipelineTimes, now_ns: float) -> Remedy | None:
     computes = rows.of_type(*FORWARD_BACKWARD)
     durations = times.own_ns.copy()
     durations[computes] *= (1 + share)[rows.stage[computes]]
-    moves = ", ".join(f"stage {stage} {change:+.0%}" for stage, change in enumerate(share) if abs(change) >= 0.01)
-    text = f"even out what the stages compute, by moving layers: {moves} of its compute"
-    return _remedy(times, "even_stages", text, durations, now_ns)
+    after = _step_time(times, durations)
+    changes = dict(enumerate(share.tolist()))
+    return Remedy("even_stages", after / 1e3, (now_ns - after) / 1e3, compute_change_by_stage=changes)
 
 
 def _stage_excess(times: PipelineTimes) -> Floats | None:
@@ -61,8 +60,8 @@ def _sorted_microbatches(times: PipelineTimes, now_ns: float) -> Remedy | None:
     computes, source = dealt
     durations = times.own_ns.copy()
     durations[computes] = times.own_ns[source]
-    text = f"deal the microbatches of a step to the {rows.dp_size} data-parallel ranks by their length, longest first"
-    return _remedy(times, "sorted_microbatches", text, durations, now_ns)
+    after = _step_time(times, durations)
+    return Remedy("sorted_microbatches", after / 1e3, (now_ns - after) / 1e3, dp_ranks=rows.dp_size)
 
 
 def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
@@ -121,6 +120,5 @@ def _rows_of_batches(rows: PipelineRows, computes: Ints, batch: Ints, source_bat
     return (computes, source) if complete.all() else None
 
 
-def _remedy(times: PipelineTimes, remedy: RemedyName, text: str, durations: Floats, now_ns: float) -> Remedy:
-    after = float(times.steps_with(durations).mean())
-    return Remedy(remedy, text, after / 1e3, (now_ns - after) / 1e3)
+def _step_time(times: PipelineTimes, durations: Floats) -> float:
+    return float(times.steps_with(durations).mean())

@@ -1,0 +1,87 @@
+"""The sentences of a what-if answer, of every cause and pattern."""
+
+from dataclasses import replace
+
+import pytest
+from support.cli_samples import whatif
+
+from kair_engine.results.whatif import Remedy, SlowdownCause, SlowdownPattern
+from kair_tui.render.whatif_in_words import cause_in_words, remedy_in_words, verdict_in_words
+
+UNEVEN = {"forward_backward_correlation": 0.987, "forward_variation_share": 0.219, "steps": 2}
+CAUSES = {
+    "slow worker, rank 3 (fixing it takes 90 % of the slowdown away)": SlowdownCause("slow_workers", (3,), 0.9),
+    "slow workers, ranks 7, 3 (fixing them takes 52 % of the slowdown away)": SlowdownCause(
+        "slow_workers", (7, 3), 0.521
+    ),
+    "slow workers, ranks 0, 1, 2, 3, 4, 5, 6, 7 … (fixing them takes 52 % of the slowdown away)": SlowdownCause(
+        "slow_workers", tuple(range(9)), 0.521
+    ),
+    "slow host a (fixing its 8 ranks takes 60 % of the slowdown away)": SlowdownCause(
+        "slow_workers", tuple(range(8)), 0.6, host="a"
+    ),
+    "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %)": (
+        SlowdownCause("sequence_imbalance", figures=UNEVEN)
+    ),
+    "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %; or "
+    "slow ranks 2: 2 steps are too few to tell)": (
+        SlowdownCause("sequence_imbalance", figures=UNEVEN, or_slow_ranks=(2,))
+    ),
+    "stage imbalance (an ideal last stage takes 70 % of the slowdown away)": (
+        SlowdownCause("stage_imbalance", share=0.7)
+    ),
+    "garbage collection (5 forward computations pause on 2 ranks in 3 steps, backward does not); without it 110 % of "
+    "the slowdown goes away": (SlowdownCause("garbage_collection", (0, 4), 1.1, {"paused_forwards": 5, "steps": 3})),
+    "communication flapping (9 transfers take over 3 times their median on 1 ranks in 3 steps: a, b); without it 30 % "
+    "of the slowdown goes away": (
+        SlowdownCause(
+            "communication_flapping",
+            (0,),
+            0.3,
+            {"flapping_transfers": 9, "steps": 3, "over_median_ratio": 3.0},
+            operation_types=("a", "b"),
+        )
+    ),
+}
+PATTERNS: dict[SlowdownPattern, str] = {
+    "none": "no straggler worth fixing: the job is 25.0 % slower than without any",
+    "one_worker": "1.25 times slower than without stragglers: no single cause; one worker, rank 1, stands out of the "
+    "heatmap",
+    "few_workers": "1.25 times slower than without stragglers: no single cause; a few workers stand out of the "
+    "heatmap, rank 1 most",
+    "one_stage": "1.25 times slower than without stragglers: no single cause; stage 0, the last row, stands out of "
+    "the heatmap",
+    "diffuse": "1.25 times slower than without stragglers: no single cause; the cost is spread over all workers",
+    "unknown": "1.25 times slower than without stragglers: no single cause; workers were not priced one by one",
+}
+
+
+@pytest.mark.parametrize("text", CAUSES)
+def test_a_cause_is_told_with_its_figures(text: str) -> None:
+    assert cause_in_words(CAUSES[text]) == text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_verdict_tells_the_pattern(pattern: SlowdownPattern) -> None:
+    assert verdict_in_words(replace(whatif(), pattern=pattern, causes=())) == PATTERNS[pattern]
+
+
+def test_the_verdict_tells_all_causes() -> None:
+    causes = (SlowdownCause("slow_workers", (1,), 0.9), SlowdownCause("stage_imbalance", share=0.5))
+    first, second = map(cause_in_words, causes)
+    assert f": {first}, and second {second}; one worker" in verdict_in_words(replace(whatif(), causes=causes))
+
+
+def test_where_only_fixes_were_priced_there_is_no_cause_to_tell() -> None:
+    verdict = verdict_in_words(replace(whatif(), pattern="unknown", causes=(), only_fixes=True))
+    assert verdict == "1.25 times slower than without stragglers; only fixes were priced"
+
+
+def test_a_remedy_is_told_with_its_figures() -> None:
+    even = Remedy("even_stages", 1.0, 1.0, {0: 0.104, 1: 0.002, 2: -0.331})
+    assert remedy_in_words(even) == (
+        "even out what the stages compute, by moving layers: stage 0 +10 %, stage 2 -33 % of its compute"
+    )
+    assert remedy_in_words(Remedy("sorted_microbatches", 1.0, 1.0, dp_ranks=4)) == (
+        "deal the microbatches of a step to the 4 data-parallel ranks by their length, longest first"
+    )
