@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.answers import recorded
 from support.cli_samples import kair, store_variables, trace
 from support.places import SAMPLES
 
 from kair_engine.errors import UsageError
-from kair_engine.recording.opening import open_trace
 from kair_tui.cli.app import parse
 from kair_tui.cli.job_source import JobSource
 from kair_tui.cli.registry import find
@@ -21,11 +21,13 @@ from kair_tui.tui.session import Session
 SAMPLE = SAMPLES / "slow_operator"
 
 
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     store_variables(monkeypatch, tmp_path)
-    opened = open_trace(SAMPLE, cache=tmp_path / "cache")
-    return Session(opened, JobSource(str(SAMPLE), SAMPLE, stored=False))
+    return Session(recorded(SAMPLE), JobSource(str(SAMPLE), SAMPLE, stored=False))
 
 
 @pytest.mark.parametrize(
