@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.answers import recorded, shared_cache
 from support.pipeline_builder import pipeline_job, written
 from support.places import SAMPLES
 
@@ -80,11 +81,10 @@ def test_spec_imports_no_engine() -> None:
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample traces are not recorded yet")
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(tmp_path: Path, output: str) -> None:
-    arguments = ("localize", str(SAMPLE), "-o", output)
-    loaded_by(*arguments, cache=tmp_path)
+def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(output: str) -> None:
+    recorded(SAMPLE)
     allowed = {"msgspec", "numpy", "polars", "platformdirs", *(["rich"] if output == "table" else [])}
-    assert loaded_by(*arguments, cache=tmp_path) & LATE <= allowed
+    assert loaded_by("localize", str(SAMPLE), "-o", output, cache=shared_cache()) & LATE <= allowed
 
 
 @pytest.mark.parametrize("output", ["table", "tree", "json", "node-link"])

@@ -16,6 +16,9 @@ STAGES = str(SAMPLES / "pipeline_slow_operator")
 HOSTS = str(SAMPLES / "slow_host")
 
 
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
 @pytest.fixture(autouse=True)
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_variables(monkeypatch, tmp_path)

@@ -136,6 +136,7 @@ def check_everything(made: Trace) -> None:
         check_plain(frequency(made, windows=7))
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(table=tables())
 @example(table=([Row(0, "main", "a", 0, 1)], {(rank, 0): (0, 0) for rank in range(4)}))  # a step of no duration

@@ -224,6 +224,7 @@ def wide_tables(draw: st.DrawFn) -> Table:
     return rows, {(rank, step): (step * 1000 + begin[rank], 900) for rank in range(ranks) for step in range(steps)}
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(table=wide_tables(), rank=st.integers(0, 11))
 def test_pinpoint_is_the_formula(table: Table, rank: int, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -337,6 +338,7 @@ def streams(draw: st.DrawFn) -> Table:
     return rows, {(rank, 0): (0, 3000) for rank in range(12)}
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(table=streams())
 def test_blame_is_the_papers_walk(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -159,6 +159,7 @@ _PIECES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(_PIECES)
 def test_parts_are_what_a_look_at_every_moment_finds(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[str, int, int]]

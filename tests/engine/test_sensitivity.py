@@ -134,6 +134,7 @@ def about_the_median(values: Percents, healthy: Percents) -> Percents:
     return values - (np.median(values, axis=-1) - np.median(healthy, axis=-1))[..., None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4, 8, 24])
 @pytest.mark.parametrize("size", [0.0, 0.01, 0.02, 0.03, 0.045, 0.07, 0.12, 0.5])
 def test_an_injected_fault_is_found_exactly_when_the_verdict_finds_it(ranks: int, size: float) -> None:

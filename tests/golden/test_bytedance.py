@@ -39,6 +39,7 @@ def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
     assert len(trace.steps) == len(info(trace).steps) == steps
 
 
+@pytest.mark.slow
 def test_uneven_work_is_named_and_no_machine_is_accused(job: tuple[str, Trace]) -> None:
     name, trace = job
     result = triaged(source(name))
@@ -66,6 +67,7 @@ def test_every_collective_finds_its_members(job: tuple[str, Trace]) -> None:
     assert looked_at.matched_collectives == looked_at.collectives > 0
 
 
+@pytest.mark.slow
 def test_the_first_line_accuses_no_rank_of_what_is_no_rank_s_fault(job: tuple[str, Trace]) -> None:
     name, _ = job
     causes = {"SE": ("sequence imbalance", "stage imbalance"), "ST": ("stage imbalance",)}[name]

@@ -55,6 +55,7 @@ def test_the_finding_is_the_fault(sample: Sample) -> None:
         assert 0.75 * (1 - hidden) * lost_us < finding.time_lost_us_per_step < 1.25 * lost_us
 
 
+@pytest.mark.slow
 def test_every_stage_points_at_the_guilty_ranks(sample: Sample) -> None:
     truth, trace, found = sample
     guilty = truth["ranks"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 import pytest
+from support.answers import recorded
 from support.cli_samples import kair, store_variables, trace
 from support.places import SAMPLES
 
 from kair_engine.errors import UsageError
-from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.models import model_of
@@ -26,11 +26,13 @@ from kair_tui.tui.session import Session
 SAMPLE = SAMPLES / "slow_operator"
 
 
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     store_variables(monkeypatch, tmp_path)
-    opened = open_trace(SAMPLE, cache=tmp_path / "cache")
-    return Session(opened, JobSource(str(SAMPLE), SAMPLE, stored=False))
+    return Session(recorded(SAMPLE), JobSource(str(SAMPLE), SAMPLE, stored=False))
 
 
 @pytest.mark.parametrize(
