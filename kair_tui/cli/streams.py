@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-from kair_tui.render.text import clean, to_ascii
+from kair_tui.render.text import clean, speaks_unicode, to_ascii
 
 
 def write_answer(text: str) -> None:
@@ -33,12 +33,6 @@ def say_lines(text: str) -> None:
     """Writes several lines (a traceback) to stderr, line breaks kept."""
     for line in text.splitlines():
         say(line)
-
-
-def speaks_unicode(stream: TextIO | None) -> bool:
-    """Whether `stream` can carry more than ASCII."""
-    encoding = (getattr(stream, "encoding", None) or "ascii").lower()
-    return encoding.startswith("utf")
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kair_tui.render.view import Column
+from kair_tui.render.column import Column
 
 GAP: Final = 2
 """Blanks between columns."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.streams import speaks_unicode
+from kair_tui.render.text import speaks_unicode
 
 Colours = Literal["none", "16", "256", "truecolor"]
 ThemeChoice = Literal["light", "dark"]

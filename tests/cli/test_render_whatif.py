@@ -5,12 +5,13 @@ from dataclasses import replace
 from support.cli_samples import whatif
 
 from kair_engine.results.whatif import WhatifResult
-from kair_tui.render.page import Look, Page
+from kair_tui.render.page import Page
+from kair_tui.render.page_options import PageOptions
 from kair_tui.render.views.whatif import VIEW
 
 
 def shown(result: WhatifResult, **look: object) -> list[str]:
-    page = Page(Look(width=80, **look))  # type: ignore[arg-type]
+    page = Page(PageOptions(width=80, **look))  # type: ignore[arg-type]
     assert VIEW.body is not None
     VIEW.body(result, page)
     lines = page.getvalue().splitlines()

@@ -10,7 +10,7 @@ from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import info
-from kair_tui.render.triage_in_words import summary
+from kair_tui.render.words.triage import summary
 
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"the real traces are not at {TRACES}")
 

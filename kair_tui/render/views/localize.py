@@ -12,9 +12,10 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
+from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, p_value, plural, score, signed_duration, spans
-from kair_tui.render.view import ALARM, Cell, Column, Styled, View
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -102,7 +103,7 @@ _GROUPS = (
 
 
 _PATTERNS = (
-    Column[JobPattern]("cause", "nobody's fault", lambda row: row.cause.replace("_", " "), align="left", weight=9),
+    Column[JobPattern]("cause", "job-wide cause", lambda row: row.cause.replace("_", " "), align="left", weight=9),
     Column[JobPattern]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=4),
     Column[JobPattern]("steps", "steps", lambda row: spans(row.steps), align="left", weight=3),
     Column[JobPattern]("lost_us", "lost/step", lambda row: duration(row.lost_us), weight=8),

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kair_engine.results.sensitivity import LongerRecording
-from kair_tui.render.sensitivity_in_words import FaultInWords, SensitivityInWords
+from kair_tui.render.column import Column
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, percent, plural, spans
-from kair_tui.render.view import Column, View
+from kair_tui.render.view import View
+from kair_tui.render.words.sensitivity import FaultInWords, SensitivityInWords
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -78,7 +79,7 @@ def _body(result: SensitivityInWords, page: Page) -> None:
         for reason, names in _by_reason(result).items():
             page.bullet(f"{', '.join(names)}: {reason}")
         page.line()
-    for line in _notes(result, wide=page.look.wide):
+    for line in _notes(result, wide=page.options.wide):
         page.line(line)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.fix import KINDS
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
-from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
+from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.drawing.heat import RAMP, RAMP_ASCII, heat_row
 from kair_tui.render.units import duration, percent, plural, signed_duration, spans
-from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -69,7 +70,7 @@ def _money(cost: float | None) -> str:
 def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
     if not of:
         return
-    worth = {key: slowdown for key, slowdown in of.items() if page.look.wide or slowdown - 1 >= _COSTS_NOTHING}
+    worth = {key: slowdown for key, slowdown in of.items() if page.options.wide or slowdown - 1 >= _COSTS_NOTHING}
     if not worth:
         page.line(f"No {title} alone costs anything: what is lost, several lose together.")
         page.line()
@@ -122,7 +123,7 @@ def _body(result: WhatifResult, page: Page) -> None:
         page.table(_REMEDIES, result.remedies)
         page.line()
     without_delays = any(duration(row.measured_us) != duration(row.replayed_us) for row in result.per_step)
-    columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.look.wide]
+    columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.options.wide]
     page.table(columns, result.per_step, limit=_SHOWN)
 
 
@@ -155,14 +156,14 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
         return
     staged = len(result.by_dp_rank) == columns
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
-    width = min(columns, _WIDEST, max(page.look.width - _MARGIN, 10))
+    width = min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
     page.line(f"what each worker costs ({axes})")
     for stage, row in enumerate(costs):
         # Of many ranks one that costs much must not vanish in a mean.
-        drawn = heat_row(row, peak, width, ascii_only=page.look.ascii_only, together=max)
+        drawn = heat_row(row, peak, width, ascii_only=page.options.ascii_only, together=max)
         page.line(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}|{drawn}| up to {percent(max(row))}")
     together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
-    ramp = RAMP_ASCII if page.look.ascii_only else RAMP
+    ramp = RAMP_ASCII if page.options.ascii_only else RAMP
     page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
     page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the ideal step", DIM)
     page.line()

@@ -1,6 +1,6 @@
 """The base of every screen that shows results of the open job.
 
-To write one, derive a class from `ViewScreen`, put it into the list in `kair_tui/screens/__init__.py`, and give it
+To write one, derive a class from `ViewScreen`, put it into the list in `kair_tui/tui/screen_registry.py`, and give it
 - `questions()`: what it asks, by names of its own: `{"triage": self.session.question("triage")}`. They are asked in a
   thread, in this order, each answer as soon as it is there; asked again whenever the chosen steps change or
   `self.reask()` is called; and they are what `o` prints, `e` exports and `R` records;
@@ -24,6 +24,7 @@ from textual.message import Message
 from textual.worker import Worker, get_current_worker
 
 from kair_engine.errors import KairError
+from kair_tui.render.written import Format
 from kair_tui.tui.frame.filtered import FilteredScreen
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.question import Question
@@ -81,12 +82,13 @@ class ViewScreen(FilteredScreen):
 
     def exports(self) -> Sequence[Export]:
         """What is shown."""
-        from kair_tui.tui.frame.saving import written_answer
-
         return [
-            Export(name, question.command, self.session.command(question), partial(written_answer, self, question))
+            Export(name, question.command, self.session.command(question), partial(self._written, question))
             for name, question in self.shown.items()
         ]
+
+    def _written(self, question: Question, form: Format) -> str:
+        return self.session.written(question, form, ascii_only=self.look.ascii_only)
 
     def on_mount(self) -> None:
         """Asks."""

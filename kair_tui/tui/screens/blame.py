@@ -14,15 +14,16 @@ from textual.message import Message
 from kair_engine.blame.waiting_graph import cause_id
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
 from kair_engine.results.triage import TriageResult
-from kair_tui.render.text import short_name
+from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import count, duration, percent, plural, signed_duration, spans
-from kair_tui.render.views.blame import COLUMNS, headline, stops, totals, verdict, what, words
+from kair_tui.render.views.blame import COLUMNS, stops, verdict
 from kair_tui.render.views.blame_neighbours import neighbourhood
 from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
+from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
-from kair_tui.tui.screens import find_screen
+from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.rank_bars import RankBars
 from kair_tui.tui.widgets.lines.heading import Heading
@@ -211,7 +212,7 @@ class BlameScreen(ViewScreen):
             return
         styles = styles_of(self.look)
         alone = len(self.session.trace.job.ranks) == 1
-        first = "one rank alone: there is nobody who could wait for it" if alone else headline(result)
+        first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
         said = [Paragraph(first, styles.alarm if self._found_slow else styles.strong)]
         said += [Paragraph(text, styles.dim) for text in self._remarks(result)]
         self.query_one("#about", Paragraphs).show(*said)
@@ -219,7 +220,7 @@ class BlameScreen(ViewScreen):
     def _remarks(self, result: BlameResult) -> Iterator[str]:
         place = self.place
         if result.collectives:
-            yield totals(result)
+            yield blame_totals(result)
         if self._found_slow is False and result.waiting_us:
             yield "triage accuses no rank: in every healthy job, too, somebody arrives last"
         narrowed = [] if place.rank is None else [f"rank {place.rank}"]
@@ -276,7 +277,7 @@ class BlameScreen(ViewScreen):
         styles, shown = styles_of(self.look), len(self._chosen_paths(result, cause))
         to, of = "to all causes", ""
         if not self._every_path and result.root_causes:
-            to = "to none" if cause is None else f"to rank {cause.rank} {what(cause)}"
+            to = "to none" if cause is None else f"to rank {cause.rank} {cause_operator(cause)}"
             of = f" of {count(len(result.paths))}"
         longest = " longest" if len(result.paths) == MOST_PATHS else ""
         legend = f"{'late':>{LATE}}{'share':>{SHARE}}"
@@ -405,8 +406,8 @@ class BlameScreen(ViewScreen):
             return ""
         parts = (
             f"rank {row.rank}",
-            what(row),
-            words(row.cause),
+            cause_operator(row),
+            spaced(row.cause),
             f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
             f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
         )
@@ -439,7 +440,7 @@ class BlameScreen(ViewScreen):
 
     def copied(self) -> str:
         """The sum, what is under the cursor, the path to it, and the commands."""
-        said = [] if self._blame is None else [headline(self._blame)]
+        said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
         if self._around:
             said += [

@@ -135,7 +135,7 @@ class FrequencyScreen(ViewScreen):
             for row in used
         ]
         every = Choice("everything", "all operators", self._count)
-        self.kair.push_screen(ChoiceScreen("count", [every, *of_stage, *operators]))
+        self.app.push_screen(ChoiceScreen("count", [every, *of_stage, *operators]))
 
     def _count(self, *, operator: str | None = None, phase: str | None = None) -> None:
         self.place, self._phase = replace(self.place, operator=operator), phase

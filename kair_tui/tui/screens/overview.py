@@ -11,9 +11,9 @@ from textual.widget import Widget
 from kair_engine.results.steps import StepsResult
 from kair_engine.results.triage import RankedRank
 from kair_tui.render.answer import merge_warnings
-from kair_tui.render.triage_in_words import TriageInWords
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
-from kair_tui.render.views.triage import totals
+from kair_tui.render.views.triage import triage_totals
+from kair_tui.render.words.triage import TriageInWords
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
@@ -92,7 +92,7 @@ class OverviewScreen(ViewScreen):
         styles = styles_of(self.look)
         verdict = styles.alarm if result.verdict == "straggler" else styles.strong
         self.query_one("#verdict", Paragraphs).show(
-            Paragraph(result.summary, verdict), Paragraph(totals(result), styles.dim)
+            Paragraph(result.summary, verdict), Paragraph(triage_totals(result), styles.dim)
         )
         self._regroup()
         self._grid.show(result.ranking)

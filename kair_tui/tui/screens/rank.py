@@ -11,17 +11,17 @@ from textual.containers import Horizontal, Vertical
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
-from kair_tui.render.bars import mark_sign
-from kair_tui.render.curve import signs
+from kair_tui.render.drawing.bars import mark_sign
+from kair_tui.render.drawing.curve import signs
 from kair_tui.render.units import count, duration, percent, plural, score
 from kair_tui.render.views.pinpoint import COLUMNS
-from kair_tui.render.views.rank import distance_text, headline, outstanding
+from kair_tui.render.views.rank import distance_text, outstanding, rank_headline
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.curve import CompletionCurve
-from kair_tui.tui.widgets.bars.parts import StepParts
+from kair_tui.tui.widgets.bars.step_parts import StepParts
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.table import Table
@@ -197,7 +197,7 @@ class RankScreen(ViewScreen):
     def copied(self) -> str:
         """What is known of the rank, the operation under the cursor, and the commands."""
         profile, row = self._profile, self._table.chosen
-        said = [headline(profile)] if profile is not None else []
+        said = [rank_headline(profile)] if profile is not None else []
         if profile is not None and profile.farthest is not None:
             said.append(distance_text(profile.farthest))
         return "\n".join([*said, *([self._about(row)] if row is not None else []), *self.commands()])

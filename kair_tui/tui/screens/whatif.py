@@ -15,8 +15,8 @@ from kair_engine.results.fix import KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_tui.render.answer import merge_warnings
-from kair_tui.render.triage_in_words import fix_option
 from kair_tui.render.units import count, duration, percent, plural, spans
+from kair_tui.render.words.triage import fix_option
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_choice import in_words
 from kair_tui.tui.fix_options import as_arguments, in_order, typed_fix

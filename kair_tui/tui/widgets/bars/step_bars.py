@@ -10,7 +10,7 @@ from kair_engine.results.whatif import FixPrice, WhatifResult
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent, plural
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 _LABEL, _TIME = 14, 8

@@ -2,7 +2,7 @@
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import count
-from kair_tui.tui.widgets.lines.around import Line, Piece
+from kair_tui.tui.widgets.lines.line import Line, Piece
 
 _WIDTH = 40
 

@@ -16,7 +16,7 @@ from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import duration, percent, signed_duration
 from kair_tui.render.views.blame import stops, verdict
 from kair_tui.render.views.blame_paths import stop_name
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 TIME, LATE, SHARE = 9, 10, 9

@@ -13,13 +13,13 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, get_current_worker
 
+from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.fitting import GAP, fitting, shrinks
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.ordering import Ordering, ordered
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 Row = TypeVar("Row")

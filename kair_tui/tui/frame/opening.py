@@ -153,7 +153,7 @@ class OpeningScreen(BaseScreen):
     def action_quit_kair(self) -> None:
         """Leaves, with the status that the CLI would have."""
         self._arrivals.stopped = True
-        self.kair.exit(self.status_code)
+        self.app.exit(self.status_code)
 
     def _begin(self) -> None:
         arrivals = self._arrivals
