@@ -29,6 +29,7 @@ from kair_tui.tui.frame.filtered import FilteredScreen
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.lines.heading import Heading
 
 
 class Answered(Message, bubble=False):
@@ -68,6 +69,10 @@ class ViewScreen(FilteredScreen):
     def rank(self) -> int | None:
         """The rank that it is about, or that is under its cursor."""
         return self.place.rank
+
+    def heading(self, of: str) -> Heading:
+        """The heading over the widget of that id."""
+        return next(heading for heading in self.query(Heading) if heading.of == of)
 
     # Questions and answers.
 

@@ -87,14 +87,11 @@ class RankScreen(ViewScreen):
         """The keyboard is with the table."""
         super().on_mount()
         self._table.focus()
-        self._heading("outliers").light(True)
+        self.heading("outliers").light(True)
 
     @property
     def _table(self) -> Outliers:
         return self.query_one(Outliers)
-
-    def _heading(self, of: str) -> Heading:
-        return next(heading for heading in self.query(Heading) if heading.of == of)
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hands a result to its widgets."""
@@ -113,7 +110,7 @@ class RankScreen(ViewScreen):
         self.query_one(StepParts).show(result)
         self.query_one(CompletionCurve).show(result)
         ascii_only = self.look.ascii_only
-        step, curve = self._heading("parts"), self._heading("curve")
+        step, curve = self.heading("parts"), self.heading("curve")
         step.say([])
         curve.say([])
         if result is not None:
@@ -180,7 +177,7 @@ class RankScreen(ViewScreen):
             return
         table = self._table
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
-        self._heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
+        self.heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
 
     def _about(self, row: Outlier) -> str:
         idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
