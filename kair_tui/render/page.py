@@ -14,6 +14,7 @@ from kair_tui.render.column import DIM, Cell, Column, Styled
 from kair_tui.render.fitting import GAP, fitting
 from kair_tui.render.page_options import UNLIMITED, PageOptions
 from kair_tui.render.text import clean, to_ascii
+from kair_tui.render.units import count
 
 Row = TypeVar("Row")
 
@@ -108,7 +109,7 @@ class Page:
         # A wide table keeps its width: the terminal wraps its lines, but no figure is cut.
         self._console.print(table, width=UNLIMITED if self.options.wide else self.options.width)
         if len(shown) < len(rows):
-            self.line(f"… and {len(rows) - len(shown):,} more (-o wide shows all)", DIM)
+            self.line(f"… and {count(len(rows) - len(shown))} more (-o wide shows all)", DIM)
 
     def tree(self, label: Cell, grow: Callable[[Branch, Callable[[Cell], Text]], None]) -> None:
         """A tree under `label`; `grow` is given its root and the function that makes labels safe."""

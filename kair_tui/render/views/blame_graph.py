@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kair_engine.blame.waiting_graph import OTHERS, rank_id, waiting_graph
 from kair_engine.results.blame import BlameResult
 from kair_tui.render.text import spaced
-from kair_tui.render.units import duration, percent, plural, spans
+from kair_tui.render.units import duration, percent, plural, spans, whole_percent
 from kair_tui.render.words.blame import WORTH_NAMING, blame_headline, operator_name
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def drawing(whole: DiGraph) -> DiGraph:
     kept = {node for ends in drawn for node in ends}
     nodes = {node: of for node, of in _nodes(whole, place).items() if node in kept}
     left_out = sum(of["share"] for ends, of in edges.items() if ends not in drawn and of["kind"] == "waited")
-    small = f"; lines under {100 * LEAST:.0f} % are left out, {percent(left_out)} of the waiting" if left_out else ""
+    small = f"; lines under {whole_percent(LEAST)} are left out, {percent(left_out)} of the waiting" if left_out else ""
     title = (whole.graph["title"], f"{_LEGEND}{small}")
     picture: DiGraph = nx.DiGraph(rankdir="LR", labelloc="t", label=title, **_FONT, node=_ALL_NODES, edge=_ALL_EDGES)
     picture.add_nodes_from((node, _drawn_node(of)) for node, of in nodes.items())

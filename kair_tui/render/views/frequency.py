@@ -9,7 +9,7 @@ from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankC
 from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.drawing.heat import heat_row, resampled
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, plural, spans
+from kair_tui.render.units import count, duration, one_decimal, plural, spans
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _DEGRADED = (
     Column[DegradedWindow]("window", "window", lambda row: str(row.window), weight=8),
     Column[DegradedWindow]("start_us", "start", lambda row: duration(row.start_us), weight=8),
     Column[DegradedWindow]("count", "count", lambda row: count(row.count), weight=8),
-    Column[DegradedWindow]("expected", "expected", lambda row: f"{row.expected:.1f}", weight=8),
+    Column[DegradedWindow]("expected", "expected", lambda row: one_decimal(row.expected), weight=8),
     Column[DegradedWindow]("state", "state", _state, align="left", weight=8),
 )
 

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import count, duration, p_value, percent, plural, ratio, score, signed_duration, spans
+from kair_tui.render.units import (
+    count,
+    duration,
+    money,
+    one_decimal,
+    p_value,
+    percent,
+    plural,
+    ratio,
+    score,
+    signed_duration,
+    spans,
+)
 from kair_tui.render.view import View
 from kair_tui.render.views.localize import flag
 from kair_tui.render.words.triage import FindingInWords, TriageInWords, cause_in_words
@@ -90,10 +102,11 @@ def sentences(finding: FindingInWords) -> list[str]:
 
 def _price(finding: Finding) -> str:
     about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
-    money = "" if finding.cost_per_day is None else f", {finding.cost_per_day:,.2f} a day"
+    price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
     return (
         f"{duration(finding.time_lost_us_per_step)} lost per step, slowdown {ratio(finding.slowdown)}; without it "
-        f"+{percent(finding.throughput_gain)} throughput, {finding.gpu_hours_per_day:.1f} GPU-hours a day{money}{about}"
+        f"+{percent(finding.throughput_gain)} throughput, "
+        f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day{price}{about}"
     )
 
 

@@ -10,7 +10,18 @@ from kair_engine.results.fix import KINDS
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, StepPrice, WhatifResult
 from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.drawing.heat import RAMP, RAMP_ASCII, heat_row
-from kair_tui.render.units import duration, percent, plural, signed_duration, spans
+from kair_tui.render.units import (
+    count,
+    duration,
+    gain,
+    money,
+    one_decimal,
+    percent,
+    plural,
+    signed_duration,
+    slowdown,
+    spans,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -35,24 +46,20 @@ def _headline(result: WhatifResult) -> str:
     return result.verdict
 
 
-def _slowdown(value: float) -> str:
-    return f"{value:.4f}"
-
-
 COLUMNS = (
     Column[StepPrice]("step", "step", lambda row: str(row.step), weight=9),
     Column[StepPrice]("measured_us", "measured", lambda row: duration(row.measured_us), weight=6),
     Column[StepPrice]("replayed_us", "replayed", lambda row: duration(row.replayed_us), weight=7),
     Column[StepPrice]("ideal_us", "ideal", lambda row: duration(row.ideal_us), weight=7),
-    Column[StepPrice]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=8),
+    Column[StepPrice]("slowdown", "S", lambda row: slowdown(row.slowdown), weight=8),
 )
 
 _FIXES = (
     Column[FixPrice]("fix", "fix", lambda row: row.fix, align="left", weight=9),
     Column[FixPrice]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
     Column[FixPrice]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
-    Column[FixPrice]("throughput_gain", "throughput", lambda row: f"{row.throughput_gain:+.2%}", weight=7),
-    Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: f"{row.gpu_hours_per_day:,.1f}", weight=6),
+    Column[FixPrice]("throughput_gain", "throughput", lambda row: gain(row.throughput_gain), weight=7),
+    Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=6),
     Column[FixPrice]("cost_per_day", "cost/day", lambda row: _money(row.cost_per_day), weight=6),
 )
 
@@ -64,7 +71,7 @@ _REMEDIES = (
 
 
 def _money(cost: float | None) -> str:
-    return "–" if cost is None else f"{cost:,.2f}"
+    return "–" if cost is None else money(cost)
 
 
 def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
@@ -78,18 +85,18 @@ def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> 
     rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in worth.items()]
     columns = (
         Column[_Part]("part", title, lambda row: row.part, align="left", weight=9),
-        Column[_Part]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=9),
+        Column[_Part]("slowdown", "S", lambda row: slowdown(row.slowdown), weight=9),
         Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0)), weight=8),
     )
     page.table(columns, rows, limit=_SHOWN)
     if len(of) > len(worth) and len(rows) <= _SHOWN:
-        page.line(f"… and {len(of) - len(worth):,} that cost nothing", DIM)
+        page.line(f"… and {count(len(of) - len(worth))} that cost nothing", DIM)
     page.line()
 
 
 def _body(result: WhatifResult, page: Page) -> None:
     page.fact("step", _times(result))
-    page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({_wasted(result)})")
+    page.fact("slowdown S", f"{slowdown(result.slowdown)} ({_wasted(result)})")
     slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
     if result.slowest_workers is not None:
         page.fact("M_W", _effect(result.slowest_workers, slowest))
@@ -129,8 +136,8 @@ def _body(result: WhatifResult, page: Page) -> None:
 
 def _wasted(result: WhatifResult) -> str:
     """What S costs; of money only where the price of a GPU hour is known."""
-    money = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
-    hours = f"{result.gpu_hours_per_day:,.1f} GPU-hours{money} a day"
+    price = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
+    hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     return f"{percent(result.waste)} of the time is waste: {hours}"
 
 
@@ -186,13 +193,13 @@ def _tree(result: WhatifResult, page: Page) -> None:
             if not of:
                 continue
             branch = root.add(safe(title))
-            for key, slowdown in list(of.items())[:_SHOWN]:
-                branch.add(safe(f"{label}{key}: S {_slowdown(slowdown)}, costs {percent(max(slowdown - 1, 0.0))}"))
+            for key, value in list(of.items())[:_SHOWN]:
+                branch.add(safe(f"{label}{key}: S {slowdown(value)}, costs {percent(max(value - 1, 0.0))}"))
             if len(of) > _SHOWN:
-                branch.add(safe(f"… and {len(of) - _SHOWN:,} more"))
+                branch.add(safe(f"… and {count(len(of) - _SHOWN)} more"))
         for fix in result.fixes:
             root.add(
-                safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {fix.throughput_gain:+.2%} throughput")
+                safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {gain(fix.throughput_gain)} throughput")
             )
         for remedy in result.remedies:
             root.add(safe(f"{remedy.text} saves {duration(remedy.saved_us)} a step"))

@@ -15,7 +15,7 @@ from kair_engine.results.fix import KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_tui.render.answer import merge_warnings
-from kair_tui.render.units import count, duration, percent, plural, spans
+from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.words.triage import fix_option
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_choice import in_words
@@ -302,12 +302,12 @@ class WhatifScreen(ScreenOfParts):
         if self.place.rank is not None:
             heat.move_to(self.place.rank)
         styles, glyphs = styles_of(self.look), self.look.glyphs
-        limits = [f"<{COST_LIMITS[0]:.0%}", *(f"{limit:.0%}+" for limit in COST_LIMITS)]
+        limits = [f"<{percent_in_legend(COST_LIMITS[0])}", *(f"{percent_in_legend(limit)}+" for limit in COST_LIMITS)]
         legend = [
             (f"{sign} {limit}  ", styles.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
-        about = "" if step is None else f"step {step.step}: S {step.slowdown:.4f}, "
+        about = "" if step is None else f"step {step.step}: S {slowdown(step.slowdown)}, "
         rows = "dp x pp" if aligned else "by host"
         shown = f"{about}{rows}" if found else f"{about}too many to price each"
         self.heading("workers").say([(shown, None)], [("costs ", None), *legend])
@@ -419,7 +419,7 @@ class WhatifScreen(ScreenOfParts):
             f"rank {row.rank}{cell}",
             self.session.trace.job.hosts.get(row.rank, ""),
             " ".join(place),
-            f"S {row.slowdown:.4f}",
+            f"S {slowdown(row.slowdown)}",
             f"costs {at_most}{duration(row.costs_us)} a step ({percent(row.costs)})",
         ]
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
