@@ -1,4 +1,4 @@
-"""stdout carries the answer, stderr everything else; nothing but this module writes to either."""
+"""Writes to stdout and stderr: the answer to one, all else to the other; nothing but this module does."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Which columns of a table fit a width."""
+"""Chooses a table's columns by the width that there is."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What the terminal can show, and the signs that are drawn on it, each with its twin in ASCII."""
+"""Capabilities of the terminal, and the signs that are drawn on it, each with its twin in ASCII."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The one place where untrusted text (names in traces, paths, messages) is made safe to print."""
+"""Makes untrusted text safe to print: names in traces, paths, messages. No other place does."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""Figures as people read them; JSON and CSV never pass through here."""
+"""Formats figures for people; JSON and CSV never pass through here."""
 
 from kair_engine.runs import runs
 

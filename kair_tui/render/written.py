@@ -1,4 +1,4 @@
-"""An answer as text, in any of the formats."""
+"""Writes an answer as text, in any of the formats."""
 
 from collections.abc import Sequence
 from dataclasses import replace

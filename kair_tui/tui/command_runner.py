@@ -1,4 +1,4 @@
-"""Any `kair` line, answered about the job that is open, as text."""
+"""Runs any `kair` line about the job that is open, and returns its text."""
 
 import shlex
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Around a root cause: the ranks that it made late, who waited for those, and what else made them late."""
+"""The neighbourhood of a root cause: the ranks it made late, who waited for those, what else made them late."""
 
 from __future__ import annotations
 

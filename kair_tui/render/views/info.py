@@ -1,4 +1,4 @@
-"""What a recording holds, for people."""
+"""The recording's contents for people."""
 
 from __future__ import annotations
 

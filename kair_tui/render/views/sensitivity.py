@@ -1,4 +1,4 @@
-"""What a recording can show, for people: the smallest faults, and what keeps smaller ones from being found."""
+"""The sensitivity of a recording for people: the smallest faults, and what keeps smaller ones from being found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`:` runs a `kair` command in place, about the job that is open."""
+"""The command line of `:`: runs a `kair` command in place, about the job that is open."""
 
 from functools import partial
 

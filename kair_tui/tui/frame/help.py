@@ -1,4 +1,4 @@
-"""`?`: made from the keys that are bound, the list of screens and the registry, so that it cannot be out of date."""
+"""The help of `?`: made from the keys that are bound, the screens and the registry, so never out of date."""
 
 from textual.binding import Binding
 from textual.dom import DOMNode

@@ -1,4 +1,4 @@
-"""What is on the screen while a job is opened, and when it cannot be."""
+"""The screen while a job opens, and when it cannot be opened."""
 
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final

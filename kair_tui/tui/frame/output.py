@@ -1,4 +1,4 @@
-"""Text to read: what a command printed, the help, the commands behind a view."""
+"""A screen of text: what a command printed, the help, the commands behind a view."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""ctrl+p: screens, commands and bookmarks, found by typing a part of their name."""
+"""The palette of ctrl+p: screens, commands and bookmarks, found by typing a part of their name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

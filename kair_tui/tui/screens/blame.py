@@ -1,4 +1,4 @@
-"""Blame: where the waiting comes from, and for each root cause the paths that lead to it."""
+"""The blame screen: where the waiting comes from, and for each root cause the paths that lead to it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

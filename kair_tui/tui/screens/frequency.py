@@ -1,4 +1,4 @@
-"""The time-frequency view: when each rank ran an operator less often than its peers."""
+"""The time-frequency screen: when each rank ran an operator less often than its peers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

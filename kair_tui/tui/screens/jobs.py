@@ -1,4 +1,4 @@
-"""The jobs of the store, to open one of them."""
+"""The screen of the store: its jobs, to open one of them."""
 
 from collections.abc import Sequence
 from functools import partial

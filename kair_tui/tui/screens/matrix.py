@@ -1,4 +1,4 @@
-"""The pairwise Kolmogorov-Smirnov distances of the ranks' completion curves."""
+"""The matrix screen: pairwise Kolmogorov-Smirnov distances of the ranks' completion curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final

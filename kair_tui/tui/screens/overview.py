@@ -1,4 +1,4 @@
-"""The overview: the verdict, every rank, every step, and what was found."""
+"""The overview screen: the verdict, every rank, every step, and what was found."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

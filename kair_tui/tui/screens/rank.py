@@ -1,4 +1,4 @@
-"""One rank: where its step time goes, how its operations complete, and which of them are outliers."""
+"""The screen of a rank: where its step time goes, how its operations complete, which of them are outliers."""
 
 from collections.abc import Mapping
 from dataclasses import replace

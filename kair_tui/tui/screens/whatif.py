@@ -1,4 +1,4 @@
-"""What-if: how fast the job would be without its stragglers, what each part of it costs, and fixes to choose."""
+"""The what-if screen: how fast the job would be without its stragglers, what each part costs, and fixes to choose."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

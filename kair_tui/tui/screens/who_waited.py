@@ -1,4 +1,4 @@
-"""Who waited because of a root cause: the part of the blame screen that stands in the place of paths."""
+"""Neighbours of a root cause: the part of the blame screen that stands in the place of paths."""
 
 from functools import partial
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Drawing anew when the keyboard comes or goes: cursors are drawn where it is."""
+"""Redraws a widget when the keyboard comes or goes: cursors are drawn where it is."""
 
 from textual.widget import Widget
 

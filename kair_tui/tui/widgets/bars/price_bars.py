@@ -1,4 +1,4 @@
-"""What the parts of the job cost: all that is lost, then a bar for each part, the costliest first."""
+"""Bars of prices: all that is lost, then each part of the job, the costliest first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

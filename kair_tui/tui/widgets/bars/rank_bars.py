@@ -1,4 +1,4 @@
-"""Whose lateness the others waited for: a bar for every rank, the longest first."""
+"""Bars of blamed ranks: the time that others waited for each, the longest first."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The step's time as it is, with the chosen fixes made, and without any straggler: three bars under each other."""
+"""Bars of the step's time: as it is, with the chosen fixes made, and without any straggler."""
 
 from dataclasses import dataclass
 

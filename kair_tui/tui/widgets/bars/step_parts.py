@@ -1,4 +1,4 @@
-"""Where a rank's step time goes: a line for each part, with a bar and a mark where its role's median lies."""
+"""Bars of a step's parts: a line for each, with a mark where its role's median lies."""
 
 from textual.strip import Strip
 from textual.widget import Widget

@@ -1,4 +1,4 @@
-"""The steps of the job: a bar for the time of each, slow ones marked, and a range of them to choose."""
+"""A strip of all steps: a bar for the time of each, slow ones marked, and a range of them to choose."""
 
 from collections.abc import Sequence
 from typing import ClassVar

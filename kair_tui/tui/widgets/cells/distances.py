@@ -1,4 +1,4 @@
-"""How far the curves of every two ranks are apart: a matrix of cells, or of very many ranks a line per host."""
+"""A matrix of curve distances: a cell for every two ranks, or of very many ranks a line per host."""
 
 from collections.abc import Sequence
 from statistics import median

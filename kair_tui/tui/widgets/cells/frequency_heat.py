@@ -1,4 +1,4 @@
-"""How often an operator ran: a row for every rank, time to the right, and signs where a rank fell behind its peers."""
+"""A heat map of frequency: a row for every rank, time to the right, and signs where it fell behind its peers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

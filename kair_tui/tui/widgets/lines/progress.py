@@ -1,4 +1,4 @@
-"""How many files are parsed."""
+"""A progress bar of files parsed."""
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import count
