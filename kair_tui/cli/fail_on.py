@@ -1,4 +1,4 @@
-"""`--fail-on`: what a script wants to hear of through the exit status."""
+"""The condition of `--fail-on`: what a script hears of through the exit status."""
 
 import math
 import re

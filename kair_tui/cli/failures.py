@@ -1,4 +1,4 @@
-"""Every way of ending: the exit statuses, and the one line for the user where there is no answer."""
+"""Exit statuses, and the one line for the user where there is no answer: every way of ending."""
 
 import traceback
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""From a command's arguments to its answer on stdout and its exit status."""
+"""Runs a command: from its arguments to its answer on stdout and its exit status."""
 
 import time
 from typing import TYPE_CHECKING, Any, get_type_hints

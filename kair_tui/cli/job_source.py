@@ -1,4 +1,4 @@
-"""Which job a command is about: named, by path, or the one in use."""
+"""Finds the job of a command: named, by path, or the one in use."""
 
 import os
 from dataclasses import dataclass

@@ -106,9 +106,9 @@ class PresentationOfNoGraph(Presentation):
     output: Annotated[Format, Option("-o, --output", "The output format.")] = "table"
 
 
-Group = TypeVar("Group")
+Options = TypeVar("Options")
 
-KEPT: Final = "kept"
+CACHE: Final = "cache"
 """The parameter of a command that is no option: a place where whoever asks keeps things for the next question."""
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
@@ -134,7 +134,7 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 
-def take(group: type[Group], arguments: dict[str, Any]) -> Group:
+def take(group: type[Options], arguments: dict[str, Any]) -> Options:
     """The shared options of one group, out of all the arguments."""
     return group(**{name: arguments[name] for name in _names(group)})
 
@@ -145,9 +145,9 @@ def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in shared}
 
 
-def keeps(entry: Entry) -> bool:
-    """Whether the command leaves something for the next question, where it is given a `Kept`."""
-    return KEPT in inspect.signature(entry.load()).parameters
+def takes_cache(entry: Entry) -> bool:
+    """Whether the command leaves something for the next question, where it is given a `OneEntryCache`."""
+    return CACHE in inspect.signature(entry.load()).parameters
 
 
 def _names(group: type[Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""From a function's annotated parameters to Click's: a type and a default are declared once, in the signature."""
+"""Makes Click's parameters of annotated ones: a type and a default are declared once, in the signature."""
 
 import inspect
 import math

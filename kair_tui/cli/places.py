@@ -1,4 +1,4 @@
-"""Where Kair keeps things on this machine. None of it need exist."""
+"""Folders of store, data and cache on this machine. None of them need exist."""
 
 import os
 from pathlib import Path

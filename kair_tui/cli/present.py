@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from kair_engine.errors import UsageError
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.progress import ProgressBar
-from kair_tui.cli.streams import is_terminal, say, speaks_unicode, wants_color, write_answer
+from kair_tui.cli.streams import is_terminal, say, wants_color, write_answer
 from kair_tui.render.graphs import GRAPH_FORMATS
-from kair_tui.render.look import UNLIMITED, Look
+from kair_tui.render.page_options import UNLIMITED, PageOptions
+from kair_tui.render.text import speaks_unicode
 from kair_tui.render.written import written
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Presenter:
 
     def present(self, answer: "Answer") -> None:
         """The answer, whole, then the warnings."""
-        write_answer(written(answer, self.view, self._wanted.format, self._look(), self._keep))
+        write_answer(written(answer, self.view, self._wanted.format, self._options(), self._keep))
         for notice in answer.warnings:
             self.note(f"warning: {notice.message}")
 
@@ -55,12 +56,12 @@ class Presenter:
         if self._wanted.verbose:
             self.note(text)
 
-    def _look(self) -> Look:
+    def _options(self) -> PageOptions:
         """What stdout can show."""
         width = UNLIMITED
         if is_terminal(sys.stdout):
             width = shutil.get_terminal_size().columns
-        return Look(
+        return PageOptions(
             width=max(width, 40),
             color=wants_color(sys.stdout, no_color=self._wanted.no_color),
             ascii_only=self.ascii_only,

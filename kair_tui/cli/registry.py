@@ -14,7 +14,7 @@ Needs = Literal["trace", "store", "screen", "nothing"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One command; `run` of its module `kair_tui.commands.<module>` takes its own options."""
+    """One command; `run` of its module takes its own options."""
 
     name: str
     section: str
@@ -30,6 +30,7 @@ class Entry:
     notes: str = ""
     """What its help says after the examples."""
     module: str = ""
+    """Where `run` is, if not in `kair_tui.commands.<name>`."""
 
     @property
     def has_result(self) -> bool:
@@ -38,12 +39,15 @@ class Entry:
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
-        run: Callable[..., Any] = import_module(f"kair_tui.commands.{self.module or self.name}").run
+        run: Callable[..., Any] = self._module().run
         return run
 
     def load_view(self) -> Any:  # noqa: ANN401
         """How its result is shown; only commands that need a trace or the store have one."""
-        return import_module(import_module(f"kair_tui.commands.{self.module or self.name}").RENDERER).VIEW
+        return import_module(self._module().RENDERER).VIEW
+
+    def _module(self) -> Any:  # noqa: ANN401
+        return import_module(self.module or f"kair_tui.commands.{self.name}")
 
 
 ANALYSES: Final = "Find the straggler"
@@ -64,6 +68,7 @@ COMMANDS: Final = (
         "The investigation on the full screen (also: kair-tui).",
         ("kair tui traces/", "kair tui job123 --step 40-60", "kair-tui job123 --ascii"),
         needs="screen",
+        module="kair_tui.tui.command",
     ),
     Entry(
         "triage",
@@ -155,7 +160,7 @@ COMMANDS: Final = (
             "kair import rank0.json.gz rank1.json.gz --job job123 --replace",
         ),
         needs="store",
-        module="import_",
+        module="kair_tui.commands.import_",
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

@@ -1,11 +1,11 @@
-"""stdout carries the answer, stderr everything else; nothing but this module writes to either."""
+"""Writes to stdout and stderr: the answer to one, all else to the other; nothing but this module does."""
 
 import os
 import sys
 from contextlib import suppress
 from typing import TextIO
 
-from kair_tui.render.text import clean, to_ascii
+from kair_tui.render.text import clean, speaks_unicode, to_ascii
 
 
 def write_answer(text: str) -> None:
@@ -33,12 +33,6 @@ def say_lines(text: str) -> None:
     """Writes several lines (a traceback) to stderr, line breaks kept."""
     for line in text.splitlines():
         say(line)
-
-
-def speaks_unicode(stream: TextIO | None) -> bool:
-    """Whether `stream` can carry more than ASCII."""
-    encoding = (getattr(stream, "encoding", None) or "ascii").lower()
-    return encoding.startswith("utf")
 
 
 def is_terminal(stream: TextIO | None) -> bool:

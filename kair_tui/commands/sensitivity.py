@@ -4,7 +4,7 @@ from typing import Annotated
 
 from kair_engine.trace.model import Trace
 from kair_tui.cli.parameters import Option
-from kair_tui.render.sensitivity_in_words import SensitivityInWords, sensitivity_in_words
+from kair_tui.render.words.sensitivity import SensitivityInWords, sensitivity_in_words
 
 RENDERER = "kair_tui.render.views.sensitivity"
 

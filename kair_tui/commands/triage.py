@@ -5,7 +5,7 @@ from typing import Annotated
 
 from kair_engine.trace.model import Trace
 from kair_tui.cli.parameters import Option
-from kair_tui.render.triage_in_words import TriageInWords, triage_in_words
+from kair_tui.render.words.triage import TriageInWords, triage_in_words
 
 RENDERER = "kair_tui.render.views.triage"
 

@@ -8,9 +8,9 @@ from typing import Annotated
 from kair_engine.errors import UsageError
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.kept import Kept
+from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.parameters import Option
-from kair_tui.render.whatif_in_words import WhatifInWords, whatif_in_words
+from kair_tui.render.words.whatif import WhatifInWords, whatif_in_words
 
 RENDERER = "kair_tui.render.views.whatif"
 
@@ -47,9 +47,9 @@ def run(
         Path | None,
         Option("--timeline", "Also write both timelines, recorded and ideal, for Perfetto.", metavar="FILE"),
     ] = None,
-    kept: Kept | None = None,
+    cache: OneEntryCache | None = None,
 ) -> WhatifInWords:
-    """Asks the engine. The job's model stays with `kept` for the next question."""
+    """Asks the engine. The job's model stays in `cache` for the next question."""
     from kair_engine.whatif.analysis import price_fixes, whatif_of, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
     from kair_engine.whatif.models import model_of
@@ -57,7 +57,7 @@ def run(
     fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
     if only_fixes and not fixes:
         raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
-    model = model_of(trace) if kept is None else kept.of(trace.steps, lambda: model_of(trace, keep=True))
+    model = model_of(trace) if cache is None else cache.of(trace.steps, lambda: model_of(trace, keep=True))
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(model, timeline)

@@ -1,1 +1,1 @@
-"""Result → table, tree, JSON, NDJSON, CSV. Knows nothing of commands."""
+"""Renders results: tables, trees, JSON, NDJSON, CSV. Knows nothing of commands."""

@@ -1,9 +1,9 @@
-"""Which columns of a table fit a width."""
+"""Chooses a table's columns by the width that there is."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kair_tui.render.view import Column
+from kair_tui.render.column import Column
 
 GAP: Final = 2
 """Blanks between columns."""

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kair_tui.render.column import DIM, Cell, Column, Styled
 from kair_tui.render.fitting import GAP, fitting
-from kair_tui.render.look import UNLIMITED, Look
+from kair_tui.render.page_options import UNLIMITED, PageOptions
 from kair_tui.render.text import clean, to_ascii
-from kair_tui.render.view import DIM, Cell, Column, Styled
+from kair_tui.render.units import count
 
 Row = TypeVar("Row")
 
@@ -44,15 +45,15 @@ class _Buffer(io.StringIO):
 class Page:
     """Collects what a person reads. Every string is cleaned on its way in."""
 
-    def __init__(self, look: Look) -> None:
-        self.look = look
-        self._buffer = _Buffer("ascii" if look.ascii_only else "utf-8")
+    def __init__(self, options: PageOptions) -> None:
+        self.options = options
+        self._buffer = _Buffer("ascii" if options.ascii_only else "utf-8")
         self._console = Console(
             file=self._buffer,
             width=UNLIMITED,
-            force_terminal=look.color,
-            color_system="auto" if look.color else None,
-            no_color=not look.color,
+            force_terminal=options.color,
+            color_system="auto" if options.color else None,
+            no_color=not options.color,
             markup=False,
             emoji=False,
             highlight=False,
@@ -62,9 +63,9 @@ class Page:
     def getvalue(self) -> str:
         """The page so far, without trailing blanks."""
         text = self._buffer.getvalue()
-        lines = text.split("\n") if self.look.color else [line.rstrip(" ") for line in text.split("\n")]
+        lines = text.split("\n") if self.options.color else [line.rstrip(" ") for line in text.split("\n")]
         text = "\n".join(lines).rstrip("\n") + "\n"
-        return to_ascii(text.replace("…", "~")) if self.look.ascii_only else text
+        return to_ascii(text.replace("…", "~")) if self.options.ascii_only else text
 
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
         """One line, wrapped at words where the terminal is narrower."""
@@ -80,35 +81,35 @@ class Page:
 
     def _hanging(self, lead: str, text: str, style: str = "") -> None:
         words, margin = self.text(text, style), self.text(lead)
-        room = max(self.look.width - margin.cell_len, 10)
+        room = max(self.options.width - margin.cell_len, 10)
         for row in words.wrap(self._console, room) if words else [words]:
             self._console.print(margin + row, soft_wrap=True)
             margin = Text(" " * margin.cell_len)
 
     def text(self, text: str, style: str = "") -> Text:
         """`text` made safe, in Rich's form."""
-        return Text(clean(text, ascii_only=self.look.ascii_only), style=style)
+        return Text(clean(text, ascii_only=self.options.ascii_only), style=style)
 
     def table(self, columns: Sequence[Column[Row]], rows: Sequence[Row], *, limit: int | None = None) -> None:
         """`rows` as an aligned table; without `wide` only the first `limit`, and how many more."""
-        shown = rows if limit is None or self.look.wide else rows[:limit]
-        chosen = [column for column in columns if self.look.wide or not column.detail]
+        shown = rows if limit is None or self.options.wide else rows[:limit]
+        chosen = [column for column in columns if self.options.wide or not column.detail]
         cells = [[self._cell(column, row) for row in shown] for column in chosen]
         filled = [index for index, column in enumerate(chosen) if self._says_something(column, cells[index])]
         chosen, cells = [chosen[index] for index in filled], [cells[index] for index in filled]
         chosen, cells = self._fit(chosen, cells)
-        table = Table(box=_RULED_ASCII if self.look.ascii_only else _RULED, pad_edge=False, show_edge=False)
+        table = Table(box=_RULED_ASCII if self.options.ascii_only else _RULED, pad_edge=False, show_edge=False)
         table.padding = (0, GAP - 1, 0, 0)
-        overflow: Literal["fold", "ellipsis"] = "fold" if self.look.wide else "ellipsis"
+        overflow: Literal["fold", "ellipsis"] = "fold" if self.options.wide else "ellipsis"
         for column in chosen:
             rigid = column.align == "right" or column.weight < 9
             table.add_column(self.text(column.title), justify=column.align, no_wrap=rigid, overflow=overflow)
         for index in range(len(shown)):
             table.add_row(*(column[index] for column in cells))
         # A wide table keeps its width: the terminal wraps its lines, but no figure is cut.
-        self._console.print(table, width=UNLIMITED if self.look.wide else self.look.width)
+        self._console.print(table, width=UNLIMITED if self.options.wide else self.options.width)
         if len(shown) < len(rows):
-            self.line(f"… and {len(rows) - len(shown):,} more (-o wide shows all)", DIM)
+            self.line(f"… and {count(len(rows) - len(shown))} more (-o wide shows all)", DIM)
 
     def tree(self, label: Cell, grow: Callable[[Branch, Callable[[Cell], Text]], None]) -> None:
         """A tree under `label`; `grow` is given its root and the function that makes labels safe."""
@@ -116,15 +117,15 @@ class Page:
 
         root = Tree(self._safe(label), guide_style=DIM)
         grow(root, self._safe)
-        self._console.print(root, width=self.look.width)
+        self._console.print(root, width=self.options.width)
 
     def _says_something(self, column: Column[Row], cells: list[Text]) -> bool:
         """Whether a column is worth its width: not when nothing is known of any row."""
         texts = {cell.plain for cell in cells}
-        return self.look.wide or not texts <= ({"–", "-"} if column.title else {""})
+        return self.options.wide or not texts <= ({"–", "-"} if column.title else {""})
 
     def _cell(self, column: Column[Row], row: Row) -> Text:
-        show = column.full if self.look.wide and column.full else column.show
+        show = column.full if self.options.wide and column.full else column.show
         return self._safe(show(row))
 
     def _safe(self, cell: Cell) -> Text:
@@ -132,11 +133,11 @@ class Page:
 
     def _fit(self, columns: list[Column[Row]], cells: list[list[Text]]) -> tuple[list[Column[Row]], list[list[Text]]]:
         """Leaves out the lightest columns until the rest, names shortened, fits the width."""
-        if self.look.wide:
+        if self.options.wide:
             return columns, cells
         widths = [
             max([cell_len(of.title), *(cell.cell_len for cell in texts)])
             for of, texts in zip(columns, cells, strict=True)
         ]
-        keep = fitting(columns, widths, self.look.width)
+        keep = fitting(columns, widths, self.options.width)
         return [columns[index] for index in keep], [cells[index] for index in keep]

@@ -1,4 +1,4 @@
-"""What the terminal can show, and the signs that are drawn on it, each with its twin in ASCII."""
+"""Capabilities of the terminal, and the signs that are drawn on it, each with its twin in ASCII."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.streams import speaks_unicode
+from kair_tui.render.text import speaks_unicode
 
 Colours = Literal["none", "16", "256", "truecolor"]
 ThemeChoice = Literal["light", "dark"]

@@ -1,8 +1,8 @@
-"""The one place where untrusted text (names in traces, paths, messages) is made safe to print."""
+"""Makes untrusted text safe to print: names in traces, paths, messages. No other place does."""
 
 import re
 import unicodedata
-from typing import Final
+from typing import Final, TextIO
 
 # C0, DEL and C1 controls; zero-width and bidirectional controls; line and paragraph separators; the byte
 # order mark; lone surrogates (undecodable bytes of file names); tag characters.
@@ -66,6 +66,17 @@ def to_ascii(text: str) -> str:
 def json_in_ascii(document: str) -> str:
     """A JSON document with everything beyond ASCII as `\\u` escapes."""
     return re.sub(r"[^\x00-\x7f]", _json_escaped, document)
+
+
+def speaks_unicode(stream: TextIO | None) -> bool:
+    """Whether `stream` can carry more than ASCII."""
+    encoding = (getattr(stream, "encoding", None) or "ascii").lower()
+    return encoding.startswith("utf")
+
+
+def spaced(name: str) -> str:
+    """A name of causes, patterns or verdicts as it is written in a sentence: `no_straggler` → `no straggler`."""
+    return name.replace("_", " ")
 
 
 def short_name(name: str, limit: int = 60) -> str:

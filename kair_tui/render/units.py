@@ -1,4 +1,4 @@
-"""Figures as people read them; JSON and CSV never pass through here."""
+"""Formats figures for people; JSON and CSV never pass through here."""
 
 from kair_engine.runs import runs
 
@@ -23,14 +23,44 @@ def ratio(value: float) -> str:
     return f"{value:.2f}×" if abs(value) < 100 else f"{value:.0f}×"
 
 
-def percent(share: float) -> str:
+def percent(share: float, decimals: int = 1) -> str:
     """A share of one as a percentage: `52.1 %`."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.{decimals}f} %"
 
 
 def whole_percent(share: float) -> str:
     """The same without decimals, where the share is a threshold: `1 %`."""
-    return f"{100 * share:.0f} %"
+    return percent(share, 0)
+
+
+def exact_percent(share: float) -> str:
+    """The same with the decimals that it has, where somebody chose it: `95 %`, `0.1 %`."""
+    return f"{100 * share:g} %"
+
+
+def percent_in_legend(share: float) -> str:
+    """The same without decimals and blank, beside the sign that it explains: `1%`."""
+    return f"{share:.0%}"
+
+
+def gain(share: float) -> str:
+    """What is won as a part of what there is, its sign always shown: `+3.41%`."""
+    return f"{share:+.2%}"
+
+
+def slowdown(value: float) -> str:
+    """The step's time over the ideal one's, S in the literature: `1.0427`."""
+    return f"{value:.4f}"
+
+
+def money(value: float) -> str:
+    """In whichever currency the price of a GPU hour was given: `1,234.50`."""
+    return f"{value:,.2f}"
+
+
+def one_decimal(value: float) -> str:
+    """Hours, or a count that is a mean: `1,234.5`."""
+    return f"{value:,.1f}"
 
 
 def signed_whole_percent(share: float) -> str:

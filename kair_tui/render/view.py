@@ -1,8 +1,10 @@
-"""How a result is shown: its main table, its first line, and what a person reads beneath."""
+"""The view of a result: its main table, its first line, and what a person reads beneath."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kair_tui.render.column import Column
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -12,36 +14,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
-
-ALARM = "bold red"
-DIM = "dim"
-
-
-class Styled(NamedTuple):
-    """A cell with a Rich style; the text alone must say all."""
-
-    text: str
-    style: str
-
-
-Cell = str | Styled
-
-
-@dataclass(frozen=True)
-class Column(Generic[Row]):
-    """One column of a table for people."""
-
-    key: str
-    """The field of the row that it shows: what `--fields` calls it."""
-    title: str
-    show: Callable[[Row], Cell]
-    align: Literal["left", "right"] = "right"
-    detail: bool = False
-    """Shown with `-o wide` only."""
-    weight: int = 5
-    """On a narrow terminal the lightest columns go first; 9 stays always."""
-    full: Callable[[Row], Cell] | None = None
-    """With `-o wide`, in the place of `show`."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +39,3 @@ class View(Generic[Result, Row]):
             return (only,)
         rows: Sequence[Row] = getattr(result, self.main)
         return rows
-
-
-def plain_column(name: str) -> Column[Any]:
-    """A column for a field that the tables for people do not have."""
-
-    def show(row: object) -> str:
-        value = getattr(row, name)
-        if isinstance(value, float):
-            return f"{value:.6g}"
-        if isinstance(value, tuple):
-            return " ".join(map(str, value))
-        return "–" if value is None else str(value)
-
-    return Column(name, name, show, align="left", weight=9)

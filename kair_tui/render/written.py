@@ -1,4 +1,4 @@
-"""An answer as text, in any of the formats."""
+"""Writes an answer as text, in any of the formats."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,9 @@ from kair_tui.render.text import json_in_ascii, to_ascii
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Answer
-    from kair_tui.render.look import Look
-    from kair_tui.render.view import Column, View
+    from kair_tui.render.column import Column
+    from kair_tui.render.page_options import PageOptions
+    from kair_tui.render.view import View
 
 Format = Literal["table", "wide", "tree", "json", "ndjson", "csv"]
 FormatOfGraph = Literal[Format, GraphFormat]
@@ -18,33 +19,37 @@ FormatOfGraph = Literal[Format, GraphFormat]
 
 
 def written(
-    answer: "Answer", view: "View[Any, Any]", form: FormatOfGraph, look: "Look", keep: Sequence[str] | None = None
+    answer: "Answer",
+    view: "View[Any, Any]",
+    form: FormatOfGraph,
+    options: "PageOptions",
+    keep: Sequence[str] | None = None,
 ) -> str:
     """The whole answer; `keep` are the fields to show of the main table's rows, None for all."""
     if form in ("table", "wide", "tree"):
-        return _page(answer.result, view, form, look, keep)
+        return _page(answer.result, view, form, options, keep)
     if form in ("dot", "graphml", "node-link"):
         from kair_tui.render.graphs import graph_text
 
         assert view.graph is not None  # no other command takes these formats
-        return graph_text(view.graph(answer.result, form), form, ascii_only=look.ascii_only)
+        return graph_text(view.graph(answer.result, form), form, ascii_only=options.ascii_only)
     from kair_tui.render import document, tabular
 
     if form == "csv":
         text = tabular.csv_table(answer, view, keep)
-        return to_ascii(text) if look.ascii_only else text
+        return to_ascii(text) if options.ascii_only else text
     if form == "ndjson":
         text = tabular.ndjson(answer, view, keep)
     else:
         text = document.document(answer, tabular.narrowed(document.data_of(answer), view.main, keep))
-    return json_in_ascii(text) if look.ascii_only else text
+    return json_in_ascii(text) if options.ascii_only else text
 
 
-def _page(result: Any, view: "View[Any, Any]", form: Format, look: "Look", keep: Sequence[str] | None) -> str:  # noqa: ANN401
+def _page(result: Any, view: "View[Any, Any]", form: Format, options: "PageOptions", keep: Sequence[str] | None) -> str:  # noqa: ANN401
     """The answer in one line, then what belongs to it."""
     from kair_tui.render.page import Page
 
-    page = Page(look)
+    page = Page(options)
     page.line(view.headline(result))
     page.line()
     if keep is not None:
@@ -57,7 +62,7 @@ def _page(result: Any, view: "View[Any, Any]", form: Format, look: "Look", keep:
 
 
 def _columns(view: "View[Any, Any]", keep: Sequence[str]) -> "list[Column[Any]]":
-    from kair_tui.render.view import plain_column
+    from kair_tui.render.column import plain_column
 
     known = {column.key: column for column in view.columns}
     return [replace(known[name], detail=False) if name in known else plain_column(name) for name in keep]

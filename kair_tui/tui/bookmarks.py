@@ -1,4 +1,4 @@
-"""Places in a job worth coming back to, kept with it."""
+"""Bookmarks: places in a job worth coming back to, kept with it."""
 
 import hashlib
 from dataclasses import dataclass

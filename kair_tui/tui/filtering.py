@@ -1,4 +1,4 @@
-"""What `/` understands: words that all have to hold of a row. Quotes keep blanks together."""
+"""Parses filters typed after `/`: words that all have to hold of a row. Quotes keep blanks together."""
 
 import re
 import shlex

@@ -8,7 +8,7 @@ from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FixPrice
 from kair_engine.whatif.candidates import Candidate, candidates
 from kair_tui.render.units import percent, spans
-from kair_tui.render.whatif_in_words import WhatifInWords
+from kair_tui.render.words.whatif import WhatifInWords
 from kair_tui.tui.fix_options import in_order
 from kair_tui.tui.widgets.lists.fix_list import ListedFix
 

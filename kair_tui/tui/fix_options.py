@@ -8,7 +8,7 @@ from typing import Any
 from kair_engine.errors import UsageError
 from kair_engine.results.fix import Fix
 from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
-from kair_tui.render.triage_in_words import fix_option
+from kair_tui.render.words.triage import fix_option
 
 _FACTOR = re.compile(r":\d+(\.\d+)?$")
 

@@ -1,4 +1,4 @@
-"""The rows of a table in another order, or only some of them: what `s` and `/` do, however many rows there are."""
+"""Sorts and filters rows of a table: what `s` and `/` do, however many rows there are."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.kept import Kept
+from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.registry import Entry, find
 from kair_tui.cli.step_choice import step_text
 
@@ -53,14 +53,14 @@ class Question:
             words += ["--store", str(store)]
         return shlex.join(words)
 
-    def answer(self, trace: Trace, kept: Kept) -> Any:  # noqa: ANN401
-        """The command's result on `trace`, narrowed to the steps; `kept` serves the next one. Raises KairError."""
-        from kair_tui.cli.options import KEPT, keeps
+    def answer(self, trace: Trace, cache: OneEntryCache) -> Any:  # noqa: ANN401
+        """The command's result on `trace`, narrowed to the steps; `cache` serves the next one. Raises KairError."""
+        from kair_tui.cli.options import CACHE, takes_cache
 
         chosen = trace if self.steps is None else trace.select(self.steps)
         arguments: dict[str, Any] = dict(self.arguments)
-        if keeps(self.entry):
-            arguments[KEPT] = kept
+        if takes_cache(self.entry):
+            arguments[CACHE] = cache
         return self.entry.load()(chosen, **arguments)
 
     def answer_of_store(self, store: Path | None) -> "Answer":

@@ -10,12 +10,14 @@ from typing import Any
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.job_source import JobSource
-from kair_tui.cli.kept import Kept
+from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.step_choice import StepChoice
+from kair_tui.render.page_options import PageOptions
+from kair_tui.render.written import Format, written
 from kair_tui.tui.bookmarks import Bookmarks
 from kair_tui.tui.fix_choice import FixChoice
 from kair_tui.tui.question import Question
-from kair_tui.tui.recorder import Recorder
+from kair_tui.tui.runbook import Recorder
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Session:
         self.fixes = FixChoice()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""
-        self._kept = Kept()
+        self._cache = OneEntryCache()
         """The what-if model: one more fix is priced at once."""
         self._answers: dict[Question, Any] = {}
         self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
@@ -82,11 +84,19 @@ class Session:
 
     def compute(self, question: Question) -> Any:  # noqa: ANN401
         """The answer, computed now."""
-        return question.answer(self.trace, self._kept)
+        return question.answer(self.trace, self._cache)
 
     def known(self, question: Question) -> Any | None:  # noqa: ANN401
         """The answer if it was computed already."""
         return self._answers.get(question)
+
+    def written(self, question: Question, form: Format, *, ascii_only: bool) -> str:
+        """The answer that is known, as the command prints it in that format."""
+        from kair_tui.cli.invoke import answer_about
+
+        trace = self.trace if question.steps is None else self.trace.select(question.steps)
+        answer = answer_about(question.entry, self.known(question), trace)
+        return written(answer, question.entry.load_view(), form, PageOptions(ascii_only=ascii_only))
 
     def narrow(self, steps: tuple[int, ...] | None) -> None:
         """Asks everything from now on about these steps only. Raises UsageError for one that cannot be analysed."""

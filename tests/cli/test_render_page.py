@@ -2,13 +2,13 @@
 
 from support.cli_samples import HOSTILE, KERNEL, pinpoint
 
-from kair_tui.render.look import Look
 from kair_tui.render.page import Page
+from kair_tui.render.page_options import PageOptions
 from kair_tui.render.views.pinpoint import COLUMNS
 
 
 def _table(**look: object) -> list[str]:
-    page = Page(Look(**look))  # type: ignore[arg-type]
+    page = Page(PageOptions(**look))  # type: ignore[arg-type]
     page.table(COLUMNS, pinpoint().outliers)
     return page.getvalue().splitlines()
 
@@ -48,13 +48,13 @@ def test_a_wide_table_keeps_everything_whatever_the_width() -> None:
 
 
 def test_rows_beyond_the_limit_are_counted() -> None:
-    page = Page(Look())
+    page = Page(PageOptions())
     page.table(COLUMNS, pinpoint().outliers * 5, limit=2)
     assert page.getvalue().splitlines()[-1] == "… and 3 more (-o wide shows all)"
 
 
 def test_sentences_wrap_under_themselves() -> None:
-    page = Page(Look(width=40))
+    page = Page(PageOptions(width=40))
     page.bullet("rank 1 spends far more time than its peers in this operator")
     page.fact("hosts", "node0 node1 node2 node3 node4 node5")
     assert page.getvalue().splitlines() == [
@@ -66,7 +66,7 @@ def test_sentences_wrap_under_themselves() -> None:
 
 
 def test_nothing_is_interpreted() -> None:
-    page = Page(Look(color=True))
+    page = Page(PageOptions(color=True))
     page.line(HOSTILE)
     page.tree(HOSTILE, lambda root, safe: root.add(safe("[bold]x[/bold] :smile: https://x.y 'quoted' 12")))  # type: ignore[arg-type]
     text = page.getvalue()

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from support.cli_samples import whatif
 
-from kair_tui.render.page import Look, Page
+from kair_tui.render.page import Page
+from kair_tui.render.page_options import PageOptions
 from kair_tui.render.views.whatif import VIEW
-from kair_tui.render.whatif_in_words import WhatifInWords
+from kair_tui.render.words.whatif import WhatifInWords
 
 
 def shown(result: WhatifInWords, **look: object) -> list[str]:
-    page = Page(Look(width=80, **look))  # type: ignore[arg-type]
+    page = Page(PageOptions(width=80, **look))  # type: ignore[arg-type]
     assert VIEW.body is not None
     VIEW.body(result, page)
     lines = page.getvalue().splitlines()

@@ -22,7 +22,7 @@ from kair_engine.sensitivity.injection import finds, finds_stalls, rank_faults, 
 from kair_engine.sensitivity.link_injection import finds_slow_link, healthy_links
 from kair_engine.sensitivity.trials import sizes, smallest_found
 from kair_engine.sensitivity.without_faults import without_faults
-from kair_tui.render.sensitivity_in_words import reason_in_words
+from kair_tui.render.words.sensitivity import reason_in_words
 
 KINDS = ["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
 

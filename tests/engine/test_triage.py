@@ -14,8 +14,8 @@ from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.operators import model
-from kair_tui.render.sentences import sentence_of
-from kair_tui.render.triage_in_words import suggestion_of, summary
+from kair_tui.render.words.sentences import sentence_of
+from kair_tui.render.words.triage import suggestion_of, summary
 
 KERNELS = {"embed": 40, "attention": 150, "mlp": 250, "norm": 60, "head": 100}
 SETTLE = 50

@@ -16,7 +16,7 @@ from kair_engine.results.triage import RankedRank
 from kair_engine.trace.model import Trace
 from kair_engine.views.frequency import frequency
 from kair_engine.views.overview import info, steps
-from kair_tui.render.triage_in_words import EvidenceInWords, FindingInWords, TriageInWords
+from kair_tui.render.words.triage import EvidenceInWords, FindingInWords, TriageInWords
 
 
 def regular(folder: Path, rank_3: str) -> Trace:

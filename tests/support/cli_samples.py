@@ -34,9 +34,9 @@ from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, Layout, Notice, StepTimes, Trace
-from kair_tui.render.sensitivity_in_words import SensitivityInWords, sensitivity_in_words
-from kair_tui.render.triage_in_words import TriageInWords, triage_in_words
-from kair_tui.render.whatif_in_words import WhatifInWords, whatif_in_words
+from kair_tui.render.words.sensitivity import SensitivityInWords, sensitivity_in_words
+from kair_tui.render.words.triage import TriageInWords, triage_in_words
+from kair_tui.render.words.whatif import WhatifInWords, whatif_in_words
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"

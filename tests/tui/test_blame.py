@@ -33,7 +33,7 @@ from kair_tui.render.views.blame_paths import key_of, paths_by_cause
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.blame import BlameScreen
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.lines.around import StatusLine
+from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lists.blame_tree import BlameTree
 from kair_tui.tui.widgets.lists.neighbours import Neighbours
 from kair_tui.tui.widgets.lists.table import Table

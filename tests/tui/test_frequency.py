@@ -25,7 +25,8 @@ from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.widgets.cells.frequency_heat import FrequencyHeat
-from kair_tui.tui.widgets.lines.around import Piece, StatusLine
+from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
+from kair_tui.tui.widgets.lines.line import Piece
 
 INPUT = str(SAMPLES / "slow_input")
 STALL = str(SAMPLES / "intermittent_stall")

@@ -16,9 +16,9 @@ from kair_tui.cli.job_source import JobWanted
 from kair_tui.cli.places import store_root
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.frame.opening import OpeningScreen
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.screens.jobs import JobsScreen
-from kair_tui.tui.screens.opening import OpeningScreen
 from kair_tui.tui.screens.overview import OverviewScreen
 
 pytestmark = pytest.mark.skipif(not (SAMPLES / "healthy").exists(), reason="the sample traces are not recorded yet")

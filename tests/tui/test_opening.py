@@ -18,8 +18,8 @@ from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobSource, JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.frame.opening import OpeningScreen
 from kair_tui.tui.screens.jobs import JobsScreen
-from kair_tui.tui.screens.opening import OpeningScreen
 
 _PATIENCE_S = 60.0
 
@@ -172,7 +172,7 @@ def test_esc_leads_back_to_the_list_where_the_job_was_chosen(
     job = kb.write_job(tmp_path / "job", [0, 1, 2, 3])
     # A stored job is opened without parsing: this one takes its time.
     monkeypatch.setattr("kair_tui.cli.job_source.is_stored", lambda name, root: False)  # noqa: ARG005
-    monkeypatch.setattr("kair_tui.tui.screens.opening.locate", lambda name, store: _source(job))  # noqa: ARG005
+    monkeypatch.setattr("kair_tui.tui.frame.opening.locate", lambda name, store: _source(job))  # noqa: ARG005
 
     @played
     async def play() -> None:

@@ -8,7 +8,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.widgets.bars.step_strip import StepStrip
 from kair_tui.tui.widgets.cells.grid import RankGrid
-from kair_tui.tui.widgets.lines.around import StatusLine
+from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
 
 SLOW = str(SAMPLES / "slow_operator")
 TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")

@@ -18,8 +18,8 @@ from kair_tui.cli.app import parse
 from kair_tui.cli.failures import explained
 from kair_tui.cli.job_source import JobSource
 from kair_tui.cli.registry import find
-from kair_tui.render.look import Look
-from kair_tui.tui.in_place import run_line
+from kair_tui.render.page_options import PageOptions
+from kair_tui.tui.command_runner import run_line
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Session
 
@@ -113,7 +113,7 @@ def test_the_named_store_is_part_of_the_line(session: Session) -> None:
     "line", ["info", "kair info", "localize --fields rank,score", "steps -o csv", "triage --json", "schema triage"]
 )
 def test_a_typed_command_prints_what_the_shell_prints(session: Session, line: str) -> None:
-    printed = run_line(line, session, Look())
+    printed = run_line(line, session, PageOptions())
     said = kair(*shlex.split(printed.command)[1:])
     assert said.status == 0
     assert printed.text == said.out
@@ -121,12 +121,12 @@ def test_a_typed_command_prints_what_the_shell_prints(session: Session, line: st
 
 def test_a_typed_command_is_about_the_open_job_and_its_steps(session: Session) -> None:
     session.narrow((5, 6))
-    assert run_line("steps", session, Look()).command == f"kair steps {SAMPLE} --step 5-6"
-    assert run_line("steps --step 7", session, Look()).command == f"kair steps {SAMPLE} --step 7"
+    assert run_line("steps", session, PageOptions()).command == f"kair steps {SAMPLE} --step 5-6"
+    assert run_line("steps --step 7", session, PageOptions()).command == f"kair steps {SAMPLE} --step 7"
 
 
 def test_help_of_a_command_is_text(session: Session) -> None:
-    assert "--rank" in run_line("pinpoint --help", session, Look()).text
+    assert "--rank" in run_line("pinpoint --help", session, PageOptions()).text
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_help_of_a_command_is_text(session: Session) -> None:
 )
 def test_a_wrong_line_says_what_is_wrong(session: Session, line: str, message: str) -> None:
     with pytest.raises((UsageError, click.UsageError)) as wrong:
-        run_line(line, session, Look())
+        run_line(line, session, PageOptions())
     assert explained(wrong.value)[0] == message
 
 

@@ -10,8 +10,8 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
+from kair_tui.render.column import ALARM, Column, Styled
 from kair_tui.render.terminal import Look
-from kair_tui.render.view import ALARM, Column, Styled
 from kair_tui.tui.filtering import parse_filter
 from kair_tui.tui.ordering import Ordering, ordered
 from kair_tui.tui.widgets.lists.table import AT_ONCE, Table

@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
 from kair_tui.render.terminal import Look
-from kair_tui.render.triage_in_words import fix_option
 from kair_tui.render.units import duration, percent, signed_duration
+from kair_tui.render.words.triage import fix_option
 from kair_tui.tui.fix_choice import in_words
 from kair_tui.tui.fix_options import typed_fix
 from kair_tui.tui.frame.app import KairApp
@@ -21,7 +21,7 @@ from kair_tui.tui.screens.whatif import WhatifScreen
 from kair_tui.tui.widgets.bars.price_bars import PriceBars
 from kair_tui.tui.widgets.bars.step_bars import StepBars
 from kair_tui.tui.widgets.cells.worker_heat import WorkerHeat
-from kair_tui.tui.widgets.lines.around import StatusLine
+from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lists.fix_list import FixList
 
 HOSTS = str(SAMPLES / "slow_host")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, RankBlame, RootCause
-from kair_tui.render.text import short_name
+from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RootCause
+from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import count, duration, percent, plural, spans
-from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
+from kair_tui.render.view import View
+from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -16,55 +18,27 @@ if TYPE_CHECKING:
     from kair_tui.render.graphs import GraphFormat
     from kair_tui.render.page import Branch, Page
 
-EXAMPLES = 3
-WORTH_NAMING = 0.1
+PATHS_SHOWN = 3
 CAUSES_SHOWN = 20
 NAME_IN_TREE = 48
 RANKS_SHOWN = 10
 
 
-def headline(result: BlameResult) -> str:
-    """The ranks that answer for most of the waiting."""
-    where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
-    waited = f"the {duration(result.waiting_us)} that ranks together waited in {where}"
-    if not result.by_rank:
-        return f"no rank is to blame for {waited} ({plural(result.collectives, 'collective')})"
-    named = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
-    shares = " and ".join(f"rank {row.rank} for {percent(row.share)}" for row in named[:3])
-    return f"to blame: {shares} of {waited}"
-
-
-def words(cause: str) -> str:
-    """A cause as it is written in a sentence."""
-    return cause.replace("_", " ")
-
-
-def totals(result: BlameResult) -> str:
-    """All waiting, and how much of it has a cause."""
-    return (
-        f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
-        f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
-    )
-
-
-def what(row: RootCause) -> str:
-    """The operator as people read it, or what stands for one."""
-    return name_of(row.operator, is_edge=row.is_edge)
-
-
-def name_of(operator: str | None, *, is_edge: bool) -> str:
-    """A root cause's operator as people read it, or what stands for one."""
-    if operator is None:
-        return "smaller idle times" if is_edge else "smaller delays"
-    if operator == STEP_BEGIN:
-        return "late already when the step began"
-    return f"idle before {short_name(operator)}" if is_edge else short_name(operator)
+def _whole_operator(row: RootCause) -> str:
+    return row.operator or cause_operator(row)
 
 
 COLUMNS = (
     Column[RootCause]("rank", "rank", lambda row: str(row.rank), weight=9),
-    Column[RootCause]("operator", "operator", what, align="left", weight=9, full=lambda row: row.operator or what(row)),
-    Column[RootCause]("cause", "cause", lambda row: words(row.cause), align="left", weight=8),
+    Column[RootCause](
+        "operator",
+        "operator",
+        cause_operator,
+        align="left",
+        weight=9,
+        full=_whole_operator,
+    ),
+    Column[RootCause]("cause", "cause", lambda row: spaced(row.cause), align="left", weight=8),
     Column[RootCause]("is_edge", "edge", lambda row: "idle" if row.is_edge else "", align="left", detail=True),
     Column[RootCause]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
     Column[RootCause]("share", "share", lambda row: percent(row.share), weight=7),
@@ -87,10 +61,10 @@ def _body(result: BlameResult, page: Page) -> None:
     if result.by_rank:
         page.table(_BY_RANK, result.by_rank, limit=RANKS_SHOWN)
         page.line()
-    page.line(totals(result))
+    page.line(blame_totals(result))
     if result.paths:
         page.line()
-        _paths(result, page, None if page.look.wide else EXAMPLES)
+        _paths(result, page, None if page.options.wide else PATHS_SHOWN)
 
 
 def _tree(result: BlameResult, page: Page) -> None:
@@ -129,7 +103,7 @@ def _node(node: PathNode, path: BlamePath, page: Page) -> Cell:
         f"rank {node.rank} {_name(node, page)} ({node.kind}): {duration(node.duration_us)}, "
         f"began {duration(node.lateness_us)} late"
     )
-    if page.look.wide:
+    if page.options.wide:
         text += f" at {duration(node.start_us)}"
     if node.role_in_path == "victim":
         return text
@@ -138,11 +112,11 @@ def _node(node: PathNode, path: BlamePath, page: Page) -> Cell:
 
 def verdict(node: PathNode, path: BlamePath) -> str:
     """`culprit: compute` or `edge: host`, of the stop at a path's end."""
-    return f"{node.role_in_path}: {words(path.cause)}"
+    return f"{node.role_in_path}: {spaced(path.cause)}"
 
 
 def _name(node: PathNode, page: Page) -> str:
-    return node.operator if page.look.wide else short_name(node.operator, NAME_IN_TREE)
+    return node.operator if page.options.wide else short_name(node.operator, NAME_IN_TREE)
 
 
 def _graph(result: BlameResult, form: GraphFormat) -> DiGraph:
@@ -154,7 +128,7 @@ def _graph(result: BlameResult, form: GraphFormat) -> DiGraph:
 VIEW = View[BlameResult, RootCause](
     main="root_causes",
     columns=COLUMNS,
-    headline=headline,
+    headline=blame_headline,
     body=_body,
     records=(
         ("root_causes", "root_cause"),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.blame.waiting_graph import OTHERS, rank_id, waiting_graph
 from kair_engine.results.blame import BlameResult
-from kair_tui.render.units import duration, percent, plural, spans
-from kair_tui.render.views.blame import WORTH_NAMING, headline, name_of, words
+from kair_tui.render.text import spaced
+from kair_tui.render.units import duration, percent, plural, spans, whole_percent
+from kair_tui.render.words.blame import WORTH_NAMING, blame_headline, operator_name
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -34,7 +35,7 @@ Attributes = dict[str, Any]
 def graph(result: BlameResult, form: GraphFormat) -> DiGraph:
     """What `-o dot` draws; else everything, with a title and labels."""
     whole = waiting_graph(result)
-    whole.graph["title"] = headline(result)
+    whole.graph["title"] = blame_headline(result)
     for _, of in whole.nodes(data=True):
         of["label"] = _label(of)
     for _, _, of in whole.edges(data=True):
@@ -54,7 +55,7 @@ def drawing(whole: DiGraph) -> DiGraph:
     kept = {node for ends in drawn for node in ends}
     nodes = {node: of for node, of in _nodes(whole, place).items() if node in kept}
     left_out = sum(of["share"] for ends, of in edges.items() if ends not in drawn and of["kind"] == "waited")
-    small = f"; lines under {100 * LEAST:.0f} % are left out, {percent(left_out)} of the waiting" if left_out else ""
+    small = f"; lines under {whole_percent(LEAST)} are left out, {percent(left_out)} of the waiting" if left_out else ""
     title = (whole.graph["title"], f"{_LEGEND}{small}")
     picture: DiGraph = nx.DiGraph(rankdir="LR", labelloc="t", label=title, **_FONT, node=_ALL_NODES, edge=_ALL_EDGES)
     picture.add_nodes_from((node, _drawn_node(of)) for node, of in nodes.items())
@@ -67,8 +68,8 @@ def _label(of: Mapping[str, Any]) -> str:
         return f"rank {of['rank']}"
     if of["kind"] == "others":
         return "other ranks"
-    cause = "" if of["cause"] == "unknown" else f" ({words(of['cause'])})"
-    return name_of(of.get("operator"), is_edge=of["is_edge"]) + cause
+    cause = "" if of["cause"] == "unknown" else f" ({spaced(of['cause'])})"
+    return operator_name(of.get("operator"), is_edge=of["is_edge"]) + cause
 
 
 def _time(of: Mapping[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Around a root cause: the ranks that it made late, who waited for those, and what else made them late."""
+"""The neighbourhood of a root cause: the ranks it made late, who waited for those, what else made them late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ALIKE: Final = 0.9
 """Ranks that waited at least this part of what the first of them waited are told together."""
 MOST_GROUPS: Final = 6
-MOST_CAUSES: Final = 3
+MOST_OTHER_CAUSES: Final = 3
 
 _Edge = tuple[str, dict[str, Any]]
 """The node at its other end, and its figures."""
@@ -101,12 +101,12 @@ def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[Neighbour]:
     """What else made a rank late: the largest, and the rest of it in one line."""
     found = [edge for edge in _largest(graph.out_edges(rank, data=True), "blamed_us", end=1) if edge[0] != cause]
     number = graph.nodes[rank]["rank"]
-    for node, edge in found[:MOST_CAUSES]:
+    for node, edge in found[:MOST_OTHER_CAUSES]:
         of = graph.nodes[node]
         where = "" if of["rank"] == number else f" on rank {of['rank']}"
         text, often = f"also{where}: {of['label']}", _times(edge["synchronisations"])
         yield Neighbour("also", text, often, edge["blamed_us"], edge["share"], of["rank"])
-    if rest := [of for _, of in found[MOST_CAUSES:]]:
+    if rest := [of for _, of in found[MOST_OTHER_CAUSES:]]:
         text, often = f"also: {plural(len(rest), 'lesser cause')}", ""
         time, share = (sum(of[figure] for of in rest) for figure in ("blamed_us", "share"))
         yield Neighbour("also", text, often, time, share, number)

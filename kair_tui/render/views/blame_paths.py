@@ -1,4 +1,4 @@
-"""Which blame paths belong to which root cause, and what their stops are called on a line."""
+"""Sorts blame paths by their root cause, and names their stops as on a line."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

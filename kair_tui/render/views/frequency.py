@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
-from kair_tui.render.heat import heat_row, resampled
+from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.drawing.heat import heat_row, resampled
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, plural, spans
-from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
+from kair_tui.render.units import count, duration, one_decimal, plural, spans
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -50,7 +51,7 @@ _DEGRADED = (
     Column[DegradedWindow]("window", "window", lambda row: str(row.window), weight=8),
     Column[DegradedWindow]("start_us", "start", lambda row: duration(row.start_us), weight=8),
     Column[DegradedWindow]("count", "count", lambda row: count(row.count), weight=8),
-    Column[DegradedWindow]("expected", "expected", lambda row: f"{row.expected:.1f}", weight=8),
+    Column[DegradedWindow]("expected", "expected", lambda row: one_decimal(row.expected), weight=8),
     Column[DegradedWindow]("state", "state", _state, align="left", weight=8),
 )
 
@@ -68,10 +69,10 @@ def _body(result: FrequencyResult, page: Page) -> None:
 
 
 def _with_heat(result: FrequencyResult, page: Page) -> tuple[Column[RankCounts], ...]:
-    width = min(GLYPHS, max(page.look.width - _MARGIN, 10))
+    width = min(GLYPHS, max(page.options.width - _MARGIN, 10))
     peak = max((max(resampled(row.counts, width), default=0.0) for row in result.counts), default=0.0)
     draw: Callable[[RankCounts], str] = lambda row: heat_row(  # noqa: E731
-        row.counts, peak, width, ascii_only=page.look.ascii_only
+        row.counts, peak, width, ascii_only=page.options.ascii_only
     )
     return (COLUMNS[0], Column[RankCounts]("counts", "how often", draw, align="left", weight=8), COLUMNS[1])
 

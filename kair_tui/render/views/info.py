@@ -1,12 +1,13 @@
-"""What a recording holds, for people."""
+"""The recording's contents for people."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kair_engine.results.info import InfoResult, OperatorUse
+from kair_tui.render.column import Column
 from kair_tui.render.units import count, duration, plural, spans
-from kair_tui.render.view import Column, View
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kair_engine.results.localize import (
@@ -12,9 +13,10 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
+from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, p_value, plural, score, signed_duration, spans
-from kair_tui.render.view import ALARM, Cell, Column, Styled, View
+from kair_tui.render.units import count, duration, p_value, percent, plural, score, signed_duration, spans
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -72,13 +74,13 @@ def _figures(row: JobPattern) -> str:
     """A pattern's figures with their units: shares and a correlation, or the stages' compute."""
     if row.cause == "stage_imbalance":
         return ", ".join(f"{stage} {duration(us)}" for stage, us in row.figures.items())
-    said = {
-        "correlation": "correlation {:.2f}",
-        "variation": "varies by {:.1%}",
-        "delays": "{:.0f} delays",
-        "rate": "in {:.2%} of ranks' steps",
+    said: dict[str, Callable[[float], str]] = {
+        "correlation": lambda value: f"correlation {value:.2f}",
+        "variation": lambda value: f"varies by {percent(value)}",
+        "delays": lambda value: plural(round(value), "delay"),
+        "rate": lambda value: f"in {percent(value, 2)} of ranks' steps",
     }
-    return ", ".join(said[name].format(value) for name, value in row.figures.items())
+    return ", ".join(said[name](value) for name, value in row.figures.items())
 
 
 COLUMNS = (
@@ -102,7 +104,7 @@ _GROUPS = (
 
 
 _PATTERNS = (
-    Column[JobPattern]("cause", "nobody's fault", lambda row: row.cause.replace("_", " "), align="left", weight=9),
+    Column[JobPattern]("cause", "job-wide cause", lambda row: row.cause.replace("_", " "), align="left", weight=9),
     Column[JobPattern]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=4),
     Column[JobPattern]("steps", "steps", lambda row: spans(row.steps), align="left", weight=3),
     Column[JobPattern]("lost_us", "lost/step", lambda row: duration(row.lost_us), weight=8),

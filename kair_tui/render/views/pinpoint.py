@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_tui.render.column import DIM, Column
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, p_value, plural, ratio, score
-from kair_tui.render.view import DIM, Column, View
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page

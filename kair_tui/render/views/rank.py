@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.rank import CurveDistance, PartOfStep, RankProfileResult
-from kair_tui.render.bars import bar, mark_sign
-from kair_tui.render.curve import draw, signs
+from kair_tui.render.column import DIM, Column
+from kair_tui.render.drawing.bars import bar, mark_sign
+from kair_tui.render.drawing.curve import draw, signs
 from kair_tui.render.units import duration, percent, plural, signed_duration
-from kair_tui.render.view import DIM, Column, View
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -40,7 +41,7 @@ def distance_text(farthest: CurveDistance) -> str:
     )
 
 
-def headline(result: RankProfileResult) -> str:
+def rank_headline(result: RankProfileResult) -> str:
     """What its step takes, and what stands out in it."""
     role = "" if result.typical_step_time_us is None else f", its role {duration(result.typical_step_time_us)}"
     return f"rank {result.rank} takes {duration(result.step_time_us)} a step{role}; {outstanding(result)}"
@@ -87,17 +88,19 @@ def _body(result: RankProfileResult, page: Page) -> None:
 def _with_bars(result: RankProfileResult, page: Page) -> tuple[Column[PartOfStep], ...]:
     peak = max(max(row.own_us, row.typical_us or 0.0) for row in result.parts)
     draw_bar: Callable[[PartOfStep], str] = lambda row: bar(  # noqa: E731
-        row.own_us, row.typical_us, peak, _BAR, ascii_only=page.look.ascii_only
+        row.own_us, row.typical_us, peak, _BAR, ascii_only=page.options.ascii_only
     )
     title = (
-        "" if result.typical_step_time_us is None else f"{mark_sign(ascii_only=page.look.ascii_only)} its role's median"
+        ""
+        if result.typical_step_time_us is None
+        else f"{mark_sign(ascii_only=page.options.ascii_only)} its role's median"
     )
     return (*COLUMNS, Column[PartOfStep]("", title, draw_bar, align="left", weight=6))
 
 
 def _curve(result: RankProfileResult, page: Page) -> None:
-    width = max(min(_WIDEST, page.look.width - _MARGIN), 20)
-    ascii_only = page.look.ascii_only
+    width = max(min(_WIDEST, page.options.width - _MARGIN), 20)
+    ascii_only = page.options.ascii_only
     picture = draw(result.curve, result.farthest, width=width, height=_HEIGHT, ascii_only=ascii_only)
     page.line("operations completed over the step")
     for number, row in enumerate(picture.rows):
@@ -126,7 +129,7 @@ def axis(result: RankProfileResult, at: int | None, width: int) -> str:
 VIEW = View[RankProfileResult, PartOfStep](
     main="parts",
     columns=COLUMNS,
-    headline=headline,
+    headline=rank_headline,
     body=_body,
     records=(("parts", "part"), ("curve", "point")),
 )

@@ -1,4 +1,4 @@
-"""What a recording can show, for people: the smallest faults, and what keeps smaller ones from being found."""
+"""The sensitivity of a recording for people: the smallest faults, and what keeps smaller ones from being found."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kair_engine.results.sensitivity import LongerRecording
-from kair_tui.render.sensitivity_in_words import FaultInWords, SensitivityInWords
+from kair_tui.render.column import Column
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, percent, plural, spans
-from kair_tui.render.view import Column, View
+from kair_tui.render.units import duration, exact_percent, percent, plural, spans
+from kair_tui.render.view import View
+from kair_tui.render.words.sensitivity import FaultInWords, SensitivityInWords
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -20,7 +21,7 @@ def _headline(result: SensitivityInWords) -> str:
     steps = plural(len(result.steps), "step")
     if first is None:
         return f"no fault can be found in this recording: {result.faults[0].reason}"
-    probability = f"{100 * result.probability:g} %"
+    probability = exact_percent(result.probability)
     return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
 
 
@@ -78,7 +79,7 @@ def _body(result: SensitivityInWords, page: Page) -> None:
         for reason, names in _by_reason(result).items():
             page.bullet(f"{', '.join(names)}: {reason}")
         page.line()
-    for line in _notes(result, wide=page.look.wide):
+    for line in _notes(result, wide=page.options.wide):
         page.line(line)
 
 
@@ -102,7 +103,7 @@ def _notes(result: SensitivityInWords, *, wide: bool) -> list[str]:
         notes.append(f"what was slow already was taken out first: {', '.join(result.corrected_links)}")
     notes.append(
         f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
-        f"false-alarm rate {100 * result.false_alarm_rate:g} %; {plural(result.draws, 'draw')}, seed {result.seed}"
+        f"false-alarm rate {exact_percent(result.false_alarm_rate)}; {plural(result.draws, 'draw')}, seed {result.seed}"
     )
     return notes
 

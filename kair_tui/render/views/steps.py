@@ -6,8 +6,9 @@ import statistics
 from typing import TYPE_CHECKING
 
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, plural, ratio
-from kair_tui.render.view import ALARM, Cell, Column, Styled, View
+from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -52,7 +53,7 @@ def _body(result: StepsResult, page: Page) -> None:
         Column[StepSummary]("complete", "", _mark, align="left", weight=7),
     )
     page.table(columns, result.summary, limit=STEPS_SHOWN)
-    if page.look.wide:
+    if page.options.wide:
         page.line()
         page.table(COLUMNS, result.steps)
 

@@ -6,12 +6,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
-from kair_tui.render.text import short_name
-from kair_tui.render.triage_in_words import FindingInWords, TriageInWords, cause_in_words
-from kair_tui.render.units import count, duration, p_value, percent, plural, ratio, score, signed_duration, spans
-from kair_tui.render.view import ALARM, Cell, Column, Styled, View
-from kair_tui.render.views.blame import words
+from kair_tui.render.column import ALARM, Cell, Column, Styled
+from kair_tui.render.text import short_name, spaced
+from kair_tui.render.units import (
+    count,
+    duration,
+    money,
+    one_decimal,
+    p_value,
+    percent,
+    plural,
+    ratio,
+    score,
+    signed_duration,
+    spans,
+)
+from kair_tui.render.view import View
 from kair_tui.render.views.localize import flag
+from kair_tui.render.words.triage import FindingInWords, TriageInWords, cause_in_words
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -36,7 +48,7 @@ COLUMNS = (
 
 def _body(result: TriageInWords, page: Page) -> None:
     for number, finding in enumerate(result.findings, 1):
-        page.line(f"{number}. {title(finding, wide=page.look.wide)}", ALARM)
+        page.line(f"{number}. {title(finding, wide=page.options.wide)}", ALARM)
         for fact in facts(finding):
             page.line(fact, indent=3)
         for sentence in sentences(finding):
@@ -47,10 +59,10 @@ def _body(result: TriageInWords, page: Page) -> None:
     if result.ranking:
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
-    page.line(totals(result))
+    page.line(triage_totals(result))
 
 
-def totals(result: TriageResult) -> str:
+def triage_totals(result: TriageResult) -> str:
     """The step, and what was waited in it."""
     return (
         f"step {duration(result.step_time_us)}; waiting {duration(result.waiting_us_per_step)} per step "
@@ -77,7 +89,9 @@ def _others(number: int) -> str:
 def facts(finding: Finding) -> list[str]:
     """Its figures: what it costs, when, and how sure that is."""
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
-    where = f"{words(finding.pattern)}, {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}{chance}"
+    where = (
+        f"{spaced(finding.pattern)}, {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}{chance}"
+    )
     return [_price(finding), where, *([f"between: {finding.edge}"] if finding.edge else [])]
 
 
@@ -88,24 +102,25 @@ def sentences(finding: FindingInWords) -> list[str]:
 
 def _price(finding: Finding) -> str:
     about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
-    money = "" if finding.cost_per_day is None else f", {finding.cost_per_day:,.2f} a day"
+    price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
     return (
         f"{duration(finding.time_lost_us_per_step)} lost per step, slowdown {ratio(finding.slowdown)}; without it "
-        f"+{percent(finding.throughput_gain)} throughput, {finding.gpu_hours_per_day:.1f} GPU-hours a day{money}{about}"
+        f"+{percent(finding.throughput_gain)} throughput, "
+        f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day{price}{about}"
     )
 
 
 def _tree(result: TriageInWords, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         for finding in result.findings:
-            branch = root.add(safe(Styled(title(finding, wide=page.look.wide), ALARM)))
+            branch = root.add(safe(Styled(title(finding, wide=page.options.wide), ALARM)))
             for line in (*facts(finding), *sentences(finding)):
                 branch.add(safe(line))
             if finding.suggestion:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
-        root.add(safe(totals(result)))
+        root.add(safe(triage_totals(result)))
 
-    page.tree(f"verdict: {words(result.verdict)}", grow)
+    page.tree(f"verdict: {spaced(result.verdict)}", grow)
 
 
 VIEW = View[TriageInWords, RankedRank](

@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.results.whatif import FixPrice, PartEffect, StepPrice, WhatifResult
-from kair_tui.render.heat import RAMP, RAMP_ASCII, heat_row
-from kair_tui.render.units import duration, percent, plural, signed_duration, spans
-from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled, View
-from kair_tui.render.whatif_in_words import RemedyInWords, WhatifInWords
+from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.drawing.heat import RAMP, RAMP_ASCII, heat_row
+from kair_tui.render.units import (
+    count,
+    duration,
+    gain,
+    money,
+    one_decimal,
+    percent,
+    plural,
+    signed_duration,
+    slowdown,
+    spans,
+)
+from kair_tui.render.view import View
+from kair_tui.render.words.whatif import RemedyInWords, WhatifInWords
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -35,24 +47,20 @@ def _headline(result: WhatifInWords) -> str:
     return result.verdict
 
 
-def _slowdown(value: float) -> str:
-    return f"{value:.4f}"
-
-
 COLUMNS = (
     Column[StepPrice]("step", "step", lambda row: str(row.step), weight=9),
     Column[StepPrice]("measured_us", "measured", lambda row: duration(row.measured_us), weight=6),
     Column[StepPrice]("replayed_us", "replayed", lambda row: duration(row.replayed_us), weight=7),
     Column[StepPrice]("ideal_us", "ideal", lambda row: duration(row.ideal_us), weight=7),
-    Column[StepPrice]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=8),
+    Column[StepPrice]("slowdown", "S", lambda row: slowdown(row.slowdown), weight=8),
 )
 
 _FIXES = (
     Column[FixPrice]("fix", "fix", lambda row: row.fix, align="left", weight=9),
     Column[FixPrice]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
     Column[FixPrice]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
-    Column[FixPrice]("throughput_gain", "throughput", lambda row: f"{row.throughput_gain:+.2%}", weight=7),
-    Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: f"{row.gpu_hours_per_day:,.1f}", weight=6),
+    Column[FixPrice]("throughput_gain", "throughput", lambda row: gain(row.throughput_gain), weight=7),
+    Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=6),
     Column[FixPrice]("cost_per_day", "cost/day", lambda row: _money(row.cost_per_day), weight=6),
 )
 
@@ -64,13 +72,13 @@ _REMEDIES = (
 
 
 def _money(cost: float | None) -> str:
-    return "–" if cost is None else f"{cost:,.2f}"
+    return "–" if cost is None else money(cost)
 
 
 def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
     if not of:
         return
-    worth = {key: slowdown for key, slowdown in of.items() if page.look.wide or slowdown - 1 >= _COSTS_NOTHING}
+    worth = {key: slowdown for key, slowdown in of.items() if page.options.wide or slowdown - 1 >= _COSTS_NOTHING}
     if not worth:
         page.line(f"No {title} alone costs anything: what is lost, several lose together.")
         page.line()
@@ -78,18 +86,18 @@ def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> 
     rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in worth.items()]
     columns = (
         Column[_Part]("part", title, lambda row: row.part, align="left", weight=9),
-        Column[_Part]("slowdown", "S", lambda row: _slowdown(row.slowdown), weight=9),
+        Column[_Part]("slowdown", "S", lambda row: slowdown(row.slowdown), weight=9),
         Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0)), weight=8),
     )
     page.table(columns, rows, limit=_SHOWN)
     if len(of) > len(worth) and len(rows) <= _SHOWN:
-        page.line(f"… and {len(of) - len(worth):,} that cost nothing", DIM)
+        page.line(f"… and {count(len(of) - len(worth))} that cost nothing", DIM)
     page.line()
 
 
 def _body(result: WhatifInWords, page: Page) -> None:
     page.fact("step", _times(result))
-    page.fact("slowdown S", f"{_slowdown(result.slowdown)} ({_wasted(result)})")
+    page.fact("slowdown S", f"{slowdown(result.slowdown)} ({_wasted(result)})")
     slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
     if result.slowest_workers is not None:
         page.fact("M_W", _effect(result.slowest_workers, slowest))
@@ -123,14 +131,14 @@ def _body(result: WhatifInWords, page: Page) -> None:
         page.table(_REMEDIES, result.remedies)
         page.line()
     without_delays = any(duration(row.measured_us) != duration(row.replayed_us) for row in result.per_step)
-    columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.look.wide]
+    columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.options.wide]
     page.table(columns, result.per_step, limit=_SHOWN)
 
 
 def _wasted(result: WhatifResult) -> str:
     """What S costs; of money only where the price of a GPU hour is known."""
-    money = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
-    hours = f"{result.gpu_hours_per_day:,.1f} GPU-hours{money} a day"
+    price = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
+    hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     return f"{percent(result.waste)} of the time is waste: {hours}"
 
 
@@ -156,14 +164,14 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
         return
     staged = len(result.by_dp_rank) == columns
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
-    width = min(columns, _WIDEST, max(page.look.width - _MARGIN, 10))
+    width = min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
     page.line(f"what each worker costs ({axes})")
     for stage, row in enumerate(costs):
         # Of many ranks one that costs much must not vanish in a mean.
-        drawn = heat_row(row, peak, width, ascii_only=page.look.ascii_only, together=max)
+        drawn = heat_row(row, peak, width, ascii_only=page.options.ascii_only, together=max)
         page.line(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}|{drawn}| up to {percent(max(row))}")
     together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
-    ramp = RAMP_ASCII if page.look.ascii_only else RAMP
+    ramp = RAMP_ASCII if page.options.ascii_only else RAMP
     page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
     page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the ideal step", DIM)
     page.line()
@@ -186,13 +194,13 @@ def _tree(result: WhatifInWords, page: Page) -> None:
             if not of:
                 continue
             branch = root.add(safe(title))
-            for key, slowdown in list(of.items())[:_SHOWN]:
-                branch.add(safe(f"{label}{key}: S {_slowdown(slowdown)}, costs {percent(max(slowdown - 1, 0.0))}"))
+            for key, value in list(of.items())[:_SHOWN]:
+                branch.add(safe(f"{label}{key}: S {slowdown(value)}, costs {percent(max(value - 1, 0.0))}"))
             if len(of) > _SHOWN:
-                branch.add(safe(f"… and {len(of) - _SHOWN:,} more"))
+                branch.add(safe(f"… and {count(len(of) - _SHOWN)} more"))
         for fix in result.fixes:
             root.add(
-                safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {fix.throughput_gain:+.2%} throughput")
+                safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {gain(fix.throughput_gain)} throughput")
             )
         for remedy in result.remedies:
             root.add(safe(f"{remedy.text} saves {duration(remedy.saved_us)} a step"))

@@ -1,4 +1,4 @@
-"""The program on the full screen: which screens are open, and the work that goes on behind them."""
+"""The program on the full screen: its open screens, and the work that goes on behind them."""
 
 import os
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from kair_engine.errors import KairError
 from kair_tui.cli.job_source import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
-from kair_tui.tui.frame.screen import BaseScreen
-from kair_tui.tui.screens import find_screen
+from kair_tui.tui.frame.screen import BaseScreen, Service
+from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines.scrollbar import draw_scroll_bars_with
 from kair_tui.tui.widgets.styles import theme_of
@@ -152,6 +152,16 @@ class KairApp(App[int]):
         token = object()
         node.run_worker(counted, thread=True, exclusive=True, group=group, exit_on_error=True)
 
+    # What the keys ask for that work everywhere.
+
+    async def serve(self, screen: BaseScreen, service: Service) -> None:
+        """Does on a screen what is done in the same way on all."""
+        from kair_tui.tui.frame.services import SERVICES  # not for the first paint
+
+        done = SERVICES[service](screen)
+        if done is not None:
+            await done
+
     # Screens.
 
     def header(self) -> tuple[tuple[str, ...], str, str]:
@@ -233,13 +243,16 @@ class KairApp(App[int]):
         """The screen of a place."""
         entry = find_screen(place.screen)
         assert entry is not None
-        if not entry.needs_job:
-            return entry.load_without_job()()
-        assert self.session is not None
-        return entry.load()(self.session, place)
+        screen: BaseScreen
+        if entry.needs_job:
+            assert self.session is not None
+            screen = entry.load()(self.session, place)
+        else:
+            screen = entry.load()()
+        return screen
 
 
 def _opening(wanted: JobWanted) -> BaseScreen:
-    from kair_tui.tui.screens.opening import OpeningScreen
+    from kair_tui.tui.frame.opening import OpeningScreen
 
     return OpeningScreen(wanted)

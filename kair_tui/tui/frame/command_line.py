@@ -1,4 +1,4 @@
-"""`:` runs a `kair` command in place, about the job that is open."""
+"""The command line of `:`: runs a `kair` command in place, about the job that is open."""
 
 from functools import partial
 
@@ -30,22 +30,22 @@ def run_command(screen: BaseScreen, line: str) -> None:
 
 def _run(screen: BaseScreen, line: str) -> None:
     """In the thread."""
-    from kair_tui.render.look import Look
-    from kair_tui.tui.in_place import run_line
+    from kair_tui.render.page_options import PageOptions
+    from kair_tui.tui.command_runner import run_line
 
     try:
-        look = Look(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
+        look = PageOptions(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
         printed = run_line(line, screen.kair.session, look, screen.kair.wanted.store)
     except Exception as error:
         text, hint, _ = explained(error)
         message = f"kair: error: {text}" + (f" ({hint})" if hint else "")
-        screen.kair.call_from_thread(screen.say, message, alarm=True)
+        screen.app.call_from_thread(screen.say, message, alarm=True)
         return
-    screen.kair.call_from_thread(_show, screen, line, printed.text, printed.command)
+    screen.app.call_from_thread(_show, screen, line, printed.text, printed.command)
 
 
 def _show(screen: BaseScreen, line: str, text: str, command: str) -> None:
     screen.say("")
     title = line.strip().removeprefix("kair ")
-    screen.kair.push_screen(OutputScreen.of_text(screen, title, text, (command,)))
+    screen.app.push_screen(OutputScreen.of_text(screen, title, text, (command,)))
     screen.record(command)

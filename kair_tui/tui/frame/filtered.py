@@ -1,4 +1,4 @@
-"""What screens with rows have in common: a filter, and an order."""
+"""The base of screens with rows: a filter, and an order."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""`?`: made from the keys that are bound, the list of screens and the registry, so that it cannot be out of date."""
+"""The help of `?`: made from the keys that are bound, the screens and the registry, so never out of date."""
 
 from textual.binding import Binding
 from textual.dom import DOMNode
@@ -7,8 +7,8 @@ from kair_tui.cli.registry import COMMANDS
 from kair_tui.tui.filtering import EXAMPLES
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen
-from kair_tui.tui.screens import SCREENS
-from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.tui.screen_registry import SCREENS
+from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.styles import styles_of
 
 _KEY_WIDTH = 14
@@ -16,7 +16,7 @@ _KEY_WIDTH = 14
 
 def show_help(screen: BaseScreen) -> None:
     """Opens the help over `screen`, about its keys."""
-    screen.kair.push_screen(OutputScreen("help", help_lines(screen)))
+    screen.app.push_screen(OutputScreen("help", help_lines(screen)))
 
 
 def help_lines(screen: BaseScreen) -> list[Piece]:

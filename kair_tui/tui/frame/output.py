@@ -1,4 +1,4 @@
-"""Text to read: what a command printed, the help, the commands behind a view."""
+"""A screen of text: what a command printed, the help, the commands behind a view."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from kair_engine.errors import KairError
 from kair_tui.tui.filtering import parse_filter
 from kair_tui.tui.frame.screen import BaseScreen
-from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.lines.text_page import TextPage
 from kair_tui.tui.widgets.styles import styles_of
 

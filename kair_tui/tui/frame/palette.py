@@ -1,4 +1,4 @@
-"""ctrl+p: screens, commands and bookmarks, found by typing a part of their name."""
+"""The palette of ctrl+p: screens, commands and bookmarks, found by typing a part of their name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from kair_tui.cli.registry import COMMANDS
 from kair_tui.tui.bookmarks import Bookmark
 from kair_tui.tui.frame.command_line import run_command
 from kair_tui.tui.frame.screen import BaseScreen
-from kair_tui.tui.screens import SCREENS
+from kair_tui.tui.screen_registry import SCREENS
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
@@ -97,7 +97,7 @@ class ChoiceScreen(BaseScreen):
     def _take(self) -> None:
         chosen = self.query_one(Choices).chosen
         if isinstance(chosen, Choice):
-            self.kair.pop_screen()
+            self.app.pop_screen()
             chosen.do()
 
     def _draw(self, choice: Choice, width: int) -> Lines:  # noqa: ARG002
@@ -108,7 +108,7 @@ class ChoiceScreen(BaseScreen):
 async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]) -> None:
     """Opens a list over `screen`; what is typed ahead narrows it."""
     over = ChoiceScreen(title, choices)
-    await screen.kair.push_screen(over)
+    await screen.app.push_screen(over)
     over.set_focus(over.query_one(Input))
 
 

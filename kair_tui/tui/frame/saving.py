@@ -1,25 +1,19 @@
-"""What leaves the screen: copies, exports, bookmarks, the commands behind a view and the recording of them."""
+"""Copies, exports and bookmarks of a screen, the commands behind it and the recording of them."""
 
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kair_engine.errors import KairError, UsageError
-from kair_tui.cli.invoke import answer_about
 from kair_tui.cli.places import cache_root
-from kair_tui.render.look import Look
-from kair_tui.render.written import Format, written
+from kair_tui.render.written import Format
 from kair_tui.tui.bookmarks import Bookmark
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.palette import Choice, show_choices
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.widgets.styles import styles_of
-
-if TYPE_CHECKING:
-    from kair_tui.tui.question import Question
 
 _COPIED = "copied.txt"
 _NAMES_TRIED = 1000
@@ -35,7 +29,7 @@ def show_commands(screen: BaseScreen) -> None:
     lines = [("these print the same in a shell (y copies them):", styles.dim), ("", styles.base)]
     page = OutputScreen("commands", [*lines, *((command, styles.base) for command in commands)], commands)
     page.copied = lambda: "\n".join(commands)  # type: ignore[method-assign]
-    screen.kair.push_screen(page)
+    screen.app.push_screen(page)
 
 
 def copy(screen: BaseScreen) -> None:
@@ -44,7 +38,7 @@ def copy(screen: BaseScreen) -> None:
     if not text:
         screen.say("nothing to copy here", alarm=True)
         return
-    screen.kair.copy_to_clipboard(text)
+    screen.app.copy_to_clipboard(text)
     file = cache_root() / _COPIED
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -140,15 +134,7 @@ def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:
 
 
 def _picture(screen: BaseScreen) -> str:
-    return screen.kair.export_screenshot(title=f"kair {screen.crumb}")
-
-
-def written_answer(screen: ViewScreen, question: "Question", form: Format) -> str:
-    """What the command prints, made from the answer that is on the screen."""
-    session = screen.session
-    trace = session.trace if question.steps is None else session.trace.select(question.steps)
-    answer = answer_about(question.entry, session.known(question), trace)
-    return written(answer, question.entry.load_view(), form, Look(ascii_only=screen.look.ascii_only))
+    return screen.app.export_screenshot(title=f"kair {screen.crumb}")
 
 
 def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:

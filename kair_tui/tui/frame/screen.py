@@ -1,8 +1,8 @@
-"""What all screens have in common: the lines around them, the keys that work everywhere, and how small they can be."""
+"""The base of all screens: the lines around them, the keys that work everywhere, and how small they can be."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,14 +14,68 @@ from textual.widget import Widget
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.frame.narrow_updates import NarrowCompositor
-from kair_tui.tui.screens import SCREENS, ScreenEntry, find_screen
-from kair_tui.tui.widgets.lines.around import FooterKey, FooterLine, HeaderLine, Line, Piece, StatusLine
+from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
+from kair_tui.tui.widgets.lines.header_and_footer import FooterKey, FooterLine, HeaderLine, StatusLine
+from kair_tui.tui.widgets.lines.line import Line, Piece
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
+    from kair_tui.cli.job_source import JobWanted
     from kair_tui.render.written import Format
-    from kair_tui.tui.frame.app import KairApp
+    from kair_tui.tui.session import Place, Session
+
+Service = Literal["help", "command line", "palette", "commands", "copy", "export", "bookmark", "recording"]
+"""What keys ask for that work on every screen, and what is no screen's own business."""
+
+
+class Program(Protocol):
+    """What screens need of the program that they are part of; what it is for Textual, `self.app`, stays apart."""
+
+    look: Look
+    wanted: "JobWanted"
+    """What was asked for on the command line."""
+    session: "Session | None"
+    """The job that is open."""
+    typed: list[str]
+    """What was typed after `:`, the last at the end."""
+
+    @property
+    def framed_screens(self) -> "list[BaseScreen]":
+        """The path of screens that led to the one in front, which is the last."""
+
+    def header(self) -> tuple[tuple[str, ...], str, str]:
+        """For the line at the top: the path of screens, what is open, and what must not be overlooked."""
+
+    async def serve(self, screen: "BaseScreen", service: Service) -> None:
+        """Does on a screen what is done in the same way on all."""
+
+    def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
+        """Runs `work` in a thread; an earlier one of that node and group is told that nobody waits for it."""
+
+    def open_job(self, name: str) -> None:
+        """Opens a job of the store, or goes back to it where it is the one that is open."""
+
+    def opened(self, session: "Session") -> None:
+        """The job is open."""
+
+    def go(self, place: "Place") -> None:
+        """Shows a place."""
+
+    def go_to_screen(self, name: str) -> None:
+        """The screen of that name."""
+
+    def go_to_rank(self, rank: int) -> None:
+        """The screen of a rank. Raises UsageError where the job has none of that number."""
+
+    def go_to_rank_named(self, text: str) -> None:
+        """The same for what was typed."""
+
+    def leads_back(self, screen: "BaseScreen") -> bool:
+        """Whether there is a screen before that one."""
+
+    def back(self) -> None:
+        """To the screen before, if there is one."""
 
 
 class TooSmall(Line):
@@ -88,9 +142,9 @@ class BaseScreen(Screen[None]):
         self._compositor = NarrowCompositor()
 
     @property
-    def kair(self) -> "KairApp":
+    def kair(self) -> Program:
         """The program."""
-        return cast("KairApp", self.app)
+        return cast("Program", self.app)
 
     @property
     def look(self) -> Look:
@@ -242,59 +296,43 @@ class BaseScreen(Screen[None]):
 
     def action_quit_kair(self) -> None:
         """Leaves."""
-        self.kair.exit(0)
+        self.app.exit(0)
 
-    def action_help(self) -> None:
+    async def action_help(self) -> None:
         """All keys, screens and commands."""
-        from kair_tui.tui.frame.help import show_help
-
-        show_help(self)
+        await self.kair.serve(self, "help")
 
     async def action_command_line(self) -> None:
         """Any `kair` command."""
-        from kair_tui.tui.frame.command_line import ask_command
-
-        await ask_command(self)
+        await self.kair.serve(self, "command line")
 
     async def action_palette(self) -> None:
         """Everything there is to choose from."""
-        from kair_tui.tui.frame.palette import show_palette
+        await self.kair.serve(self, "palette")
 
-        await show_palette(self)
-
-    def action_show_commands(self) -> None:
+    async def action_show_commands(self) -> None:
         """The commands that print what is on the screen."""
-        from kair_tui.tui.frame.saving import show_commands
+        await self.kair.serve(self, "commands")
 
-        show_commands(self)
-
-    def action_copy(self) -> None:
+    async def action_copy(self) -> None:
         """To the terminal's clipboard, and to a file."""
-        from kair_tui.tui.frame.saving import copy
-
-        copy(self)
+        await self.kair.serve(self, "copy")
 
     async def action_export(self) -> None:
         """To a file, in a format to choose."""
-        from kair_tui.tui.frame.saving import ask_export
-
-        await ask_export(self)
+        await self.kair.serve(self, "export")
 
     async def action_record(self) -> None:
         """Starts or stops a recording."""
-        from kair_tui.tui.frame.saving import toggle_recording
-
-        await toggle_recording(self)
+        await self.kair.serve(self, "recording")
 
     async def action_go_to_rank(self) -> None:
         """Asks which."""
         await self.ask_for("rank", self.kair.go_to_rank_named)
 
-    def action_bookmark(self) -> None:
+    async def action_bookmark(self) -> None:
         """This place."""
-        from kair_tui.tui.frame.saving import toggle_bookmark
-
-        toggle_bookmark(self)
+        await self.kair.serve(self, "bookmark")
 
     def action_go(self, name: str) -> None:
         """To the screen of that name."""

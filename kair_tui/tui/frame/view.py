@@ -1,6 +1,6 @@
 """The base of every screen that shows results of the open job.
 
-To write one, derive a class from `ViewScreen`, put it into the list in `kair_tui/screens/__init__.py`, and give it
+To write one, derive a class from `ViewScreen`, put it into the list in `kair_tui/tui/screen_registry.py`, and give it
 - `questions()`: what it asks, by names of its own: `{"triage": self.session.question("triage")}`. They are asked in a
   thread, in this order, each answer as soon as it is there; asked again whenever the chosen steps change or
   `self.reask()` is called; and they are what `o` prints, `e` exports and `R` records;
@@ -24,10 +24,12 @@ from textual.message import Message
 from textual.worker import Worker, get_current_worker
 
 from kair_engine.errors import KairError
+from kair_tui.render.written import Format
 from kair_tui.tui.frame.filtered import FilteredScreen
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.lines.heading import Heading
 
 
 class Answered(Message, bubble=False):
@@ -68,6 +70,10 @@ class ViewScreen(FilteredScreen):
         """The rank that it is about, or that is under its cursor."""
         return self.place.rank
 
+    def heading(self, of: str) -> Heading:
+        """The heading over the widget of that id."""
+        return next(heading for heading in self.query(Heading) if heading.of == of)
+
     # Questions and answers.
 
     @property
@@ -81,12 +87,13 @@ class ViewScreen(FilteredScreen):
 
     def exports(self) -> Sequence[Export]:
         """What is shown."""
-        from kair_tui.tui.frame.saving import written_answer
-
         return [
-            Export(name, question.command, self.session.command(question), partial(written_answer, self, question))
+            Export(name, question.command, self.session.command(question), partial(self._written, question))
             for name, question in self.shown.items()
         ]
+
+    def _written(self, question: Question, form: Format) -> str:
+        return self.session.written(question, form, ascii_only=self.look.ascii_only)
 
     def on_mount(self) -> None:
         """Asks."""

@@ -1,41 +1,37 @@
-"""Blame: where the waiting comes from, and for each root cause the paths that lead to it."""
+"""The blame screen: where the waiting comes from, and for each root cause the paths that lead to it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 
-from kair_engine.blame.waiting_graph import cause_id
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
 from kair_engine.results.triage import TriageResult
-from kair_tui.render.text import short_name
+from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import count, duration, percent, plural, signed_duration, spans
-from kair_tui.render.views.blame import COLUMNS, headline, stops, totals, verdict, what, words
-from kair_tui.render.views.blame_neighbours import neighbourhood
+from kair_tui.render.views.blame import COLUMNS, stops, verdict
 from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
+from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.frame.parts import ScreenOfParts
 from kair_tui.tui.question import Question
-from kair_tui.tui.screens import find_screen
+from kair_tui.tui.screen_registry import find_screen
+from kair_tui.tui.screens.who_waited import WhoWaited
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.rank_bars import RankBars
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.blame_tree import LATE, SHARE, TIME, WIDE, BlameTree
-from kair_tui.tui.widgets.lists.neighbours import SHARE as OF_ALL
-from kair_tui.tui.widgets.lists.neighbours import TIME as ALTOGETHER
 from kair_tui.tui.widgets.lists.neighbours import Neighbours
 from kair_tui.tui.widgets.lists.table import Table
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
-    from networkx import DiGraph
+    pass
 
 MOST_PATHS: Final = 1000
 _SHORT: Final = 24
@@ -55,7 +51,7 @@ class RootCauses(Table[RootCause]):
     ]
 
 
-class BlameScreen(ViewScreen):
+class BlameScreen(ScreenOfParts):
     """What `kair blame` knows, of the whole job or of a rank, an operator, a step."""
 
     DEFAULT_CSS = """
@@ -88,13 +84,6 @@ class BlameScreen(ViewScreen):
     FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
     SORTS = ("share", "rank", "operator", "cause", "synchronisations")
 
-    class GraphMade(Message, bubble=False):
-        """The graph of an answer is there."""
-
-        def __init__(self, result: BlameResult, graph: "DiGraph") -> None:
-            super().__init__()
-            self.result, self.graph = result, graph
-
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._blame: BlameResult | None = None
@@ -103,8 +92,6 @@ class BlameScreen(ViewScreen):
         self._every_path = False
         self._around = False
         """Whether it shows who waited, in the place of paths."""
-        self._graph: DiGraph | None = None
-        """Of the answer, from when it is first needed."""
         self._return_to: Key | None = None
 
     @property
@@ -140,9 +127,7 @@ class BlameScreen(ViewScreen):
         with Vertical(id="to"):
             yield Heading(look, "paths", of="tree")
             yield BlameTree(look, id="tree")
-        with Vertical(id="around"):
-            yield Heading(look, "who waited", of="neighbours")
-            yield Neighbours(look, id="neighbours")
+        yield WhoWaited(look, id="around")
 
     def on_mount(self) -> None:
         """The keyboard begins with the root causes."""
@@ -165,16 +150,17 @@ class BlameScreen(ViewScreen):
         return self.query_one(BlameTree)
 
     @property
+    def _who_waited(self) -> WhoWaited:
+        return self.query_one(WhoWaited)
+
+    @property
     def _neighbours(self) -> Neighbours:
-        return self.query_one(Neighbours)
+        return self._who_waited.neighbours
 
     @property
     def _below(self) -> BlameTree | Neighbours:
         """What stands under the root causes."""
         return self._neighbours if self._around else self._tree
-
-    def _heading(self, of: str) -> Heading:
-        return next(heading for heading in self.query(Heading) if heading.of == of)
 
     def commands(self) -> Sequence[str]:
         """Also the one that draws what is around the rank under the cursor."""
@@ -199,10 +185,10 @@ class BlameScreen(ViewScreen):
     def _show_blame(self, result: BlameResult) -> None:
         chosen = self._causes.chosen
         self._return_to = None if chosen is None else key_of(chosen)
-        self._blame, self._paths, self._graph = result, paths_by_cause(result), None
+        self._blame, self._paths = result, paths_by_cause(result)
         self.set_class(not result.root_causes and not result.paths, "-nothing")
         self.query_one(RankBars).show(result.by_rank)
-        self._heading("bars").say([("", None)], [("share   blamed  last", None)])
+        self.heading("bars").say([("", None)], [("share   blamed  last", None)])
         self._causes.show(result.root_causes, empty="none")
 
     def _say_about(self) -> None:
@@ -211,7 +197,7 @@ class BlameScreen(ViewScreen):
             return
         styles = styles_of(self.look)
         alone = len(self.session.trace.job.ranks) == 1
-        first = "one rank alone: there is nobody who could wait for it" if alone else headline(result)
+        first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
         said = [Paragraph(first, styles.alarm if self._found_slow else styles.strong)]
         said += [Paragraph(text, styles.dim) for text in self._remarks(result)]
         self.query_one("#about", Paragraphs).show(*said)
@@ -219,7 +205,7 @@ class BlameScreen(ViewScreen):
     def _remarks(self, result: BlameResult) -> Iterator[str]:
         place = self.place
         if result.collectives:
-            yield totals(result)
+            yield blame_totals(result)
         if self._found_slow is False and result.waiting_us:
             yield "triage accuses no rank: in every healthy job, too, somebody arrives last"
         narrowed = [] if place.rank is None else [f"rank {place.rank}"]
@@ -239,7 +225,7 @@ class BlameScreen(ViewScreen):
             table.move_to(next(rows, 0))
             self._return_to = None
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
-        self._heading("causes").say([(shown, None)])
+        self.heading("causes").say([(shown, None)])
         self._show_paths()
         self._show_around()
 
@@ -248,7 +234,7 @@ class BlameScreen(ViewScreen):
         if not self._every_path:
             self._show_paths()
         self._show_around()
-        self._describe()
+        self.describe_cursor()
 
     def on_table_chosen(self) -> None:
         """On to the part below."""
@@ -276,14 +262,14 @@ class BlameScreen(ViewScreen):
         styles, shown = styles_of(self.look), len(self._chosen_paths(result, cause))
         to, of = "to all causes", ""
         if not self._every_path and result.root_causes:
-            to = "to none" if cause is None else f"to rank {cause.rank} {what(cause)}"
+            to = "to none" if cause is None else f"to rank {cause.rank} {cause_operator(cause)}"
             of = f" of {count(len(result.paths))}"
         longest = " longest" if len(result.paths) == MOST_PATHS else ""
         legend = f"{'late':>{LATE}}{'share':>{SHARE}}"
         if self.size.width >= WIDE:
             legend = f"{'time':>{TIME}}{legend}"
         left = [(to, styles.base), (f" {self.look.glyphs.dot} {count(shown)}{of}{longest}", None)]
-        self._heading("tree").say(left, [(legend, None)])
+        self.heading("tree").say(left, [(legend, None)])
 
     def action_all_paths(self) -> None:
         """Paths to all causes, or to the one under the cursor again."""
@@ -302,37 +288,16 @@ class BlameScreen(ViewScreen):
         self._show_around()
 
     def _show_around(self) -> None:
-        """What the graph tells of the cause, once there is one."""
-        result, cause = self._blame, self._causes.chosen
-        if not self._around or result is None:
-            return
-        if self._graph is None:
-            self.kair.in_thread(self, partial(self._make_graph, result), group="graph")
-            return
-        node = None if cause is None else cause_id(result, cause)
-        lines = () if node is None else neighbourhood(self._graph, node)
-        if lines != self._neighbours.items:  # else the cursor stays
-            self._neighbours.show(lines)
-        said = "because of none" if cause is None else f"because of rank {cause.rank}"
-        legend = f"{'time':>{ALTOGETHER}}{'share':>{OF_ALL}} "
-        self._heading("neighbours").say([(said, styles_of(self.look).base)], [(legend, None)])
+        if self._around and self._blame is not None:
+            self._who_waited.show(self._blame, self._causes.chosen)
 
-    def _make_graph(self, result: BlameResult) -> None:
-        """In a thread: networkx takes its time to be imported."""
-        from kair_tui.render.views.blame_graph import graph
-
-        self.post_message(self.GraphMade(result, graph(result, "node-link")))
-
-    def on_blame_screen_graph_made(self, message: GraphMade) -> None:
-        """Shows it if it is still wanted."""
-        if message.result is self._blame:
-            self._graph = message.graph
-            self._show_around()
-            self._describe()
+    def on_who_waited_shown(self) -> None:
+        """Another cause's neighbours are there."""
+        self.describe_cursor()
 
     def on_choices_moved(self) -> None:
         """Says what is under the cursor."""
-        self._describe()
+        self.describe_cursor()
 
     def on_choices_chosen(self) -> None:
         """To the rank's screen."""
@@ -343,13 +308,13 @@ class BlameScreen(ViewScreen):
     def filter_by(self, wanted: Filter) -> str:
         """Leaves out the causes that do not match."""
         self._causes.filter(wanted)
-        self._describe()  # now: what is said next is not to give way to it
+        self.describe_cursor()  # now: what is said next is not to give way to it
         return f"{count(self._causes.count)} of {plural(self._causes.total, 'root cause')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
         """Sizes the largest first, names and numbers of ranks in their natural order."""
         self._causes.sort(name, descending=descending != (name not in _SMALLEST_FIRST))
-        self._describe()
+        self.describe_cursor()
 
     # What is under the cursor.
 
@@ -379,19 +344,14 @@ class BlameScreen(ViewScreen):
 
     def on_blame_tree_moved(self) -> None:
         """Says what is under the cursor."""
-        self._describe()
+        self.describe_cursor()
 
     def on_blame_tree_opened(self, message: BlameTree.Opened) -> None:
         """To the rank's screen."""
         self.kair.go_to_rank(message.rank)
 
-    def on_descendant_focus(self) -> None:
-        """Another part of the screen has the keyboard."""
-        for heading in self.query(Heading):
-            heading.light(self.focused is not None and heading.of == self.focused.id)
-        self._describe()
-
-    def _describe(self) -> None:
+    def describe_cursor(self) -> None:
+        """Says what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
             self.describe(self._about_stop())
         elif self._neighbours.has_focus:
@@ -405,8 +365,8 @@ class BlameScreen(ViewScreen):
             return ""
         parts = (
             f"rank {row.rank}",
-            what(row),
-            words(row.cause),
+            cause_operator(row),
+            spaced(row.cause),
             f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
             f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
         )
@@ -439,7 +399,7 @@ class BlameScreen(ViewScreen):
 
     def copied(self) -> str:
         """The sum, what is under the cursor, the path to it, and the commands."""
-        said = [] if self._blame is None else [headline(self._blame)]
+        said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
         if self._around:
             said += [

@@ -1,4 +1,4 @@
-"""The time-frequency view: when each rank ran an operator less often than its peers."""
+"""The time-frequency screen: when each rank ran an operator less often than its peers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from kair_engine.results.frequency import FrequencyResult
 from kair_engine.results.info import InfoResult
 from kair_tui.render.text import clean, short_name
-from kair_tui.render.units import count, duration, plural
+from kair_tui.render.units import count, duration, one_decimal, plural
 from kair_tui.render.views.frequency import VIEW
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.palette import Choice, ChoiceScreen
@@ -135,7 +135,7 @@ class FrequencyScreen(ViewScreen):
             for row in used
         ]
         every = Choice("everything", "all operators", self._count)
-        self.kair.push_screen(ChoiceScreen("count", [every, *of_stage, *operators]))
+        self.app.push_screen(ChoiceScreen("count", [every, *of_stage, *operators]))
 
     def _count(self, *, operator: str | None = None, phase: str | None = None) -> None:
         self.place, self._phase = replace(self.place, operator=operator), phase
@@ -188,7 +188,9 @@ class FrequencyScreen(ViewScreen):
             plural(heat.counted, "operation"),
         ]
         for state, sign in (("missing", self.look.glyphs.alarm), ("degraded", self.look.glyphs.weak_alarm)):
-            low = [f"{count(one.count)} of {one.expected:.1f}" for one in heat.shortfalls if one.state == state]
+            low = [
+                f"{count(one.count)} of {one_decimal(one.expected)}" for one in heat.shortfalls if one.state == state
+            ]
             if low:
                 parts.append(f"{sign} {state}: {', '.join(low)}")
         return f" {self.look.glyphs.dot} ".join(parts)

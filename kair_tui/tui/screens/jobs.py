@@ -1,4 +1,4 @@
-"""The jobs of the store, to open one of them."""
+"""The screen of the store: its jobs, to open one of them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from textual.message import Message
 
 from kair_engine.results.store import JobsResult, ListedJob
 from kair_tui.render.answer import Answer
-from kair_tui.render.look import Look
+from kair_tui.render.page_options import PageOptions
 from kair_tui.render.units import count, plural
 from kair_tui.render.views.jobs import minute
 from kair_tui.render.written import Format, written
@@ -37,7 +37,7 @@ _VERDICTS = ("straggler", "inconclusive", "no_straggler", None)
 """In the order in which they want to be looked at."""
 
 
-class Listed(Message, bubble=False):
+class StoreAnswered(Message, bubble=False):
     """The store has answered, or there is the error that came instead."""
 
     def __init__(self, answer: Answer | None, error: BaseException | None = None) -> None:
@@ -108,7 +108,7 @@ class JobsScreen(FilteredScreen):
 
     def _written(self, form: Format) -> str:
         assert self._answer is not None
-        return written(self._answer, _JOBS.entry.load_view(), form, Look(ascii_only=self.look.ascii_only))
+        return written(self._answer, _JOBS.entry.load_view(), form, PageOptions(ascii_only=self.look.ascii_only))
 
     @property
     def _store(self) -> Path | None:
@@ -123,11 +123,11 @@ class JobsScreen(FilteredScreen):
         try:
             answer = _JOBS.answer_of_store(self._store)
         except Exception as error:
-            self.post_message(Listed(None, error))
+            self.post_message(StoreAnswered(None, error))
         else:
-            self.post_message(Listed(answer))
+            self.post_message(StoreAnswered(answer))
 
-    def on_listed(self, message: Listed) -> None:
+    def on_store_answered(self, message: StoreAnswered) -> None:
         """Shows what the store has."""
         self.complain(message.error)
         if message.answer is None or message.answer == self._answer:
@@ -223,9 +223,9 @@ class JobsScreen(FilteredScreen):
         try:
             question.answer_of_store(self._store)
         except Exception as error:
-            self.kair.call_from_thread(self.complain, error)
+            self.app.call_from_thread(self.complain, error)
         else:
-            self.kair.call_from_thread(self._used, question, name)
+            self.app.call_from_thread(self._used, question, name)
 
     def _used(self, question: Question, name: str) -> None:
         self.record(question.text("", self._store))

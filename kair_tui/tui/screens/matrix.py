@@ -1,4 +1,4 @@
-"""The pairwise Kolmogorov-Smirnov distances of the ranks' completion curves."""
+"""The matrix screen: pairwise Kolmogorov-Smirnov distances of the ranks' completion curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -68,8 +68,9 @@ class MatrixScreen(ViewScreen):
         styles, ranks = styles_of(self.look), len(result.scores)
         said = [Paragraph(VIEW.headline(result), styles.strong)]
         if not self._has_cells:
-            limit = f"{count(ranks)} ranks have {count(ranks * ranks)} distances: shown for up to {RANKS_IN_A_MATRIX:,}"
-            said.append(Paragraph(f"{limit} ranks. These are the mean distances of each host's ranks.", styles.dim))
+            limit = f"shown for up to {count(RANKS_IN_A_MATRIX)} ranks"
+            has = f"{count(ranks)} ranks have {count(ranks * ranks)} distances"
+            said.append(Paragraph(f"{has}: {limit}. These are the mean distances of each host's ranks.", styles.dim))
         self.query_one("#said", Paragraphs).show(*said)
         if self._matrix is None:
             self._list_hosts()

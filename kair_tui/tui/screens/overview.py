@@ -1,4 +1,4 @@
-"""The overview: the verdict, every rank, every step, and what was found."""
+"""The overview screen: the verdict, every rank, every step, and what was found."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -11,11 +11,11 @@ from textual.widget import Widget
 from kair_engine.results.steps import StepsResult
 from kair_engine.results.triage import RankedRank
 from kair_tui.render.answer import merge_warnings
-from kair_tui.render.triage_in_words import TriageInWords
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
-from kair_tui.render.views.triage import totals
+from kair_tui.render.views.triage import triage_totals
+from kair_tui.render.words.triage import TriageInWords
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.frame.parts import ScreenOfParts
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.step_strip import StepStrip
@@ -30,7 +30,7 @@ _LOW = 24
 """Lines below which a screen is low."""
 
 
-class OverviewScreen(ViewScreen):
+class OverviewScreen(ScreenOfParts):
     """Where the investigation begins."""
 
     DEFAULT_CSS = """
@@ -92,24 +92,24 @@ class OverviewScreen(ViewScreen):
         styles = styles_of(self.look)
         verdict = styles.alarm if result.verdict == "straggler" else styles.strong
         self.query_one("#verdict", Paragraphs).show(
-            Paragraph(result.summary, verdict), Paragraph(totals(result), styles.dim)
+            Paragraph(result.summary, verdict), Paragraph(triage_totals(result), styles.dim)
         )
         self._regroup()
         self._grid.show(result.ranking)
         self._list_findings()
         steps = self.query_one(StepStrip)
         steps.choose(self.session.chosen_steps)
-        self._describe()
+        self.describe_cursor()
 
     def _show_steps(self, result: StepsResult) -> None:
         strip = self.query_one(StepStrip)
         strip.show(result.summary)
         strip.choose(self.session.chosen_steps)
         slow = [row.step for row in result.summary if row.slow]
-        self._heading("steps").say(
+        self.heading("steps").say(
             [(f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step", None)]
         )
-        self._describe()
+        self.describe_cursor()
 
     def _list_findings(self) -> None:
         if self._triage is None:
@@ -124,16 +124,13 @@ class OverviewScreen(ViewScreen):
         self.query_one(Findings).show_findings(kept, warnings)
         styles, glyphs = styles_of(self.look), self.look.glyphs
         noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
-        self._heading("findings").say([("costliest first" if found else "none", None)], noted)
+        self.heading("findings").say([("costliest first" if found else "none", None)], noted)
 
     # The rank under the cursor.
 
     @property
     def _grid(self) -> RankGrid:
         return self.query_one(RankGrid)
-
-    def _heading(self, of: str) -> Heading:
-        return next(heading for heading in self.query(Heading) if heading.of == of)
 
     @property
     def rank(self) -> int | None:
@@ -149,7 +146,7 @@ class OverviewScreen(ViewScreen):
 
     def on_cell_grid_moved(self) -> None:
         """Says what is under the cursor."""
-        self._describe()
+        self.describe_cursor()
 
     def on_cell_grid_opened(self, message: RankGrid.Opened) -> None:
         """To the rank's screen."""
@@ -162,19 +159,14 @@ class OverviewScreen(ViewScreen):
 
     def on_step_strip_moved(self) -> None:
         """Says what is under the cursor."""
-        self._describe()
+        self.describe_cursor()
 
     def on_step_strip_narrowed(self, message: StepStrip.Narrowed) -> None:
         """Everything is about these steps now."""
         self.narrow(message.steps)
 
-    def on_descendant_focus(self) -> None:
-        """Another part of the screen has the keyboard."""
-        for heading in self.query(Heading):
-            heading.light(self.focused is not None and heading.of == self.focused.id)
-        self._describe()
-
-    def _describe(self) -> None:
+    def describe_cursor(self) -> None:
+        """Says what is under the cursor of the part that has the keyboard."""
         focused: Widget | None = self.focused
         if isinstance(focused, StepStrip):
             self.describe(self._about_step(focused))
@@ -252,7 +244,7 @@ class OverviewScreen(ViewScreen):
             (f"{sign} {limit}  ", styles.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
-        self._heading("grid").say(
+        self.heading("grid").say(
             [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", styles.alarm)]
         )
 

@@ -1,4 +1,4 @@
-"""One rank: where its step time goes, how its operations complete, and which of them are outliers."""
+"""The screen of a rank: where its step time goes, how its operations complete, which of them are outliers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,17 +11,17 @@ from textual.containers import Horizontal, Vertical
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
-from kair_tui.render.bars import mark_sign
-from kair_tui.render.curve import signs
+from kair_tui.render.drawing.bars import mark_sign
+from kair_tui.render.drawing.curve import signs
 from kair_tui.render.units import count, duration, percent, plural, score
 from kair_tui.render.views.pinpoint import COLUMNS
-from kair_tui.render.views.rank import distance_text, headline, outstanding
+from kair_tui.render.views.rank import distance_text, outstanding, rank_headline
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.curve import CompletionCurve
-from kair_tui.tui.widgets.bars.parts import StepParts
+from kair_tui.tui.widgets.bars.step_parts import StepParts
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.table import Table
@@ -87,14 +87,11 @@ class RankScreen(ViewScreen):
         """The keyboard is with the table."""
         super().on_mount()
         self._table.focus()
-        self._heading("outliers").light(True)
+        self.heading("outliers").light(True)
 
     @property
     def _table(self) -> Outliers:
         return self.query_one(Outliers)
-
-    def _heading(self, of: str) -> Heading:
-        return next(heading for heading in self.query(Heading) if heading.of == of)
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hands a result to its widgets."""
@@ -113,7 +110,7 @@ class RankScreen(ViewScreen):
         self.query_one(StepParts).show(result)
         self.query_one(CompletionCurve).show(result)
         ascii_only = self.look.ascii_only
-        step, curve = self._heading("parts"), self._heading("curve")
+        step, curve = self.heading("parts"), self.heading("curve")
         step.say([])
         curve.say([])
         if result is not None:
@@ -180,7 +177,7 @@ class RankScreen(ViewScreen):
             return
         table = self._table
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
-        self._heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
+        self.heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
 
     def _about(self, row: Outlier) -> str:
         idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
@@ -197,7 +194,7 @@ class RankScreen(ViewScreen):
     def copied(self) -> str:
         """What is known of the rank, the operation under the cursor, and the commands."""
         profile, row = self._profile, self._table.chosen
-        said = [headline(profile)] if profile is not None else []
+        said = [rank_headline(profile)] if profile is not None else []
         if profile is not None and profile.farthest is not None:
             said.append(distance_text(profile.farthest))
         return "\n".join([*said, *([self._about(row)] if row is not None else []), *self.commands()])

@@ -1,4 +1,4 @@
-"""What-if: how fast the job would be without its stragglers, what each part of it costs, and fixes to choose."""
+"""The what-if screen: how fast the job would be without its stragglers, what each part costs, and fixes to choose."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,13 +15,14 @@ from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_tui.render.answer import merge_warnings
-from kair_tui.render.triage_in_words import fix_option
-from kair_tui.render.units import count, duration, percent, plural, spans
-from kair_tui.render.whatif_in_words import WhatifInWords
+from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
+from kair_tui.render.words.triage import fix_option
+from kair_tui.render.words.whatif import WhatifInWords
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_choice import in_words
 from kair_tui.tui.fix_options import as_arguments, in_order, typed_fix
-from kair_tui.tui.frame.view import Answered, ViewScreen
+from kair_tui.tui.frame.parts import ScreenOfParts
+from kair_tui.tui.frame.view import Answered
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.price_bars import PriceBars, prices_of
@@ -47,7 +48,7 @@ class Tried(Message, bubble=False):
         self.fix, self.error = fix, error
 
 
-class WhatifScreen(ViewScreen):
+class WhatifScreen(ScreenOfParts):
     """The answer, the fixes, and what they are made of."""
 
     DEFAULT_CSS = """
@@ -207,9 +208,9 @@ class WhatifScreen(ViewScreen):
         chosen = f"{len(self._fixes.chosen)} chosen" if self._fixes.chosen else "none chosen"
         noted = [(f"  {glyphs.alarm} {plural(len(warnings), 'warning')}", styles.base)] if warnings else []
         titles = self.query_one(FixList).titles
-        self._heading("fixes").say([(f"{chosen}; each alone:", None), *noted], [(titles, None)])
+        self.heading("fixes").say([(f"{chosen}; each alone:", None), *noted], [(titles, None)])
         if self.query_one(FixList).has_focus:
-            self._describe()
+            self.describe_cursor()
 
     def _rests_on(self, result: WhatifResult) -> list[str]:
         return [
@@ -302,17 +303,17 @@ class WhatifScreen(ViewScreen):
         if self.place.rank is not None:
             heat.move_to(self.place.rank)
         styles, glyphs = styles_of(self.look), self.look.glyphs
-        limits = [f"<{COST_LIMITS[0]:.0%}", *(f"{limit:.0%}+" for limit in COST_LIMITS)]
+        limits = [f"<{percent_in_legend(COST_LIMITS[0])}", *(f"{percent_in_legend(limit)}+" for limit in COST_LIMITS)]
         legend = [
             (f"{sign} {limit}  ", styles.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
-        about = "" if step is None else f"step {step.step}: S {step.slowdown:.4f}, "
+        about = "" if step is None else f"step {step.step}: S {slowdown(step.slowdown)}, "
         rows = "dp x pp" if aligned else "by host"
         shown = f"{about}{rows}" if found else f"{about}too many to price each"
-        self._heading("workers").say([(shown, None)], [("costs ", None), *legend])
+        self.heading("workers").say([(shown, None)], [("costs ", None), *legend])
         self._show_prices(result, step)
-        self._describe()
+        self.describe_cursor()
 
     def _show_prices(self, result: WhatifResult, step: StepPrice | None) -> None:
         title, label, of = self._sorts(result, step)[self._sort_of_parts % len(self._sorts(result, step))]
@@ -320,7 +321,7 @@ class WhatifScreen(ViewScreen):
         slowdown = result.slowdown if step is None else step.slowdown
         prices = prices_of(of, label=label, slowdown=slowdown, ideal_us=ideal_us, least=COSTS)
         self.query_one(PriceBars).show_prices(prices)
-        self._heading("prices").say([(f"by {title}: what each alone adds to the ideal step", None)])
+        self.heading("prices").say([(f"by {title}: what each alone adds to the ideal step", None)])
 
     def _sorts(
         self, result: WhatifResult, step: StepPrice | None
@@ -346,7 +347,7 @@ class WhatifScreen(ViewScreen):
         self._sort_of_parts += 1
         if self._result is not None:
             self._show_prices(self._result, self._step(self._result))
-            self._describe()
+            self.describe_cursor()
 
     def action_step(self, by: int) -> None:
         """Workers and prices of the step beside; before the first and after the last stands their mean."""
@@ -356,9 +357,6 @@ class WhatifScreen(ViewScreen):
             self._show_parts()
 
     # The cursor.
-
-    def _heading(self, of: str) -> Heading:
-        return next(heading for heading in self.query(Heading) if heading.of == of)
 
     @property
     def rank(self) -> int | None:
@@ -377,11 +375,11 @@ class WhatifScreen(ViewScreen):
 
     def on_cell_grid_moved(self) -> None:
         """Says what is under the cursor."""
-        self._describe()
+        self.describe_cursor()
 
     def on_choices_moved(self) -> None:
         """Says what is under the cursor."""
-        self._describe()
+        self.describe_cursor()
 
     def on_cell_grid_opened(self, message: WorkerHeat.Opened) -> None:
         """To the rank's screen."""
@@ -392,13 +390,8 @@ class WhatifScreen(ViewScreen):
         if self.rank is not None:
             self.kair.go_to_rank(self.rank)
 
-    def on_descendant_focus(self) -> None:
-        """Another part of the screen has the keyboard."""
-        for heading in self.query(Heading):
-            heading.light(self.focused is not None and heading.of == self.focused.id)
-        self._describe()
-
-    def _describe(self) -> None:
+    def describe_cursor(self) -> None:
+        """Says what is under the cursor of the part that has the keyboard."""
         if isinstance(self.focused, FixList):
             self.describe(self._about_fix(self.focused.chosen))
         elif isinstance(self.focused, WorkerHeat):
@@ -427,7 +420,7 @@ class WhatifScreen(ViewScreen):
             f"rank {row.rank}{cell}",
             self.session.trace.job.hosts.get(row.rank, ""),
             " ".join(place),
-            f"S {row.slowdown:.4f}",
+            f"S {slowdown(row.slowdown)}",
             f"costs {at_most}{duration(row.costs_us)} a step ({percent(row.costs)})",
         ]
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)

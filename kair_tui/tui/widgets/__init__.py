@@ -1,1 +1,1 @@
-"""What screens are composed of; each widget knows one kind of result, and none computes it."""
+"""Widgets of the screens; each knows one kind of result, and none computes it."""

@@ -7,11 +7,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from kair_engine.results.rank import RankProfileResult
-from kair_tui.render.curve import Layer, Picture, draw
+from kair_tui.render.drawing.curve import Layer, Picture, draw
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.views.rank import axis
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 _MARGIN = 7

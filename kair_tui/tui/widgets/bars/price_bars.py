@@ -1,12 +1,12 @@
-"""What the parts of the job cost: all that is lost, then a bar for each part, the costliest first."""
+"""Bars of prices: all that is lost, then each part of the job, the costliest first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.render.units import duration, percent
-from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.render.units import count, duration, percent
+from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
@@ -78,5 +78,5 @@ def prices_of(
         rank = part if label == "rank " and isinstance(part, int) else None
         found.append(Price(f"{label}{part}", costs * ideal_us, costs, rank))
     if (rest := len(slowdowns) - len(worth)) > 0:
-        found.append(Price(f"{rest:,} more cost nothing" if worth else "none alone costs anything"))
+        found.append(Price(f"{count(rest)} more cost nothing" if worth else "none alone costs anything"))
     return found

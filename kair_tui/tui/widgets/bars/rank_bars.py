@@ -1,4 +1,4 @@
-"""Whose lateness the others waited for: a bar for every rank, the longest first."""
+"""Bars of blamed ranks: the time that others waited for each, the longest first."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from kair_engine.results.blame import RankBlame
-from kair_tui.render.bars import bar
+from kair_tui.render.drawing.bars import bar
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration, percent
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 _SHORT_BAR = 8

@@ -1,4 +1,4 @@
-"""The step's time as it is, with the chosen fixes made, and without any straggler: three bars under each other."""
+"""Bars of the step's time: as it is, with the chosen fixes made, and without any straggler."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from textual.widget import Widget
 from kair_engine.results.whatif import FixPrice, WhatifResult
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.render.units import duration, percent, plural
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.render.units import duration, gain, money, one_decimal, percent, plural, slowdown
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 _LABEL, _TIME = 14, 8
@@ -82,10 +82,10 @@ class StepBars(Widget):
         result, styles = self._result, styles_of(self.look)
         if result is None:
             return []
-        money = "" if self._cost is None else f" ({self._cost:,.2f})"
-        wasted = f"{percent(result.waste)} waste: {result.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
+        paid = "" if self._cost is None else f" ({money(self._cost)})"
+        wasted = f"{percent(result.waste)} waste: {one_decimal(result.gpu_hours_per_day)} GPU-hours/day{paid}"
         return [
-            _Bar("now", result.step_time_us, f"S {result.slowdown:.4f}", styles.base),
+            _Bar("now", result.step_time_us, f"S {slowdown(result.slowdown)}", styles.base),
             self._fixed(result),
             _Bar("no stragglers", result.ideal_step_time_us, wasted, styles.base),
         ]
@@ -97,8 +97,8 @@ class StepBars(Widget):
             return _Bar("with no fix", result.step_time_us, "space chooses a fix below", styles.dim)
         if price is None:
             return _Bar(label, None, "being replayed", styles.strong)
-        money = "" if price.cost_per_day is None else f" ({price.cost_per_day:,.2f})"
-        saved = f"{price.throughput_gain:+.2%} throughput, {price.gpu_hours_per_day:,.1f} GPU-hours/day{money}"
+        paid = "" if price.cost_per_day is None else f" ({money(price.cost_per_day)})"
+        saved = f"{gain(price.throughput_gain)} throughput, {one_decimal(price.gpu_hours_per_day)} GPU-hours/day{paid}"
         return _Bar(label, price.step_time_us, saved, styles.strong)
 
 

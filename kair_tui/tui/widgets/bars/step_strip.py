@@ -1,4 +1,4 @@
-"""The steps of the job: a bar for the time of each, slow ones marked, and a range of them to choose."""
+"""A strip of all steps: a bar for the time of each, slow ones marked, and a range of them to choose."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,10 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
 from kair_engine.results.steps import StepSummary
 from kair_tui.render.terminal import Look
+from kair_tui.tui.widgets.focus import RefreshedByFocus
 from kair_tui.tui.widgets.styles import styles_of
 
 _LEFT = 1
@@ -22,7 +22,7 @@ _APART = 2
 """Columns between two numbers."""
 
 
-class StepStrip(Widget, can_focus=True):
+class StepStrip(RefreshedByFocus, can_focus=True):
     """Bars, and under them signs and numbers. Where steps outnumber columns, a bar is the longest of several."""
 
     DEFAULT_CSS = "StepStrip { height: 3; }"
@@ -79,14 +79,6 @@ class StepStrip(Widget, can_focus=True):
         return tuple(row.step for row in self._summary[first : last + 1])
 
     # Drawing.
-
-    def on_focus(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Bars, signs, numbers."""

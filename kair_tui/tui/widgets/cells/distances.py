@@ -1,4 +1,4 @@
-"""How far the curves of every two ranks are apart: a matrix of cells, or of very many ranks a line per host."""
+"""A matrix of curve distances: a cell for every two ranks, or of very many ranks a line per host."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -12,7 +12,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import plural, score, spans
 from kair_tui.render.views.localize import distance_digits
 from kair_tui.tui.widgets.cells.heat import Axis, Heat
-from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 

@@ -1,4 +1,4 @@
-"""How often an operator ran: a row for every rank, time to the right, and signs where a rank fell behind its peers."""
+"""A heat map of frequency: a row for every rank, time to the right, and signs where it fell behind its peers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
-from kair_tui.render.heat import level, resampled, stretches
+from kair_tui.render.drawing.heat import level, resampled, stretches
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration
 from kair_tui.tui.widgets.cells.heat import Axis, Heat
-from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.tui.widgets.lines.line import Piece
 
 _WIDEST: Final = 8
 _HIGHEST: Final = 6

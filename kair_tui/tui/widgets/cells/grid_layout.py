@@ -1,4 +1,4 @@
-"""Where on the screen each rank of a job is: blocks of cells that flow into lines, or rows and columns."""
+"""The layout of rank grids: blocks of cells that flow into lines, or rows and columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 _KEPT: Final = 500

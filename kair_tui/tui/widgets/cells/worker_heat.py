@@ -1,4 +1,4 @@
-"""What every worker costs, as a grid of cells."""
+"""A grid of what every worker costs."""
 
 from typing import ClassVar, Final
 

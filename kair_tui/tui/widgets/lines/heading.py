@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.style import Style
 
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.lines.around import Line, Piece
+from kair_tui.tui.widgets.lines.line import Line, Piece
 
 Remark = Sequence[tuple[str, Style | None]]
 """Text and its style; None for what is secondary."""

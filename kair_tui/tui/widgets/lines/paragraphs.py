@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 _SIDES = 1

@@ -1,8 +1,8 @@
-"""How many files are parsed."""
+"""A progress bar of files parsed."""
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import count
-from kair_tui.tui.widgets.lines.around import Line, Piece
+from kair_tui.tui.widgets.lines.line import Line, Piece
 
 _WIDTH = 40
 

@@ -10,7 +10,7 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input
 
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.lines.around import Line, Piece
+from kair_tui.tui.widgets.lines.line import Line, Piece
 
 
 class _Label(Line):

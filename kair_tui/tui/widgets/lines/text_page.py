@@ -12,7 +12,7 @@ from textual.strip import Strip
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.styles import styles_of
 
 

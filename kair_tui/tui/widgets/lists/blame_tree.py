@@ -16,7 +16,8 @@ from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import duration, percent, signed_duration
 from kair_tui.render.views.blame import stops, verdict
 from kair_tui.render.views.blame_paths import stop_name
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.focus import RefreshedByFocus
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 TIME, LATE, SHARE = 9, 10, 9
@@ -26,7 +27,7 @@ WIDE: Final = 100
 _SHORTEST_NAME = 12
 
 
-class BlameTree(ScrollView, can_focus=True):
+class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
     """Paths under each other, the first unfolded; only lines in view are made into text."""
 
     DEFAULT_CSS = "BlameTree { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
@@ -176,14 +177,6 @@ class BlameTree(ScrollView, can_focus=True):
         return clean(text, ascii_only=self._look.ascii_only)
 
     # The cursor.
-
-    def on_focus(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
 
     def on_resize(self) -> None:
         """The cursor stays in view."""

@@ -10,14 +10,15 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.focus import RefreshedByFocus
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 Item = TypeVar("Item")
 Lines = list[list[Piece]]
 
 
-class Choices(ScrollView, Generic[Item], can_focus=True):
+class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
     """Items of one or more lines each, one of them under the cursor. `draw` gives an item's lines at a width."""
 
     DEFAULT_CSS = "Choices { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
@@ -71,14 +72,6 @@ class Choices(ScrollView, Generic[Item], can_focus=True):
     def on_resize(self) -> None:
         """Lines are made for the width."""
         self._lay_out()
-
-    def on_focus(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
 
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width

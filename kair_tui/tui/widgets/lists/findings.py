@@ -7,8 +7,8 @@ from textual.binding import Binding, BindingType
 
 from kair_engine.trace.model import Notice
 from kair_tui.render.terminal import Look
-from kair_tui.render.triage_in_words import FindingInWords
 from kair_tui.render.views.triage import facts, sentences, title
+from kair_tui.render.words.triage import FindingInWords
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
@@ -17,7 +17,7 @@ _INDENT = "     "
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFinding:
     """A finding with its number, or something else to be read there."""
 
     number: int
@@ -25,7 +25,7 @@ class Listed:
     text: str = ""
 
 
-class Findings(Choices[Listed]):
+class Findings(Choices[ListedFinding]):
     """The costliest first; then what the reader of them should know."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
@@ -35,15 +35,15 @@ class Findings(Choices[Listed]):
 
     def show_findings(self, findings: tuple[tuple[int, FindingInWords], ...], warnings: tuple[Notice, ...]) -> None:
         """Findings with their places in the triage."""
-        listed = [Listed(number, finding) for number, finding in findings]
-        self.show([*listed, *(Listed(0, None, f"warning: {notice.message}") for notice in warnings)])
+        listed = [ListedFinding(number, finding) for number, finding in findings]
+        self.show([*listed, *(ListedFinding(0, None, f"warning: {notice.message}") for notice in warnings)])
 
     @property
     def finding(self) -> FindingInWords | None:
         """The one under the cursor."""
         return self.chosen.finding if self.chosen else None
 
-    def _lines_of(self, item: Listed, width: int) -> Lines:
+    def _lines_of(self, item: ListedFinding, width: int) -> Lines:
         styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
         finding = item.finding
         if finding is None:

@@ -11,9 +11,9 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import FixPrice
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.render.units import duration, signed_duration
+from kair_tui.render.units import duration, gain, money, signed_duration
 from kair_tui.tui.fix_options import short
-from kair_tui.tui.widgets.lines.around import Piece
+from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
@@ -119,10 +119,10 @@ class FixList(Choices[ListedFix]):
         ascii_only, glyphs = self.look.ascii_only, self.look.glyphs
         if item.step_time_us is None or item.saved_us is None:
             return f"{glyphs.ellipsis:>{_TIME}}{'':{_CHANGE + _GAIN}}"
-        gain = "" if item.throughput_gain is None else f"{item.throughput_gain:+.2%}"
-        money = "" if item.cost_per_day is None else f"{item.cost_per_day:>{_MONEY},.2f}"
+        gained = "" if item.throughput_gain is None else gain(item.throughput_gain)
+        paid = "" if item.cost_per_day is None else f"{money(item.cost_per_day):>{_MONEY}}"
         time, saved = (clean(text, ascii_only=ascii_only) for text in (duration(item.step_time_us), _less(item)))
-        return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gain:>{_GAIN}}{money}"
+        return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gained:>{_GAIN}}{paid}"
 
 
 def key(fix: ListedFix) -> tuple[str, tuple[Fix, ...]]:

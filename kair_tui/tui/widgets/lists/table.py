@@ -13,13 +13,14 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, get_current_worker
 
+from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.fitting import GAP, fitting, shrinks
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.render.view import ALARM, DIM, Cell, Column, Styled
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.ordering import Ordering, ordered
-from kair_tui.tui.widgets.lines.around import Piece, fitted
+from kair_tui.tui.widgets.focus import RefreshedByFocus
+from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 Row = TypeVar("Row")
@@ -32,7 +33,7 @@ _MARGIN = 2
 """Of every line, for the pointer."""
 
 
-class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
+class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_bindings=False):
     """Rows under a header, one of them under the cursor."""
 
     DEFAULT_CSS = "Table { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
@@ -265,14 +266,6 @@ class Table(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
         return text + " " * (width - length) if column.align == "left" else " " * (width - length) + text
 
     # The cursor.
-
-    def on_focus(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
 
     def action_move(self, by: int) -> None:
         """Moves the cursor by so many rows."""

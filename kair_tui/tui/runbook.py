@@ -1,4 +1,4 @@
-"""A runbook in the making: the commands that show what was looked at, one a line."""
+"""Records a runbook: the commands that show what was looked at, one a line."""
 
 from pathlib import Path
 

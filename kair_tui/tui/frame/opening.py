@@ -1,4 +1,4 @@
-"""What is on the screen while a job is opened, and when it cannot be."""
+"""The screen while a job opens, and when it cannot be opened."""
 
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -153,7 +153,7 @@ class OpeningScreen(BaseScreen):
     def action_quit_kair(self) -> None:
         """Leaves, with the status that the CLI would have."""
         self._arrivals.stopped = True
-        self.kair.exit(self.status_code)
+        self.app.exit(self.status_code)
 
     def _begin(self) -> None:
         arrivals = self._arrivals

@@ -1,15 +1,15 @@
-"""Where a rank's step time goes: a line for each part, with a bar and a mark where its role's median lies."""
+"""Bars of a step's parts: a line for each, with a mark where its role's median lies."""
 
 from textual.strip import Strip
 from textual.widget import Widget
 
 from kair_engine.results.rank import PartOfStep, RankProfileResult
-from kair_tui.render.bars import bar
+from kair_tui.render.drawing.bars import bar
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent
 from kair_tui.render.views.rank import difference_text, difference_us, typical_text
-from kair_tui.tui.widgets.lines.around import fitted
+from kair_tui.tui.widgets.lines.line import fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 _NAME, _FIGURE = 13, 8

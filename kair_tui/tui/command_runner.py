@@ -1,4 +1,4 @@
-"""Any `kair` line, answered about the job that is open, as text."""
+"""Runs any `kair` line about the job that is open, and returns its text."""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kair_engine.recording.importing import ImportOutcome
     from kair_engine.trace.model import Trace
     from kair_tui.render.answer import Answer
-    from kair_tui.render.look import Look
+    from kair_tui.render.page_options import PageOptions
     from kair_tui.tui.session import Session
 
 
@@ -30,7 +30,7 @@ class Printed:
     command: str
 
 
-def run_line(line: str, session: "Session | None", look: "Look", store: "Path | None" = None) -> Printed:
+def run_line(line: str, session: "Session | None", look: "PageOptions", store: "Path | None" = None) -> Printed:
     """Runs `line` (with or without `kair` before it). Raises what the command raises.
 
     A command that needs a job takes the open one, narrowed to the chosen steps, unless the line says otherwise; and
@@ -92,7 +92,7 @@ def _trace(arguments: dict[str, Any], session: "Session | None") -> "Trace":
     return open_job(choice.job, arguments["store"], progress=_silent, note=lambda _: None)
 
 
-def _text(entry: Entry, answer: "Answer", wanted: Presentation, look: "Look") -> str:
+def _text(entry: Entry, answer: "Answer", wanted: Presentation, look: "PageOptions") -> str:
     from kair_tui.render.tabular import chosen_fields, field_names
     from kair_tui.render.written import written
 

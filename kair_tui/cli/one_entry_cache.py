@@ -1,4 +1,4 @@
-"""Keeps what one question leaves for the next, in the hands of whoever asks both."""
+"""A cache of one entry: what one question leaves for the next, in the hands of whoever asks both."""
 
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 Thing = TypeVar("Thing")
 
 
-class Kept:
+class OneEntryCache:
     """One thing, the last that was made: two of them may not fit into memory. Questions may come from several threads.
 
-    A command's `run` with a parameter `kept: Kept | None = None` is given it by the full screen; it is no option.
+    A command whose `run` has a parameter `cache` is given it by the full screen; it is no option.
     """
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.whatif.fixes import fix_text
-from kair_tui.render.sentences import sentence_of
 from kair_tui.render.units import duration, plural, ranks_in_words
+from kair_tui.render.words.sentences import sentence_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the place that a page is for can show."""
+"""Options of a page: its width, and what the place that it is for can show."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ UNLIMITED: Final = 100_000
 
 
 @dataclass(frozen=True)
-class Look:
+class PageOptions:
     """Columns, colours, signs, and whether all columns are wanted."""
 
     width: int = UNLIMITED

@@ -1,4 +1,4 @@
-"""A rank's completion curve over its peers' band, drawn in signs: dots of Braille, or ASCII."""
+"""A rank's completion curve over its peers' band, drawn in signs: dots of Braille, or SIGNS_IN_ASCII."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ class Signs:
     rank: str | None
 
 
-UNICODE: Final = Signs(band="░", median="▒", distance="┃", rank=None)
-ASCII: Final = Signs(band=".", median=":", distance="|", rank="*")
+SIGNS: Final = Signs(band="░", median="▒", distance="┃", rank=None)
+SIGNS_IN_ASCII: Final = Signs(band=".", median=":", distance="|", rank="*")
 
 
 def signs(*, ascii_only: bool) -> Signs:
     """For a terminal of either kind."""
-    return ASCII if ascii_only else UNICODE
+    return SIGNS_IN_ASCII if ascii_only else SIGNS
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Figures drawn in signs: bars, curves and rows of heat."""

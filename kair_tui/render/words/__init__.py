@@ -1,0 +1,1 @@
+"""Results in words: sentences, suggestions and commands made from the engine's figures."""

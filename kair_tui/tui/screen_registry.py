@@ -1,0 +1,46 @@
+"""The screens of a job, once: this list is all that the program knows of them; each is imported when first shown.
+
+A screen is a class in a module of its own, derived from `ViewScreen` (frame/view.py, whose docstring says what to
+write), and an entry here: its number key, its name (what crumbs and bookmarks call it), a title for help, and where the
+class is.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class ScreenEntry:
+    """One screen."""
+
+    key: str
+    name: str
+    title: str
+    of: str
+    """`module:Class` below `kair_tui.tui.screens`."""
+    about_rank: bool = False
+    """True where it shows one rank: it is opened for the one under the cursor."""
+    needs_job: bool = True
+    """False where it makes sense before a job is open."""
+
+    def load(self) -> Any:  # noqa: ANN401 - the frame knows its type, and imports this list
+        """Its class: made from a session and a place where it needs a job, else from nothing."""
+        module, _, name = self.of.partition(":")
+        return getattr(import_module(f"kair_tui.tui.screens.{module}"), name)
+
+
+SCREENS: Final = (
+    ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
+    ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
+    ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame:BlameScreen"),
+    ScreenEntry("4", "frequency", "how often an operator ran, over time, on every rank", "frequency:FrequencyScreen"),
+    ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
+    ScreenEntry("6", "matrix", "how far the completion curves of every two ranks are apart", "matrix:MatrixScreen"),
+    ScreenEntry("7", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
+)
+
+
+def find_screen(name: str) -> ScreenEntry | None:
+    """The screen of that name."""
+    return next((entry for entry in SCREENS if entry.name == name), None)
