@@ -89,7 +89,15 @@ async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
     """Lets the program go on until something holds, and what follows from it is drawn."""
     for _ in range(_TURNS):
         if holds():
-            await pilot.pause()
+            await _drawn(pilot)
             return
         await pilot.pause(0.01)
     raise AssertionError(f"that never came:\n{screen_text(pilot.app)}")
+
+
+async def _drawn(pilot: Pilot[int]) -> None:
+    """Two looks in a row show the same: what an answer changes can change the layout, one message later."""
+    before = None
+    while (shown := screen_text(pilot.app)) != before:
+        before = shown
+        await pilot.pause()
