@@ -118,7 +118,7 @@ class Groups:
 
 
 def p2p_dimension(edge: int, direction: str) -> str:
-    """The dimension of the communicators between stages `edge` and `edge` + 1."""
+    """The dimension of the process groups between stages `edge` and `edge` + 1."""
     return f"p2p {edge} {direction}"
 
 

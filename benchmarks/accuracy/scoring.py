@@ -107,7 +107,7 @@ def struck(truth: Truth) -> bool:
 def lowest_p(result: LocalizeResult) -> float:
     """The family-wise p-value of a whole job: the smallest of everything tried."""
     of_ranks = [row.p_value for row in result.scores if row.p_value is not None]
-    return min([1.0, *of_ranks, *(group.p_value for group in result.slow_communicators)])
+    return min([1.0, *of_ranks, *(group.p_value for group in result.slow_links)])
 
 
 def same_claims(one: Answer, other: Answer) -> bool:

@@ -38,8 +38,8 @@ class Presenter:
     def present(self, answer: "Answer") -> None:
         """The answer, whole, then the warnings."""
         write_answer(written(answer, self.view, self._wanted.format, self._options(), self._keep))
-        for notice in answer.warnings:
-            self.note(f"warning: {notice.message}")
+        for warning in answer.warnings:
+            self.note(f"warning: {warning.message}")
 
     def progress_bar(self) -> ProgressBar:
         """What long work reports to."""

@@ -31,12 +31,12 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     """The document's schema as a plain object."""
     from msgspec.json import schema_components
 
-    from kair_engine.trace.model import Notice
+    from kair_engine.trace.model import KairWarning
     from kair_tui.render.answer import JobInfo
     from kair_tui.render.document import SCHEMA_VERSION
 
     result: type[Any] = get_type_hints(entry.load())["return"]
-    (data, job, notice), definitions = schema_components((result, JobInfo, Notice), ref_template="#/$defs/{name}")
+    (data, job, warning), definitions = schema_components((result, JobInfo, KairWarning), ref_template="#/$defs/{name}")
     _leave_out_warnings(definitions[result.__name__])
     _name_causes(definitions)
     return {
@@ -55,7 +55,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
             "kair": {"type": "string", "description": "The version of Kair that wrote the document."},
             "job": job if entry.needs == "trace" else {"type": "null"},
             "data": data,
-            "warnings": {"type": "array", "items": notice},
+            "warnings": {"type": "array", "items": warning},
         },
         "$defs": definitions,
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Answer:
     command: str
     result: Any
     job: JobInfo | None
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
 
 
-def merge_warnings(*sources: Iterable[Notice]) -> tuple[Notice, ...]:
+def merge_warnings(*sources: Iterable[KairWarning]) -> tuple[KairWarning, ...]:
     """All warnings, each once, in the order they first come."""
-    return tuple(dict.fromkeys(notice for source in sources for notice in source))
+    return tuple(dict.fromkeys(warning for source in sources for warning in source))

@@ -102,7 +102,7 @@ def _text(entry: Entry, answer: "Answer", wanted: Presentation, look: "PageOptio
         result_type = get_type_hints(entry.load())["return"]
         keep = chosen_fields(wanted.fields, field_names(result_type, view.main))
     text = written(answer, view, wanted.format, replace(look, wide=wanted.format == "wide"), keep)
-    notes = "".join(f"warning: {notice.message}\n" for notice in answer.warnings)
+    notes = "".join(f"warning: {warning.message}\n" for warning in answer.warnings)
     return f"{text}\n{notes}" if notes and wanted.format in ("table", "wide", "tree") else text
 
 

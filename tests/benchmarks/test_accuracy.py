@@ -19,7 +19,7 @@ from scoring import Answer, Claim, Score, guilty_of, lowest_p, same_claims, scor
 from trials import Batch, Trial, run_batch
 
 from kair_engine.causes import Cause
-from kair_engine.results.localize import CommunicatorScore, LocalizeResult, RankScore
+from kair_engine.results.localize import LinkScore, LocalizeResult, RankScore
 from kair_engine.whatif.operators import model
 
 GPU = Truth("slow_gpu", "compute", (3,))
@@ -129,7 +129,7 @@ def test_answers_are_alike_by_verdict_ranks_and_causes() -> None:
 
 def test_the_lowest_p_is_over_ranks_and_links() -> None:
     ranks = tuple(RankScore(rank, None, "all", 0.0, p, False, {}) for rank, p in enumerate((0.5, None, 0.2)))
-    link = CommunicatorScore("dp", (0, 1), "all_reduce", 2.0, 1.0, 3, 0.04)
+    link = LinkScore("dp", (0, 1), "all_reduce", 2.0, 1.0, 3, 0.04)
     result = LocalizeResult("robust", ranks, (), (), (), None, (0,), ())
     assert lowest_p(result) == 0.2
     assert lowest_p(LocalizeResult("robust", ranks, (), (link,), (), None, (0,), ())) == 0.04

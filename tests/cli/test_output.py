@@ -12,7 +12,7 @@ import pytest
 from jsonschema import ValidationError  # type: ignore[import-untyped]
 from support.cli_samples import ARGUMENTS, HOSTILE_RESULTS, RESULTS, answering, assert_valid, blame, kair, trace
 
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 from kair_tui.cli.registry import find
 
 FORMATS = ("table", "wide", "tree", "json", "ndjson", "csv")
@@ -65,11 +65,11 @@ def test_json_is_what_the_schema_says(monkeypatch: pytest.MonkeyPatch, command: 
 def test_warnings_of_job_and_result_come_once_each_in_json_and_on_stderr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    repeated = replace(RESULTS["steps"], warnings=(*trace().job.warnings, Notice("x", "another")))
+    repeated = replace(RESULTS["steps"], warnings=(*trace().job.warnings, KairWarning("x", "another")))
     with answering(monkeypatch, {"steps": repeated}):
         outcome = kair("steps", "--json")
         quiet = kair("steps", "--json", "--quiet")
-    assert [notice["code"] for notice in json.loads(outcome.out)["warnings"]] == ["missing_ranks", "x"]
+    assert [warning["code"] for warning in json.loads(outcome.out)["warnings"]] == ["missing_ranks", "x"]
     assert outcome.err == "kair: warning: rank 2 of 3 left no trace\nkair: warning: another\n"
     assert quiet.err == ""
     assert quiet.out == outcome.out

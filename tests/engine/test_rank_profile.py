@@ -92,7 +92,7 @@ def test_communication_whose_members_are_unknown_is_said_to_be(tmp_path: Path) -
     table = "step 0: 0+100\n0 gpu7 | gemm 0+50 | allreduce@dp#1 50+50\n1 gpu7 | gemm 0+100"
     result = rank_profile(trace(tmp_path, table), rank=0)
     assert own(result) == {"compute": 50, "rest": 50}
-    unknown = [notice.message for notice in result.warnings if notice.code == "unmatched_collectives"]
+    unknown = [warning.message for warning in result.warnings if warning.code == "unmatched_collectives"]
     assert "50.0%" in "".join(unknown)
 
 
@@ -103,7 +103,7 @@ def test_the_role_is_what_the_parts_stand_beside(tmp_path: Path) -> None:
     assert (result.role, result.peers, result.step_time_us, result.typical_step_time_us) == ("all", 3, 80, 80)
     alone = rank_profile(trace(tmp_path / "alone", "0 main | aten::mm 0+10"), rank=0)
     assert (alone.peers, alone.typical_step_time_us, alone.farthest, alone.mean_distance) == (0, None, None, None)
-    assert [notice.code for notice in alone.warnings] == ["few_peers"]
+    assert [warning.code for warning in alone.warnings] == ["few_peers"]
 
 
 def test_the_curve_is_the_share_completed_by_each_time(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Re
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
-from kair_engine.trace.model import Job, Layout, Notice, StepTimes, Trace
+from kair_engine.trace.model import Job, KairWarning, Layout, StepTimes, Trace
 from kair_tui.render.words.sensitivity import SensitivityInWords, sensitivity_in_words
 from kair_tui.render.words.triage import TriageInWords, triage_in_words
 from kair_tui.render.words.whatif import WhatifInWords, whatif_in_words
@@ -59,7 +59,7 @@ def job(name: str = "job123") -> Job:
         steps=(40, 41, 42),
         step_times=TIMES,
         operations=20,
-        warnings=(Notice("missing_ranks", "rank 2 of 3 left no trace"),),
+        warnings=(KairWarning("missing_ranks", "rank 2 of 3 left no trace"),),
     )
 
 
@@ -206,7 +206,7 @@ def triage(name: str = KERNEL) -> TriageInWords:
         waiting_us_per_step=6800.0,
         unattributed_us_per_step=1700.0,
         steps=(40, 41, 42),
-        warnings=(Notice("few_steps", f"only 3 steps of {name}"),),
+        warnings=(KairWarning("few_steps", f"only 3 steps of {name}"),),
     )
     return triage_in_words(result)
 

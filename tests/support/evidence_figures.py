@@ -96,7 +96,7 @@ def _made_late(evidence: Data, data: Data) -> None:
 
 def _slow_link(evidence: Data, data: Data) -> None:
     name, figures = evidence["about"].removeprefix("process group "), evidence["figures"]
-    (link,) = [link for link in data["slow_communicators"] if link["group"] == name]
+    (link,) = [link for link in data["slow_links"] if link["group"] == name]
     assert link["own_us"] == _equal(figures["self_us"])
     assert link["expected_us"] == _equal(figures["expected_us"])
     assert link["siblings"] == figures["siblings"]
@@ -105,7 +105,7 @@ def _slow_link(evidence: Data, data: Data) -> None:
 
 def _links_in_common(evidence: Data, data: Data) -> None:
     shared = set(evidence["ranks"])
-    assert sum(shared <= set(link["ranks"]) for link in data["slow_communicators"]) == evidence["figures"]["links"]
+    assert sum(shared <= set(link["ranks"]) for link in data["slow_links"]) == evidence["figures"]["links"]
 
 
 def _uneven_stages(evidence: Data, data: Data) -> None:

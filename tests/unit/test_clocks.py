@@ -1,4 +1,4 @@
-"""Clocks of ranks that meet in several communicators, and late arrivals counted within each."""
+"""Clocks of ranks that meet in several process groups, and late arrivals counted within each."""
 
 import random
 from pathlib import Path
@@ -30,7 +30,7 @@ def grid(tp: int = 2, dp: int = 3, late: int = 4, by: int = 400) -> str:
 
 
 @pytest.mark.parametrize("ahead", [0, 3, 4])
-def test_clocks_are_fitted_across_communicators(tmp_path: Path, ahead: int) -> None:
+def test_clocks_are_fitted_across_process_groups(tmp_path: Path, ahead: int) -> None:
     made = trace(tmp_path, grid(), shift={ahead: 5000})
     sync = synchronise(load_step(made, 0))
     expected = np.zeros(6)

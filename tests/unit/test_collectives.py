@@ -162,7 +162,7 @@ def test_what_is_not_one_send_and_one_receive_is_left_out(tmp_path: Path, table:
     assert found.rejected >= 1
 
 
-def test_communicators_of_one_name_that_cannot_be_one_collective_are_left_out(tmp_path: Path) -> None:
+def test_process_groups_of_one_name_that_cannot_be_one_collective_are_left_out(tmp_path: Path) -> None:
     # Two tensor-parallel pairs whose trace names no group: their second calls are 1 ms apart.
     found = synchronised(
         tmp_path,
@@ -177,7 +177,7 @@ def test_communicators_of_one_name_that_cannot_be_one_collective_are_left_out(tm
 
 
 @pytest.mark.parametrize(("group", "kept"), [("", 0), ("@dp", 3)])
-def test_communicators_of_one_name_that_do_not_leave_together_are_left_out(
+def test_process_groups_of_one_name_that_do_not_leave_together_are_left_out(
     tmp_path: Path, group: str, kept: int
 ) -> None:
     # They overlap, but two pairs end as far apart as they began. Where the group is named, it is believed.

@@ -34,7 +34,7 @@ def pairs(slow: dict[int, float], steps: int = 6) -> str:
 def test_a_slow_group_is_named_and_no_rank_is_flagged(tmp_path: Path) -> None:
     made = trace(tmp_path, pairs({3: 120}))
     result = localize(made)
-    (slow,) = result.slow_communicators
+    (slow,) = result.slow_links
     assert (slow.group, slow.ranks, slow.operator, slow.siblings) == ("dp3", (6, 7), "allreduce", 4)
     assert (slow.own_us, slow.expected_us) == (120, 50)
     assert not any(score.flagged for score in result.scores)
@@ -48,7 +48,7 @@ def test_a_slow_group_is_named_and_no_rank_is_flagged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slow", [{}, {3: 56}, dict.fromkeys(range(PAIRS), 120)])
 def test_groups_within_15_percent_of_their_siblings_are_left_alone(tmp_path: Path, slow: dict[int, float]) -> None:
-    assert localize(trace(tmp_path, pairs(slow))).slow_communicators == ()
+    assert localize(trace(tmp_path, pairs(slow))).slow_links == ()
 
 
 EDGES = 5
@@ -81,7 +81,7 @@ STAGES = Layout(pp=2, pipeline_stage={rank: rank // EDGES for rank in range(2 * 
 def test_a_slow_edge_names_its_sender_and_receiver(tmp_path: Path) -> None:
     made = trace(tmp_path, pipeline({3: 120}), layout=STAGES)
     result = localize(made)
-    (slow,) = result.slow_communicators
+    (slow,) = result.slow_links
     assert (slow.group, slow.ranks, slow.siblings) == ("rank 3 → rank 8", (3, 8), 4)
     assert (slow.own_us, slow.expected_us) == (120, 50)
     (finding,) = triage(made).findings
@@ -98,7 +98,7 @@ def test_slow_edges_of_one_rank_name_the_rank() -> None:
 
 @pytest.mark.parametrize("slow", [{}, {3: 56}, dict.fromkeys(range(EDGES), 120)])
 def test_edges_within_15_percent_of_their_siblings_are_left_alone(tmp_path: Path, slow: dict[int, float]) -> None:
-    assert localize(trace(tmp_path, pipeline(slow), layout=STAGES)).slow_communicators == ()
+    assert localize(trace(tmp_path, pipeline(slow), layout=STAGES)).slow_links == ()
 
 
 def slow_link(sender: int, receiver: int) -> SlowLink:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job, nothing
 
-from kair_engine.localize.analysis import notices
+from kair_engine.localize.analysis import warnings_of
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.imbalance import scattered
 from kair_engine.localize.job_patterns import job_patterns
@@ -100,7 +100,7 @@ def test_rare_delays_of_many_ranks_are_a_warning_and_no_finding() -> None:
     assert found.scattered is not None and found.scattered.rare
     assert found.scattered.lost_ns == pytest.approx(0.3 * STEP_NS)
     assert list(job_patterns(found)) == []
-    (warning,) = notices(found)[:1]
+    (warning,) = warnings_of(found)[:1]
     assert warning.code == "rare_delays"
     assert "20 large delays on 20 changing ranks, in 0.50% of all ranks' steps" in warning.message
     assert "cost 30.0% of the time" in warning.message

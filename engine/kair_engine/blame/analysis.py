@@ -27,7 +27,7 @@ from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, Operations
 from kair_engine.trace.requirements import require_rank, require_steps
 
@@ -261,7 +261,7 @@ def blame_of(
         attributed_us=(tally.waiting - tally.unattributed) / 1e3,
         unattributed_us=tally.unattributed / 1e3,
         collectives=tally.collectives,
-        warnings=_notices(trace, tally),
+        warnings=_warnings(trace, tally),
     )
 
 
@@ -292,13 +292,13 @@ def _concerns(path: BlamePath, rank: int | None, operator: str | None) -> bool:
     )
 
 
-def _notices(trace: Trace, tally: Tally) -> tuple[Notice, ...]:
+def _warnings(trace: Trace, tally: Tally) -> tuple[KairWarning, ...]:
     result = []
     if not tally.collectives and len(trace.job.ranks) > 1:
-        result.append(Notice("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
+        result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
     if tally.rejected:
         result.append(
-            Notice(
+            KairWarning(
                 "unmatched_collectives",
                 f"{tally.rejected} of {tally.collectives + tally.rejected} collectives could not be matched "
                 "across ranks and were left out",

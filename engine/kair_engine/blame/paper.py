@@ -16,7 +16,7 @@ from kair_engine.timeline.graph import ExecutionGraph, build
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, SCOPE, Operations
 
 _Key = tuple[Rank, str, Cause, bool]
@@ -172,7 +172,7 @@ def _result(
         unattributed_us=0.0,
         collectives=0,
         warnings=(
-            Notice("one_rank_walk", "the paper's walk stays on one rank and prices no waiting"),
+            KairWarning("one_rank_walk", "the paper's walk stays on one rank and prices no waiting"),
             *paper_limits(len(trace.job.ranks)),
         ),
     )

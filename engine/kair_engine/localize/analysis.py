@@ -14,14 +14,14 @@ from kair_engine.localize.localization import Localization, conclude, step_time_
 from kair_engine.ranks import Rank, rank_at
 from kair_engine.results.common import Method
 from kair_engine.results.localize import (
-    CommunicatorScore,
     GroupBy,
+    LinkScore,
     LocalizeResult,
     OperatorScore,
     RankScore,
 )
 from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job, Notice, Trace
+from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.requirements import require_steps
 
 
@@ -53,8 +53,8 @@ def localize(
         method="robust",
         scores=scores,
         groups=grouped(scores, by),
-        slow_communicators=tuple(
-            CommunicatorScore(
+        slow_links=tuple(
+            LinkScore(
                 group=slow.link.name,
                 ranks=slow.link.ranks,
                 operator=slow.operator,
@@ -68,7 +68,7 @@ def localize(
         patterns=tuple(sorted(job_patterns(found), key=lambda pattern: -pattern.lost_us)),
         matrix=None,
         steps=trace.steps,
-        warnings=notices(found),
+        warnings=warnings_of(found),
         slow_operators=tuple(_slow_operators(found)),
         step_time_us=step_time_ns(trace, found.job) / 1e3,
     )
@@ -110,7 +110,7 @@ def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
             yield OperatorScore(rank, anomaly.operator, anomaly.excess_ns / 1e3, anomaly.p_value)
 
 
-def notices(found: Localization) -> tuple[Notice, ...]:
+def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
     """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
     job = found.job
     result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
@@ -118,20 +118,20 @@ def notices(found: Localization) -> tuple[Notice, ...]:
         result.append(_rare_delays(job, found.scattered))
     roles, sizes = np.unique(job.role, return_counts=True)
     if len(job.ranks) == 1:
-        result.append(Notice("one_rank", "one rank only: there is no peer to compare it with"))
+        result.append(KairWarning("one_rank", "one rank only: there is no peer to compare it with"))
     elif sizes.min() <= 2:
         few = sorted({role.name for rank, role in job.role_of.items() if _size(job, rank) <= 2})
         named = ", ".join(few[:3]) + (", …" if len(few) > 3 else "")
-        result.append(Notice("few_peers", f"too few peers in a role for a test within it ({named})"))
+        result.append(KairWarning("few_peers", f"too few peers in a role for a test within it ({named})"))
     elif len(roles) == 1 and len(job.ranks) < 4:
-        result.append(Notice("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
+        result.append(KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
     collectives = sum(step.collectives for step in job.steps)
     rejected = sum(step.rejected_collectives for step in job.steps)
     if not collectives and len(job.ranks) > 1:
-        result.append(Notice("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
+        result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
     if rejected:
         result.append(
-            Notice(
+            KairWarning(
                 "unmatched_collectives",
                 f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
                 "were left out",
@@ -140,7 +140,7 @@ def notices(found: Localization) -> tuple[Notice, ...]:
     return tuple(result)
 
 
-def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
+def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:
     rank, steps = rank_at(job.ranks, anomaly.positions[0]), len(job.steps)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
@@ -149,17 +149,17 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> Notice:
             f"rank {rank} had {delays} in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
             f"to be beyond chance: record {max(2 * steps, 20)} steps more"
         )
-        return Notice("few_steps", text)
+        return KairWarning("few_steps", text)
     text = (
         f"rank {rank} took {anomaly.excess_ns / job.step_time_ns:.1%} of the step longer than its peers "
         f"({CLASSES[anomaly.class_index]}), but in {steps} step{'' if steps == 1 else 's'} a slow rank cannot be "
         f"told from a slow moment: record at least {FEWEST_STEPS} steps, better 10"
     )
-    return Notice("few_steps", text)
+    return KairWarning("few_steps", text)
 
 
-def _rare_delays(job: JobExcess, scattered: Scattered) -> Notice:
-    return Notice(
+def _rare_delays(job: JobExcess, scattered: Scattered) -> KairWarning:
+    return KairWarning(
         "rare_delays",
         f"{scattered.events} large delays on {len(scattered.positions)} changing ranks, in {scattered.rate:.2%} of all "
         f"ranks' steps, cost {scattered.lost_ns / job.step_time_ns:.1%} of the time: so rare on each rank that only "

@@ -11,7 +11,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.localize import GroupBy, LocalizeResult, RankScore
 from kair_engine.timeline.roles import roles
 from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job, Notice, Trace
+from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, SCOPE
 
 WINDOWS = 100
@@ -45,11 +45,11 @@ def localize_paper(trace: Trace, *, whole_run: bool, normalized: bool, by: Group
         method="paper",
         scores=ranked,
         groups=grouped(ranked, by),
-        slow_communicators=(),
+        slow_links=(),
         patterns=(),
         matrix=None if distances is None else tuple(map(tuple, distances.tolist())),
         steps=trace.steps,
-        warnings=(Notice("score_only", "the paper gives no threshold: the score is a ranking, not a verdict"),),
+        warnings=(KairWarning("score_only", "the paper gives no threshold: the score is a ranking, not a verdict"),),
     )
 
 

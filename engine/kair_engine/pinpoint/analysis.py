@@ -19,7 +19,7 @@ from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.self_time import host_gap_ns, own_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import SCOPE, SYNC, Operations
 from kair_engine.trace.requirements import require_rank, require_steps
 
@@ -146,5 +146,5 @@ def _pooled(operator: Ints, sigmas: list[Floats], medians: list[Floats]) -> list
     return np.split(pooled, np.cumsum([len(of_step) for of_step in sigmas])[:-1])
 
 
-def _no_peers(rank: int) -> Notice:
-    return Notice("few_peers", f"rank {rank} has fewer than two peers that run the same operators")
+def _no_peers(rank: int) -> KairWarning:
+    return KairWarning("few_peers", f"rank {rank} has fewer than two peers that run the same operators")

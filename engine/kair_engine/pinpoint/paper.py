@@ -10,7 +10,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.trace.loading import each_step
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import SCOPE, Operations
 
 PAPER_THRESHOLD = 3.0
@@ -73,13 +73,13 @@ def _step_outliers(ops: Operations, rank: int) -> tuple[list[Outlier], int]:
     return found, compared
 
 
-def paper_limits(ranks: int) -> tuple[Notice, ...]:
+def paper_limits(ranks: int) -> tuple[KairWarning, ...]:
     """The warning that z > 3 cannot fire among so few ranks; nothing where it can."""
     highest = highest_z(ranks)
     if highest > PAPER_THRESHOLD:
         return ()
     return (
-        Notice(
+        KairWarning(
             "z_cannot_fire",
             f"with {ranks} ranks no |z| can exceed √(N−1) = {highest:.2f}: the paper's z > 3 cannot fire",
         ),

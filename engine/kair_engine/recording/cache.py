@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from kair_engine.readers.whatif_parquet.meta import metadata_files
-from kair_engine.trace.model import FragmentInfo, Notice
-from kair_engine.trace.notices import notice
+from kair_engine.trace.model import FragmentInfo, KairWarning
+from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
 READER_VERSION: Final = 8
@@ -33,7 +33,7 @@ class FragmentCache:
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "fragments"
-        self.warnings: tuple[Notice, ...] = ()
+        self.warnings: tuple[KairWarning, ...] = ()
 
     def make_writable(self) -> None:
         """Creates the folder; where that fails, a temporary one takes its place until the process ends."""
@@ -45,7 +45,7 @@ class FragmentCache:
         except OSError as error:
             reason = error.strerror or error
             text = f"cannot write the cache {self.folder} ({reason}); what is parsed will not be kept"
-            self.warnings = (notice("cache_unwritable", text),)
+            self.warnings = (short_warning("cache_unwritable", text),)
             self.folder = _temporary_folder()
 
     def fragment(self, key: str) -> Path:

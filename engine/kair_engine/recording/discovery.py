@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kair_engine.errors import InputError
-from kair_engine.trace.model import Notice
-from kair_engine.trace.notices import notice
+from kair_engine.trace.model import KairWarning
+from kair_engine.trace.warning_texts import short_warning
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class FoundFiles:
     """Regular files in a stable order, and what could not be looked at."""
 
     files: tuple[Path, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
 
 
 def find_files(source: Path) -> FoundFiles:
@@ -47,7 +47,7 @@ def _unreachable(source: Path, error: OSError) -> InputError:
 def _walk(top: Path) -> FoundFiles:
     """Every regular file below `top`. A folder reached twice (a link, a loop of links) is entered once."""
     files: list[Path] = []
-    warnings: list[Notice] = []
+    warnings: list[KairWarning] = []
     seen: set[tuple[int, int]] = set()
     folders = [top]
     while folders:
@@ -57,7 +57,7 @@ def _walk(top: Path) -> FoundFiles:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
             text = f"cannot look into the folder {folder}: {error.strerror or error}"
-            warnings.append(notice("unreadable_file", text))
+            warnings.append(short_warning("unreadable_file", text))
             continue
         if (status.st_dev, status.st_ino) in seen:
             continue

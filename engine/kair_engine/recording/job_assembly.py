@@ -8,8 +8,8 @@ from pathlib import Path
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.recording.usable_steps import usable_steps
-from kair_engine.trace.model import DerivedGroups, FragmentInfo, Job, Layout, Notice, StepTimes, Trace
-from kair_engine.trace.notices import listed, notice
+from kair_engine.trace.model import DerivedGroups, FragmentInfo, Job, KairWarning, Layout, StepTimes, Trace
+from kair_engine.trace.warning_texts import listed, short_warning
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class AssembledJob:
 
     trace: Trace
     fragments: tuple[Fragment, ...]
-    input_warnings: tuple[Notice, ...]
+    input_warnings: tuple[KairWarning, ...]
     """About files that did not become part of it: nothing in the fragments shows them."""
 
 
-def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Sequence[Notice]) -> AssembledJob:
+def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Sequence[KairWarning]) -> AssembledJob:
     """The job that `fragments` make up; `warnings` are about what did not become one.
 
     Fragments of another world, and doubled ones, are set aside. Raises InputError where nothing is left.
@@ -69,7 +69,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     return AssembledJob(trace, tuple(kept), of_input)
 
 
-def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[Notice]]:
+def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[KairWarning]]:
     groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
     if not groups_of:
         return None, []
@@ -78,7 +78,7 @@ def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[Derive
     return derive(trace, groups_of)
 
 
-def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[Notice]]:
+def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
     """The fragments of the world (format and stated size) that most ranks are of; unstated sizes fit any."""
     formats = Counter(fragment.info.format for fragment in fragments)
     form = min(formats, key=lambda one: (-formats[one], one))
@@ -98,10 +98,10 @@ def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[
     others = sorted({fragment.info.world_size for fragment in aside if fragment.info.world_size not in (None, world)})
     sizes = f"worlds of {world} and of {', '.join(map(str, others))} ranks" if others else "different formats"
     text = f"traces of {sizes} are mixed; set aside: {_names(aside)}"
-    return kept, [notice("mixed_world_sizes", text)]
+    return kept, [short_warning("mixed_world_sizes", text)]
 
 
-def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[Notice]]:
+def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
     """Fragments without those that hold a (rank, step) twice: the fuller one stays, then the first by name."""
     if len(fragments) < 2:
         return list(fragments), []
@@ -121,7 +121,7 @@ def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], lis
         return kept, []
     ranks = sorted({rank for fragment in aside for rank in fragment.info.ranks})
     text = f"rank {listed(ranks)} has several traces of the same steps; set aside: {_names(aside)}"
-    return kept, [notice("duplicate_rank", text)]
+    return kept, [short_warning("duplicate_rank", text)]
 
 
 def _names(fragments: Sequence[Fragment]) -> str:
@@ -159,7 +159,7 @@ def _joined_step_times(infos: Sequence[FragmentInfo]) -> StepTimes:
     return StepTimes(rank, step, begin, duration, operations)
 
 
-def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[Notice]:
+def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[KairWarning]:
     """The fragments' own warnings; one that many files share is said once."""
     by_code: dict[str, list[str]] = {}
     for info in infos:
@@ -168,14 +168,14 @@ def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[Notice]:
     found = []
     for code, messages in by_code.items():
         more = f" (and {len(messages) - 1} more files)" if len(messages) > 1 else ""
-        found.append(notice(code, messages[0] + more))
+        found.append(short_warning(code, messages[0] + more))
     return found
 
 
-def _missing(job: Job) -> list[Notice]:
+def _missing(job: Job) -> list[KairWarning]:
     missing = job.missing_ranks
     if not missing:
         return []
     word = "rank" if len(missing) == 1 else "ranks"
     text = f"{len(missing)} of {job.world_size} ranks left no trace: {word} {listed(missing)}"
-    return [notice("missing_ranks", text)]
+    return [short_warning("missing_ranks", text)]

@@ -10,8 +10,8 @@ import msgspec
 from kair_engine.errors import DamagedJobError, InputError
 from kair_engine.recording.cache import write_whole
 from kair_engine.recording.job_assembly import Fragment, assemble
-from kair_engine.trace.model import FragmentInfo, Notice, Trace
-from kair_engine.trace.notices import notice
+from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
+from kair_engine.trace.warning_texts import short_warning
 
 JOB_FILE: Final = "job.json"
 BOOKMARKS: Final = "bookmarks.json"
@@ -28,7 +28,7 @@ class JobFile:
     imported_at: str
     source: str
     fragments: tuple[tuple[str, FragmentInfo], ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
 
 
 def is_job_folder(path: Path) -> bool:
@@ -86,7 +86,7 @@ def open_job_folder(folder: Path) -> Trace:
     warnings = [*job.warnings]
     if gone:
         text = f"{len(gone)} fragments of the job are gone, {gone[0].path} among them; they are left out"
-        warnings.append(notice("unreadable_file", text))
+        warnings.append(short_warning("unreadable_file", text))
     trace = assemble(job.name, str(folder), fragments, warnings).trace
     return replace(trace, job=replace(trace.job, source=job.source, stored_in=str(folder)))
 
@@ -96,7 +96,7 @@ def _parsed(document: dict[str, Any], folder: Path) -> JobFile:
     for entry in document["fragments"]:
         relative = _inside(entry["path"], folder)
         fragments.append((relative, msgspec.convert(entry["info"], FragmentInfo, str_keys=True)))
-    warnings = tuple(msgspec.convert(warning, Notice) for warning in document["warnings"])
+    warnings = tuple(msgspec.convert(warning, KairWarning) for warning in document["warnings"])
     name, imported_at, source = (_text(document[key]) for key in ("name", "imported_at", "source"))
     return JobFile(name, imported_at, source, tuple(fragments), warnings)
 

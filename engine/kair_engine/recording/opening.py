@@ -10,8 +10,8 @@ from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.discovery import find_files
 from kair_engine.recording.importing import ImportTask, Progress, import_files, write_error
 from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
-from kair_engine.trace.model import Notice, Trace
-from kair_engine.trace.notices import listed, notice
+from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.warning_texts import listed, short_warning
 
 _MAX_FILE_WARNINGS: Final = 20
 
@@ -119,7 +119,7 @@ def _parse(
 
 def _number_ranks(
     files: Sequence[_File], store: FragmentCache, progress: Progress | None, workers: int | None
-) -> tuple[list[Fragment], list[Notice]]:
+) -> tuple[list[Fragment], list[KairWarning]]:
     """Gives the files that do not say their rank the free numbers, in the order of their names."""
     fragments = [file.fragment for file in files if file.fragment is not None]
     unknown = [file for file in files if file.fragment is not None and not file.fragment.info.rank_known]
@@ -130,13 +130,13 @@ def _number_ranks(
     hints = dict(zip(sorted(file.source for file in unknown), free, strict=False))
     if hints == {file.source: 0 for file in unknown}:
         text = f"{unknown[0].source.name} does not say its rank; it counts as rank 0"
-        return fragments, [notice("rank_from_order", text)]
+        return fragments, [short_warning("rank_from_order", text)]
     again = _look_up_numbered(hints, store)
     _parse(again, store, progress, workers, hints)
     fragments = [one for one in fragments if one.info.rank_known]
     fragments += [file.fragment for file in again if file.fragment is not None]
     text = f"{len(unknown)} files do not say their rank; by the order of their names they count as rank "
-    return fragments, [notice("rank_from_order", text + listed(list(hints.values())))]
+    return fragments, [short_warning("rank_from_order", text + listed(list(hints.values())))]
 
 
 def _look_up_numbered(hints: dict[Path, int], store: FragmentCache) -> list[_File]:
@@ -150,10 +150,12 @@ def _look_up_numbered(hints: dict[Path, int], store: FragmentCache) -> list[_Fil
     return files
 
 
-def _file_warnings(problems: Sequence[InputError]) -> list[Notice]:
-    shown = [notice("unreadable_file", f"{problem}; it is left out") for problem in problems[:_MAX_FILE_WARNINGS]]
+def _file_warnings(problems: Sequence[InputError]) -> list[KairWarning]:
+    shown = [
+        short_warning("unreadable_file", f"{problem}; it is left out") for problem in problems[:_MAX_FILE_WARNINGS]
+    ]
     if len(problems) > len(shown):
-        shown.append(notice("unreadable_file", f"{len(problems) - len(shown)} more files are left out"))
+        shown.append(short_warning("unreadable_file", f"{len(problems) - len(shown)} more files are left out"))
     return shown
 
 

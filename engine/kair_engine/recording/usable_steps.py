@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from kair_engine.trace.model import Notice, StepTimes
-from kair_engine.trace.notices import listed, notice
+from kair_engine.trace.model import KairWarning, StepTimes
+from kair_engine.trace.warning_texts import listed, short_warning
 
 # A step cut at the recording's edge has lost more than this share of its operations.
 _COMPLETE_FROM: Final = 0.5
@@ -18,7 +18,7 @@ class UsableSteps:
 
     steps: tuple[int, ...]
     cut_off: dict[int, tuple[int, ...]]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
 
 
 def usable_steps(times: StepTimes, ranks: tuple[int, ...]) -> UsableSteps:
@@ -33,7 +33,7 @@ def usable_steps(times: StepTimes, ranks: tuple[int, ...]) -> UsableSteps:
     steps = tuple(sorted(step for step, on in complete_on.items() if len(on) >= needed))
     if not steps:
         text = "no step is complete on any rank; all of them are used"
-        return UsableSteps(tuple(sorted(complete_on)), {}, (notice("incomplete_steps", text),))
+        return UsableSteps(tuple(sorted(complete_on)), {}, (short_warning("incomplete_steps", text),))
     cut_off: dict[int, tuple[int, ...]] = {}
     for rank, step in sorted(incomplete):
         if step in steps:
@@ -71,16 +71,16 @@ def _typical(values: list[int]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _set_aside(complete_on: dict[int, set[int]], steps: tuple[int, ...]) -> list[Notice]:
+def _set_aside(complete_on: dict[int, set[int]], steps: tuple[int, ...]) -> list[KairWarning]:
     gone = sorted(complete_on.keys() - set(steps))
     if not gone:
         return []
     word = "step" if len(gone) == 1 else "steps"
     text = f"{word} {listed(gone)} set aside: cut off at the recording's edge, or on fewer than half the ranks"
-    return [notice("incomplete_steps", text)]
+    return [short_warning("incomplete_steps", text)]
 
 
-def _uneven(complete_on: dict[int, set[int]], steps: tuple[int, ...], ranks: tuple[int, ...]) -> list[Notice]:
+def _uneven(complete_on: dict[int, set[int]], steps: tuple[int, ...], ranks: tuple[int, ...]) -> list[KairWarning]:
     lacking: dict[int, list[int]] = {}
     for step in steps:
         for rank in ranks:
@@ -91,4 +91,4 @@ def _uneven(complete_on: dict[int, set[int]], steps: tuple[int, ...], ranks: tup
     first = min(lacking)
     which = f"rank {listed(list(lacking))} (rank {first} lacks {listed(lacking[first])})"
     text = f"not every rank has every step whole: {which}"
-    return [notice("uneven_steps", text)]
+    return [short_warning("uneven_steps", text)]

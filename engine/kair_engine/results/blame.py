@@ -6,7 +6,7 @@ from typing import Literal
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 STEP_BEGIN = "step begin"
 """Stands for the operator where a rank was late already when the step began."""
@@ -123,4 +123,4 @@ class BlameResult:
     attributed_us: float
     unattributed_us: float
     collectives: int
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.ranks import Rank
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ class FrequencyResult:
     windows: int
     counts: tuple[RankCounts, ...]
     degraded: tuple[DegradedWindow, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.ranks import Rank
-from kair_engine.trace.model import Layout, Notice
+from kair_engine.trace.model import KairWarning, Layout
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ class InfoResult:
     collectives: int
     matched_collectives: int
     clock: ClockInfo
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
     operators: tuple[OperatorUse, ...] = ()
     """Only when asked for, the most frequent first."""

@@ -6,7 +6,7 @@ from typing import Literal
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 GroupBy = Literal["rank", "host", "role"]
 
@@ -41,7 +41,7 @@ class GroupScore:
 
 
 @dataclass(frozen=True)
-class CommunicatorScore:
+class LinkScore:
     """A process group whose collectives are slower than its siblings'; it names no rank."""
 
     group: str
@@ -90,12 +90,12 @@ class LocalizeResult:
     scores: tuple[RankScore, ...]
     groups: tuple[GroupScore, ...]
     """Filled when asked for by host or role."""
-    slow_communicators: tuple[CommunicatorScore, ...]
+    slow_links: tuple[LinkScore, ...]
     patterns: tuple[JobPattern, ...]
     matrix: tuple[tuple[float, ...], ...] | None
     """Pairwise K–S distances in rank order, only when asked for (paper method)."""
     steps: tuple[int, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
     slow_operators: tuple[OperatorScore, ...] = ()
     step_time_us: float | None = None
     """What shares of the step refer to; None with the paper's method."""

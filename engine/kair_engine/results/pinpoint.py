@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ class PinpointResult:
     """Operations compared."""
     total_outliers: int
     """Outliers found, of which the listed ones are the first."""
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.ranks import Rank
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 StepPart = Literal["compute", "communication", "waiting", "input", "host", "rest"]
 
@@ -70,4 +70,4 @@ class RankProfileResult:
     """From all peers: the paper's score, within the role."""
     steps: tuple[int, ...]
     """The chosen steps that the rank recorded."""
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]

@@ -5,7 +5,7 @@ from typing import Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 InjectedFault = Literal["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
 
@@ -93,4 +93,4 @@ class SensitivityResult:
     draws: int
     seed: int
     steps: tuple[int, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]

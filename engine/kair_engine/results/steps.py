@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kair_engine.ranks import Rank
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 
 @dataclass(frozen=True)
@@ -39,4 +39,4 @@ class StepsResult:
 
     summary: tuple[StepSummary, ...]
     steps: tuple[StepTime, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kair_engine.results.triage import Verdict
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class JobsResult:
     current: str | None
     """The job that commands take when none is named, where one was chosen."""
     jobs: tuple[ListedJob, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
     """About jobs that are damaged and left out."""
 
 
@@ -58,4 +58,4 @@ class ImportResult:
     ranks: tuple[int, ...]
     steps: tuple[int, ...]
     operations: int
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]

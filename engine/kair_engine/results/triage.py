@@ -8,7 +8,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import FixPrice
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 Verdict = Literal["straggler", "no_straggler", "inconclusive"]
 
@@ -76,6 +76,6 @@ class TriageResult:
     waiting_us_per_step: float
     unattributed_us_per_step: float
     steps: tuple[int, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
     together: FixPrice | None = None
     """All findings that were replayed, fixed at once; null for fewer than two."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kair_engine.causes import RemedyName
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
 CauseName = Literal[
@@ -158,7 +158,7 @@ class WhatifResult:
     remedies: tuple[Remedy, ...] = ()
     per_step: tuple[StepPrice, ...]
     steps: tuple[int, ...]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
     by_host: dict[str, float] = field(default_factory=dict)
     """Where several ranks share a host, and there are several hosts."""
     gpu_hours_per_day: float = 0.0

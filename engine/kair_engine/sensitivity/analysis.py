@@ -4,7 +4,7 @@ import numpy as np
 
 from kair_engine.causes import Cause
 from kair_engine.errors import UsageError
-from kair_engine.localize.analysis import notices
+from kair_engine.localize.analysis import warnings_of
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
@@ -67,7 +67,7 @@ def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int)
         draws=draws,
         seed=seed,
         steps=tuple(step.step for step in job.steps),
-        warnings=notices(found),
+        warnings=warnings_of(found),
     )
 
 

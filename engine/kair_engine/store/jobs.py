@@ -25,8 +25,8 @@ from kair_engine.recording.job_file import (
 )
 from kair_engine.recording.opening import open_sources
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
-from kair_engine.trace.model import FragmentInfo, Notice, Trace
-from kair_engine.trace.notices import notice
+from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
+from kair_engine.trace.warning_texts import short_warning
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CURRENT: Final = "current"
@@ -58,8 +58,8 @@ class Store:
         """Every job, by name."""
         return self.listing()[0]
 
-    def listing(self) -> tuple[list[StoredJob], list[Notice]]:
-        """Every job, by name, and a notice for each that is damaged and left out."""
+    def listing(self) -> tuple[list[StoredJob], list[KairWarning]]:
+        """Every job, by name, and a warning for each that is damaged and left out."""
         try:
             folders = sorted(path for path in self.root.iterdir() if _NAME.fullmatch(path.name))
         except OSError:
@@ -69,7 +69,7 @@ class Store:
             try:
                 found.append(_summary(folder))
             except InputError as error:
-                damaged.append(notice("damaged_job", f"job {folder.name} is left out: {error}"))
+                damaged.append(short_warning("damaged_job", f"job {folder.name} is left out: {error}"))
         return found, damaged
 
     def open(self, name: str) -> Trace:

@@ -27,9 +27,9 @@ class Clocks:
 
 
 def align(collectives: Collectives, ranks: int) -> Clocks:
-    """Offset of a rank: the median over collectives of (its end − the collective's median end), per communicator.
+    """Offset of a rank: the median over collectives of (its end − the collective's median end), per process group.
 
-    Communicators that share ranks are fitted to one another: within one, an offset shows only against the others
+    Process groups that share ranks are fitted to one another: within one, an offset shows only against the others
     in it. Of a pair each would take half of the other's.
     """
     offset = np.zeros(ranks)

@@ -14,7 +14,7 @@ OVERLAP_TOLERANCE_NS = 50_000
 """Besides the clocks' own residual: kernels' timestamps and launch jitter."""
 
 
-LEAVING_TOGETHER_NS = {True: 200_000, False: 5_000_000}
+SAME_EXIT_NS = {True: 200_000, False: 5_000_000}
 """Members of one collective end within this time, on streams (49 µs seen) and on threads (milliseconds with gloo)."""
 
 
@@ -60,7 +60,7 @@ def synchronise(ops: Operations) -> Synchronisation:
     """Matches the collectives, aligns the clocks by their ends, and drops what cannot be one collective.
 
     Nobody leaves before the last one came: members that do not overlap in time were matched wrongly (two
-    communicators whose operators carry the same name, say). Twice, since wrong ones disturb the clocks.
+    process groups whose operators carry the same name, say). Twice, since wrong ones disturb the clocks.
     """
     collectives = match(ops)
     for _ in range(2):
@@ -89,7 +89,7 @@ def _overlapping(collectives: Collectives, clocks: Clocks) -> Bools:
 def _leaving_together(collectives: Collectives, clocks: Clocks) -> Bools:
     """Per instance: False where the process group is unknown and those of its name do not end together.
 
-    That is how several communicators look whose kernels carry one name: their ends differ about as much as their
+    That is how several process groups look whose kernels carry one name: their ends differ about as much as their
     starts. Judged by the median over the name, since single ends can be off.
     """
     ops, row = collectives.ops, collectives.row
@@ -105,7 +105,7 @@ def _leaving_together(collectives: Collectives, clocks: Clocks) -> Bools:
     for name in np.unique(ops.name[first[unknown]]):
         of_name = unknown & (ops.name[first] == name)
         apart = float(np.median(end_spread[of_name]))
-        limit = LEAVING_TOGETHER_NS[bool(ops.on_stream[first[of_name][0]])]
+        limit = SAME_EXIT_NS[bool(ops.on_stream[first[of_name][0]])]
         result[of_name] = apart <= max(limit, 0.5 * float(np.median(start_spread[of_name])))
     return result
 

@@ -16,7 +16,7 @@ SourceFormat = Literal["kineto", "whatif"]
 
 
 @dataclass(frozen=True)
-class Notice:
+class KairWarning:
     """Something about the input that the reader of an answer should know; `code` is stable, for machines."""
 
     code: str
@@ -87,7 +87,7 @@ class FragmentInfo:
     operations: int
     layout: Layout | None
     step_times: StepTimes
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
     process_groups: tuple[ProcessGroup, ...] = ()
     """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
 
@@ -111,7 +111,7 @@ class Job:
     step_times: StepTimes
     """Of every recorded step, the incomplete ones too."""
     operations: int
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
     cut_off: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """step → the ranks whose record of it is cut, for the steps that are whole on the others."""
     derived: DerivedGroups | None = None

@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
-from kair_engine.localize.analysis import notices, rank_scores
+from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
@@ -46,7 +46,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     links, wide = link_findings(trace, found, step_time), job_wide_findings(trace, patterns, step_time)
     costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
     findings = costs.findings
-    warnings = tuple(dict.fromkeys((*notices(found), *blamed.warnings)))
+    warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings)))
     steps = len(trace.steps)
     return TriageResult(
         verdict=_verdict(found, findings),

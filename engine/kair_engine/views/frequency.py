@@ -14,7 +14,7 @@ from kair_engine.timeline.clocks import align
 from kair_engine.timeline.collectives import match
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.trace.loading import load_step
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE
 from kair_engine.trace.requirements import require_steps
 
@@ -53,7 +53,7 @@ def frequency(
         windows=windows,
         counts=tuple(RankCounts(Rank(int(rank)), tuple(row)) for rank, row in zip(ranks, counts.tolist(), strict=True)),
         degraded=tuple(degraded),
-        warnings=_notices(trace, role),
+        warnings=_warnings(trace, role),
     )
 
 
@@ -152,8 +152,8 @@ def _over_three(counts: Ints) -> Floats:
     return np.asarray((padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3)
 
 
-def _notices(trace: Trace, role: Ints) -> tuple[Notice, ...]:
+def _warnings(trace: Trace, role: Ints) -> tuple[KairWarning, ...]:
     alone = [int(rank) for rank, code in zip(trace.job.ranks, role, strict=True) if (role == code).sum() == 1]
     if not alone:
         return ()
-    return (Notice("few_peers", f"{len(alone)} rank(s) have no peer whose frequency could be the normal one"),)
+    return (KairWarning("few_peers", f"{len(alone)} rank(s) have no peer whose frequency could be the normal one"),)

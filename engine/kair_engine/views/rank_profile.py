@@ -14,7 +14,7 @@ from kair_engine.timeline.roles import roles
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.loading import each_step
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_rank, require_steps
 from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
@@ -57,7 +57,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
         farthest=_farthest(of_role, width_ns / 1e3),
         mean_distance=float(of_role.distance.mean()) if len(of_role.peers) else None,
         steps=trace.steps,
-        warnings=tuple(_notices(rank, of_role, time_us)),
+        warnings=tuple(_warnings(rank, of_role, time_us)),
     )
 
 
@@ -181,11 +181,11 @@ def _farthest(role: _Role, width_us: float) -> CurveDistance | None:
     )
 
 
-def _notices(rank: int, role: _Role, step_time_us: float) -> Iterator[Notice]:
+def _warnings(rank: int, role: _Role, step_time_us: float) -> Iterator[KairWarning]:
     if not len(role.peers):
-        yield Notice("few_peers", f"rank {rank} has no peer in its role to be held against")
+        yield KairWarning("few_peers", f"rank {rank} has no peer in its role to be held against")
     if role.unknown_us > _MENTIONED_SHARE * step_time_us:
-        yield Notice(
+        yield KairWarning(
             "unmatched_collectives",
             f"of rank {rank}'s step, {role.unknown_us / step_time_us:.1%} went by in communication whose other members "
             "are not known; how much of it was waiting cannot be told, and it counts as the rest",

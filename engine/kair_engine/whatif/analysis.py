@@ -8,9 +8,9 @@ from kair_engine.arrays import Floats
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.trace.model import Trace
+from kair_engine.whatif.inexact_replay import replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
 from kair_engine.whatif.models import model_of
-from kair_engine.whatif.notices import replay_error
 from kair_engine.whatif.prices import each_and_all, fix_prices, price, require_cost
 from kair_engine.whatif.ratios import Key, OfParts, mean_ratios, ratio, step_ratios
 from kair_engine.whatif.replay.trace_events import write_events
@@ -77,7 +77,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         causes=causes,
         remedies=model.remedies(recorded),
         per_step=_attributed(alone.per_step, found, launch),
-        warnings=(*alone.warnings, *found.notices, *of_noise),
+        warnings=(*alone.warnings, *found.warnings, *of_noise),
     )
 
 
@@ -120,7 +120,7 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         fixes=fix_prices(fixes, before, fixed, devices=devices, gpu_cost=gpu_cost),
         per_step=_per_step(replayed, recorded, ideal),
         steps=model.steps,
-        warnings=model.notices(replayed),
+        warnings=model.warnings_of(replayed),
         gpu_hours_per_day=lost.gpu_hours_per_day,
         cost_per_day=lost.cost_per_day,
     )

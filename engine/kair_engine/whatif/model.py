@@ -9,7 +9,7 @@ from kair_engine.arrays import Floats
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import PartEffect, Remedy, SlowdownCause
-from kair_engine.trace.model import Job, Notice
+from kair_engine.trace.model import Job, KairWarning
 from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.replay.trace_events import Event
 
@@ -57,9 +57,9 @@ class Attribution:
     """(stages × dp ranks), or all ranks in one row: every worker's S, where that was not worked out more than that."""
     slowest: tuple[int, ...]
     """The ranks that M_W takes away, the costliest first."""
-    notices: tuple[Notice, ...] = ()
+    warnings: tuple[KairWarning, ...] = ()
     """What the figures do not say."""
-    notices_of_noise: tuple[Notice, ...] = ()
+    notices_of_noise: tuple[KairWarning, ...] = ()
     """The same where nobody stands out."""
 
 
@@ -133,7 +133,7 @@ class Model(Protocol):
     def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:
         """What would help where no rank is at fault, the largest saving first; `recorded` is that baseline (steps)."""
 
-    def notices(self, replayed: ReplayedSteps) -> tuple[Notice, ...]:
+    def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should, and how far it is off the recording."""
 
     def timeline(self) -> Iterator[Event]:

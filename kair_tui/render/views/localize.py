@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kair_engine.results.localize import (
-    CommunicatorScore,
     GroupScore,
     JobPattern,
+    LinkScore,
     LocalizeResult,
     OperatorScore,
     RankScore,
@@ -112,13 +112,13 @@ _PATTERNS = (
 )
 
 _LINKS = (
-    Column[CommunicatorScore]("group", "slow process group", lambda row: row.group, align="left", weight=9),
-    Column[CommunicatorScore]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=6),
-    Column[CommunicatorScore]("operator", "operator", lambda row: short_name(row.operator), align="left", weight=4),
-    Column[CommunicatorScore]("own_us", "own/step", lambda row: duration(row.own_us), weight=8),
-    Column[CommunicatorScore]("siblings", "siblings", lambda row: count(row.siblings), weight=5),
-    Column[CommunicatorScore]("expected_us", "their median", lambda row: duration(row.expected_us), weight=8),
-    Column[CommunicatorScore]("p_value", "p", lambda row: p_value(row.p_value), weight=7),
+    Column[LinkScore]("group", "slow process group", lambda row: row.group, align="left", weight=9),
+    Column[LinkScore]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=6),
+    Column[LinkScore]("operator", "operator", lambda row: short_name(row.operator), align="left", weight=4),
+    Column[LinkScore]("own_us", "own/step", lambda row: duration(row.own_us), weight=8),
+    Column[LinkScore]("siblings", "siblings", lambda row: count(row.siblings), weight=5),
+    Column[LinkScore]("expected_us", "their median", lambda row: duration(row.expected_us), weight=8),
+    Column[LinkScore]("p_value", "p", lambda row: p_value(row.p_value), weight=7),
 )
 
 _OPERATORS = (
@@ -140,8 +140,8 @@ def _body(result: LocalizeResult, page: Page) -> None:
     if result.groups:
         page.table(_GROUPS, result.groups, limit=RANKS_SHOWN)
         page.line()
-    if result.slow_communicators:
-        page.table(_LINKS, result.slow_communicators, limit=RANKS_SHOWN)
+    if result.slow_links:
+        page.table(_LINKS, result.slow_links, limit=RANKS_SHOWN)
         page.line()
     if result.patterns:
         page.table(_PATTERNS, result.patterns, limit=RANKS_SHOWN)
@@ -179,7 +179,7 @@ VIEW = View[LocalizeResult, RankScore](
     records=(
         ("scores", "score"),
         ("groups", "group"),
-        ("slow_communicators", "communicator"),
+        ("slow_links", "link"),
         ("slow_operators", "operator"),
         ("patterns", "pattern"),
     ),

@@ -213,7 +213,7 @@ class BlameScreen(ScreenOfParts):
         if narrowed:
             none = "" if result.root_causes else ": nobody waited for that"
             yield f"only {' and '.join(narrowed)}{none} (r shows the whole job)"
-        yield from (f"warning: {notice.message}" for notice in result.warnings)
+        yield from (f"warning: {warning.message}" for warning in result.warnings)
 
     # Root causes and their paths.
 

@@ -162,7 +162,7 @@ class JobsScreen(FilteredScreen):
         ]
         if not result.jobs:
             lines += [Paragraph(line, styles.base) for line in _HOW_TO_BEGIN]
-        lines += [Paragraph(notice.message, styles.base, f"{self.look.glyphs.alarm} ") for notice in result.warnings]
+        lines += [Paragraph(warning.message, styles.base, f"{self.look.glyphs.alarm} ") for warning in result.warnings]
         self.query_one("#store", Paragraphs).show(*lines)
         for part in (self.query_one(Heading), self.query_one(JobList)):
             part.display = bool(result.jobs)

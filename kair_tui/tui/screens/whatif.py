@@ -201,7 +201,7 @@ class WhatifScreen(ScreenOfParts):
             by = {"saved": lambda fix: -(fix.saved_us or 0.0), "fix": lambda fix: fix.text}[name]
             fixes.sort(key=by, reverse=descending)
         warnings = merge_warnings(self.session.trace.job.warnings, result.warnings)
-        notes = [*(f"warning: {notice.message}" for notice in warnings), *self._rests_on(result)]
+        notes = [*(f"warning: {warning.message}" for warning in warnings), *self._rests_on(result)]
         listed = [*fixes, *self._fixes.remedies(), *map(ListedFix, notes)]
         self.query_one(FixList).show_fixes(listed, frozenset(self._fixes.chosen))
         styles, glyphs = styles_of(self.look), self.look.glyphs

@@ -25,8 +25,8 @@ from kair_engine.readers.kineto.step_table import StepAssembler
 from kair_engine.readers.kineto.steps import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.trace.format import FragmentWriter
-from kair_engine.trace.model import FragmentInfo, Notice, StepTimes
-from kair_engine.trace.notices import notice
+from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes
+from kair_engine.trace.warning_texts import short_warning
 
 # Microseconds since 1970 passed this in 1973; clocks that start at boot do not reach it.
 _EPOCH_NS: Final = 10**17
@@ -41,7 +41,7 @@ class _Recording:
     header: dict[str, Any]
     tables: EventTables
     windows: StepWindows
-    warnings: tuple[Notice, ...]
+    warnings: tuple[KairWarning, ...]
 
 
 def read_kineto(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
@@ -97,18 +97,18 @@ def _merged(batches: Iterable[Records]) -> Iterator[Records]:
 
 def _warnings(
     source: Path, blocks: BlockReader, stream: EventStream, tables: EventTables, windows: StepWindows
-) -> tuple[Notice, ...]:
+) -> tuple[KairWarning, ...]:
     found = []
     if blocks.damaged or not stream.complete:
         text = f"{source.name} is cut off at byte {blocks.bytes_read} of its text; the events before it are used"
-        found.append(notice("truncated_file", text))
+        found.append(short_warning("truncated_file", text))
     bad = stream.bad_events + tables.bad_events + tables.unpaired
     if bad:
         text = f"{bad} events of {source.name} have no valid time or duration and are left out"
-        found.append(notice("bad_events", text))
+        found.append(short_warning("bad_events", text))
     if not windows.marked:
         text = f"{source.name} marks no steps (ProfilerStep#N); the whole recording counts as one step"
-        found.append(notice("no_step_marks", text))
+        found.append(short_warning("no_step_marks", text))
     return tuple(found)
 
 

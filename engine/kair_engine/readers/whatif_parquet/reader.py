@@ -18,8 +18,8 @@ from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.whatif_parquet.columns import Int32s, WhatifOperations, read_operations
 from kair_engine.readers.whatif_parquet.meta import read_sizes
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE, STREAM_PREFIX, FragmentWriter
-from kair_engine.trace.model import FragmentInfo, Layout, Notice, StepTimes
-from kair_engine.trace.notices import notice
+from kair_engine.trace.model import FragmentInfo, KairWarning, Layout, StepTimes
+from kair_engine.trace.warning_texts import short_warning
 
 COMPUTATIONS: Final = ("forward-compute", "backward-compute")
 _COMPUTE: Final = f"{STREAM_PREFIX}compute"
@@ -257,10 +257,10 @@ def _stride(ranks: list[int]) -> int:
 def _info(source: Path, builder: _TableBuilder, operations: WhatifOperations, bad: int) -> FragmentInfo:
     scopes = np.concatenate([np.stack(columns) for columns in builder.scopes], axis=1)
     rank, step, begin, duration, counts = scopes[:, np.lexsort(scopes[1::-1])].tolist()
-    warnings: list[Notice] = []
+    warnings: list[KairWarning] = []
     if bad:
         text = f"{bad} rows of {source.name} have no valid time, rank or step, and are left out"
-        warnings.append(notice("bad_events", text))
+        warnings.append(short_warning("bad_events", text))
     return FragmentInfo(
         source=str(source),
         format="whatif",

@@ -13,14 +13,14 @@ import polars as pl
 from kair_engine.arrays import NONE
 from kair_engine.recording.process_groups.families import Family, families
 from kair_engine.recording.process_groups.unnamed import groups_of_lanes
-from kair_engine.trace.model import DerivedGroups, Notice, ProcessGroup, Trace
-from kair_engine.trace.notices import notice
+from kair_engine.trace.model import DerivedGroups, KairWarning, ProcessGroup, Trace
+from kair_engine.trace.warning_texts import short_warning
 
 _AGREEING: Final = 0.9
 """Share of (step, sender, receiver) in which the sends and the receives must be the same."""
 
 
-def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tuple[DerivedGroups, list[Notice]]:
+def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tuple[DerivedGroups, list[KairWarning]]:
     """The groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays unknown."""
     rows = _rows(trace, tuple(groups_of))
     known = families(groups_of)
@@ -31,10 +31,10 @@ def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tup
         text = (
             f"{undecided} collectives do not say in which of the job's process groups they ran, and their times do not"
         )
-        found.append(notice("unknown_process_group", f"{text} either; they are matched by their order alone"))
+        found.append(short_warning("unknown_process_group", f"{text} either; they are matched by their order alone"))
     if unsettled:
         text = f"{unsettled} sends and receives do not say in which of the job's process groups they count their peer"
-        found.append(notice("unknown_peers", f"{text}, and not just one fits; they count as without a peer"))
+        found.append(short_warning("unknown_peers", f"{text}, and not just one fits; they count as without a peer"))
     of_transfers = {rank: transfers.of_rank.get(rank) if transfers else None for rank in groups_of}
     return DerivedGroups(of_lane, of_transfers), found
 

@@ -10,7 +10,7 @@ from kair_engine.arrays import Floats
 from kair_engine.errors import InputError
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import PartEffect
-from kair_engine.trace.model import Layout, Notice, Trace
+from kair_engine.trace.model import KairWarning, Layout, Trace
 from kair_engine.whatif.model import Attribution, ReplayedSteps
 from kair_engine.whatif.operators.fixed_durations import IdealOfAll
 from kair_engine.whatif.operators.priced_parts import (
@@ -24,7 +24,7 @@ from kair_engine.whatif.operators.prices import price_steps
 from kair_engine.whatif.ratios import mean_ratios, part_effect
 from kair_engine.whatif.verdict import SLOWEST_SHARE
 
-_NOISE = Notice(
+_NOISE = KairWarning(
     "upper_bound",
     "S is an upper bound: every operation is held against its peers' median, so that what all ranks lose to ordinary "
     "noise counts too",
@@ -55,7 +55,7 @@ def attribute(trace: Trace, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         parts=times,
         heatmap=_heatmap(trace.job.layout, by_rank | {rank: 1 + share for rank, share in at_most.items()}),
         slowest=_slowest(by_rank, len(ranks)),
-        notices=tuple(_limits(ranks, at_most)),
+        warnings=tuple(_limits(ranks, at_most)),
         notices_of_noise=(_NOISE,),
     )
 
@@ -107,9 +107,9 @@ def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> Floats:
     return np.array([[by_rank[rank] for rank in ranks]])
 
 
-def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[Notice]:
+def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[KairWarning]:
     """What the figures do not say."""
     if at_most:
         yield unpriced(ranks, at_most)
     if len(ranks) < 2:
-        yield Notice("no_peers", "one rank has no peers to be held against: only its own time can be replayed")
+        yield KairWarning("no_peers", "one rank has no peers to be held against: only its own time can be replayed")

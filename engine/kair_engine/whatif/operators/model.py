@@ -8,10 +8,10 @@ from kair_engine.arrays import Floats
 from kair_engine.causes import RemedyName
 from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import PartEffect, Remedy
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps, Symptoms
-from kair_engine.whatif.notices import inexact_replay, replay_error
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import must_fit
@@ -85,13 +85,13 @@ class OperatorModel:
         """None: layers and microbatches are not told apart."""
         return ()
 
-    def notices(self, replayed: ReplayedSteps) -> tuple[Notice, ...]:
+    def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """Steps left out, and a replay that is off by more than a little."""
         left_out = len(self.steps) - len(replayed.steps)
         text = f"{left_out} steps are left out: their operations wait for one another in a circle"
         delayed, measured = replayed.times[0], replayed.measured
         off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured))
-        return (*([Notice("circular_dependencies", text)] if left_out else []), *off)
+        return (*([KairWarning("circular_dependencies", text)] if left_out else []), *off)
 
     def timeline(self) -> Iterator[Event]:
         """Trace events of the job as recorded, and of the ideal one."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kair_engine.results.fix import FIX_KINDS, Fix
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.whatif.operators.fixed_durations import IdealOfAll
 from kair_engine.whatif.ratios import OfParts
@@ -51,12 +51,12 @@ def costliest_ranks(excess_ns: Mapping[int, float], most: int) -> list[int]:
     return sorted(excess_ns, key=lambda rank: (-excess_ns[rank], rank))[:most]
 
 
-def unpriced(ranks: Sequence[int], at_most: Mapping[int, float]) -> Notice:
+def unpriced(ranks: Sequence[int], at_most: Mapping[int, float]) -> KairWarning:
     """Says which ranks were left out, given what each of those costs at most (a share of the ideal step)."""
     priced, share = len(ranks) - len(at_most), 100 * max(at_most.values())
     # Rounded up: it is a bound.
     bound = f"{math.ceil(share * 10) / 10:.1f}"
-    return Notice(
+    return KairWarning(
         "too_many_workers",
         f"of {len(ranks):,} ranks the {priced:,} that exceed their peers most are priced one by one; none of the "
         f"others makes a step more than {bound} % longer",

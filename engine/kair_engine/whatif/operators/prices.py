@@ -8,8 +8,8 @@ import numpy as np
 from kair_engine.arrays import Floats
 from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
+from kair_engine.whatif.inexact_replay import step_errors
 from kair_engine.whatif.model import Baseline, Counterfactual
-from kair_engine.whatif.notices import step_errors
 from kair_engine.whatif.operators.batches import Batch, batches
 
 

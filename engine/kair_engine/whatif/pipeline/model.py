@@ -8,7 +8,7 @@ from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import PartEffect, Remedy
-from kair_engine.trace.model import Notice, Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps, Symptoms
 from kair_engine.whatif.pipeline.attribution import attribute, explained, slowest_workers
 from kair_engine.whatif.pipeline.choices import Choice
@@ -17,7 +17,7 @@ from kair_engine.whatif.pipeline.irregular import irregular_causes
 from kair_engine.whatif.pipeline.launches import launch_steps, replayed_with_delays
 from kair_engine.whatif.pipeline.microbatches import forward_backward, microbatches
 from kair_engine.whatif.pipeline.remedies import last_stage_excess, remedies
-from kair_engine.whatif.pipeline.replayable import ranks_of_workers, replay_notices, replayable
+from kair_engine.whatif.pipeline.replayable import ranks_of_workers, replay_warnings, replayable
 from kair_engine.whatif.pipeline.rows import PipelineRows
 from kair_engine.whatif.pipeline.timeline import pipeline_timeline
 from kair_engine.whatif.pipeline.times import recorded_steps
@@ -67,7 +67,7 @@ class PipelineModel:
         of = attribute(self._times)
         delayed, approximate, ranks = replayed_with_delays(self._times), of.approximate(), self._rank_of
         fixed = [self._steps(one) for one in fixes]
-        too_many = Notice("too_many_workers", "ranks do not run alike and are too many for a replay of each")
+        too_many = KairWarning("too_many_workers", "ranks do not run alike and are too many for a replay of each")
         return Attribution(
             replayed=ReplayedSteps(
                 self.steps, self._measured, np.stack([delayed, of.replayed, of.replayed, of.ideal, *fixed])
@@ -82,7 +82,7 @@ class PipelineModel:
             by_rank_approximate=largest_first({rank: float(approximate[place]) for place, rank in ranks.items()}),
             heatmap=of.of_workers().T,
             slowest=slowest_workers(approximate, ranks),
-            notices=(too_many,) if of.workers is None else (),
+            warnings=(too_many,) if of.workers is None else (),
         )
 
     def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
@@ -111,9 +111,9 @@ class PipelineModel:
         """What would help where no rank is at fault."""
         return tuple(remedies(self._times, recorded))
 
-    def notices(self, replayed: ReplayedSteps) -> tuple[Notice, ...]:
+    def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should."""
-        return (*self._left_out, *replay_notices(self._times, replayed.times[0], replayed.measured))
+        return (*self._left_out, *replay_warnings(self._times, replayed.times[0], replayed.measured))
 
     def timeline(self) -> Iterator[Event]:
         """Trace events of the job as recorded, and of the ideal one."""

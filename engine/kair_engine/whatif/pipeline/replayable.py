@@ -6,14 +6,14 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import InputError
-from kair_engine.trace.model import Notice, Trace
-from kair_engine.trace.notices import notice
-from kair_engine.whatif.notices import inexact_replay, step_errors
+from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.warning_texts import short_warning
+from kair_engine.whatif.inexact_replay import inexact_replay, step_errors
 from kair_engine.whatif.pipeline.rows import TRANSFERS, TYPES, PipelineRows, is_type, read_pipeline
 from kair_engine.whatif.pipeline.times import PipelineTimes, pipeline_times, recorded_steps
 
 
-def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[Notice, ...]]:
+def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[KairWarning, ...]]:
     """The chosen steps, and what of them is left out: steps that wait in a circle, and those that took no time.
 
     Raises InputError where none is left, or the recording has no operation of a known type.
@@ -32,17 +32,17 @@ def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[Notice, ...]]:
         raise InputError(
             f"no step of the recording can be replayed: its operations wait for one another in a circle ({kinds})"
         )
-    notices = []
+    warnings = []
     if circular.any():
         text = f"{int(circular.sum())} of {len(took)} steps are left out: operations wait for one another in a circle"
-        notices.append(notice("circular_dependencies", f"{text} ({kinds})"))
+        warnings.append(short_warning("circular_dependencies", f"{text} ({kinds})"))
     if empty.any():
-        notices.append(
-            notice("empty_steps", f"{int(empty.sum())} of {len(took)} steps are left out: they took no time")
+        warnings.append(
+            short_warning("empty_steps", f"{int(empty.sum())} of {len(took)} steps are left out: they took no time")
         )
     kept = [step for step, left_out in zip(rows.steps, circular | empty, strict=True) if not left_out]
     rows = read_pipeline(trace.select(kept))
-    return pipeline_times(rows), tuple(notices)
+    return pipeline_times(rows), tuple(warnings)
 
 
 def ranks_of_workers(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], int]:
@@ -56,22 +56,22 @@ def ranks_of_workers(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], 
     return {place: rank for place, rank in places.items() if recorded[place]}
 
 
-def replay_notices(times: PipelineTimes, delayed: Floats, measured: Floats) -> Iterator[Notice]:
+def replay_warnings(times: PipelineTimes, delayed: Floats, measured: Floats) -> Iterator[KairWarning]:
     """What of the recording the replay could not take as it should, and how far it is off."""
     rows = times.rows
     if rows.unknown:
         listed = ", ".join(rows.unknown[:5])
-        yield Notice("unknown_operation_types", f"operations of unknown types are left out: {listed}")
+        yield KairWarning("unknown_operation_types", f"operations of unknown types are left out: {listed}")
     if times.unpaired:
         text = f"{times.unpaired} sends and receives have no other end in the recording: they wait for nobody"
-        yield Notice("unpaired_transfers", text)
+        yield KairWarning("unpaired_transfers", text)
     partly = _lacking_members(times)
     if len(partly):
         kinds = ", ".join(sorted({TYPES[code] for code in rows.type[partly].tolist()}))
         text = (
             f"{len(partly)} operations ({kinds}) lack members that others of their type have: only those recorded meet"
         )
-        yield Notice("incomplete_groups", text)
+        yield KairWarning("incomplete_groups", text)
     yield from inexact_replay(rows.steps, delayed, measured, float(step_errors(delayed, measured).mean()))
 
 

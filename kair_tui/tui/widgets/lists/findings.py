@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 from kair_tui.render.terminal import Look
 from kair_tui.render.views.triage import facts, sentences, title
 from kair_tui.render.words.triage import FindingInWords
@@ -33,10 +33,12 @@ class Findings(Choices[ListedFinding]):
     def __init__(self, look: Look) -> None:
         super().__init__(look, self._lines_of, id="findings")
 
-    def show_findings(self, findings: tuple[tuple[int, FindingInWords], ...], warnings: tuple[Notice, ...]) -> None:
+    def show_findings(
+        self, findings: tuple[tuple[int, FindingInWords], ...], warnings: tuple[KairWarning, ...]
+    ) -> None:
         """Findings with their places in the triage."""
         listed = [ListedFinding(number, finding) for number, finding in findings]
-        self.show([*listed, *(ListedFinding(0, None, f"warning: {notice.message}") for notice in warnings)])
+        self.show([*listed, *(ListedFinding(0, None, f"warning: {warning.message}") for warning in warnings)])
 
     @property
     def finding(self) -> FindingInWords | None:

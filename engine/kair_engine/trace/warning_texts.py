@@ -2,16 +2,16 @@
 
 from typing import Final
 
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 
 MAX_MESSAGE_LENGTH: Final = 200
 _MAX_LISTED: Final = 8
 
 
-def notice(code: str, message: str) -> Notice:
-    """A Notice whose message is one line of at most MAX_MESSAGE_LENGTH characters."""
+def short_warning(code: str, message: str) -> KairWarning:
+    """A KairWarning whose message is one line of at most MAX_MESSAGE_LENGTH characters."""
     line = " ".join(message.splitlines())
-    return Notice(code, line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…")
+    return KairWarning(code, line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…")
 
 
 def listed(numbers: list[int] | tuple[int, ...]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.trace.model import Notice
+from kair_engine.trace.model import KairWarning
 from kair_engine.whatif.ratios import ratio
 
 ERROR_GATE = 0.05
@@ -17,12 +17,12 @@ def replay_error(delayed: Floats, measured: Floats) -> float:
     return abs(ratio(float(delayed.mean()), float(measured.mean())) - 1)
 
 
-def inexact_replay(steps: tuple[int, ...], delayed: Floats, measured: Floats, off: float) -> Iterator[Notice]:
-    """A notice where the mean step is off by more than a little; `off` is the share that it names."""
+def inexact_replay(steps: tuple[int, ...], delayed: Floats, measured: Floats, off: float) -> Iterator[KairWarning]:
+    """A warning where the mean step is off by more than a little; `off` is the share that it names."""
     if replay_error(delayed, measured) <= ERROR_GATE:
         return
     worst = int(np.argmax(step_errors(delayed, measured)))
-    yield Notice(
+    yield KairWarning(
         "simulation_error",
         f"the replay is {off:.0%} off the recording, most in step {steps[worst]} "
         f"({delayed[worst] / 1e6:.1f} instead of {measured[worst] / 1e6:.1f} ms): read the figures with care",
