@@ -87,6 +87,7 @@ def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(output: str)
     assert loaded_by("localize", str(SAMPLE), "-o", output, cache=shared_cache()) & LATE <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["table", "tree", "json", "node-link"])
 def test_only_the_formats_of_a_graph_import_networkx(tmp_path: Path, output: str) -> None:
     loaded = loaded_by("blame", str(SAMPLE), "-o", output, cache=tmp_path)

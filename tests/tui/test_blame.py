@@ -44,7 +44,7 @@ TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")
 HEALTHY = str(SAMPLES / "healthy")
 
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from kair_tui.tui.session import Place
 SLOW = str(SAMPLES / "slow_operator")
 
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 
 
 @played

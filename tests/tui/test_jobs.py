@@ -21,7 +21,10 @@ from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.screens.jobs import JobsScreen
 from kair_tui.tui.screens.overview import OverviewScreen
 
-pytestmark = pytest.mark.skipif(not (SAMPLES / "healthy").exists(), reason="the sample traces are not recorded yet")
+pytestmark = [
+    pytest.mark.skipif(not (SAMPLES / "healthy").exists(), reason="the sample traces are not recorded yet"),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")

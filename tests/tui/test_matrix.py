@@ -29,7 +29,7 @@ HOST = str(SAMPLES / "slow_host")
 BUSY = str(SAMPLES / "busy_host")
 
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 
 
 async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> ViewScreen:

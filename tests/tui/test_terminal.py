@@ -16,6 +16,8 @@ from support.terminals import PROGRAM, Tmux, full_screen, terminal_environment
 
 from kair_tui.render.terminal import ASCII, UNICODE, look_of
 
+pytestmark = pytest.mark.slow
+
 SLOW = str(SAMPLES / "slow_operator")
 COLOUR = re.compile(rb"\x1b\[(?:[\d;]*;)?(?:[34][0-9]|9[0-7]|10[0-7])(?:;[\d;]*)?m")
 MOUSE = re.compile(rb"\x1b\[\?(?:9|100[0-356]|1015|1016)h")
@@ -35,7 +37,6 @@ def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: 
         assert terminal.settle(1.0) == b""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "changes"), [(("--ascii",), {}), ((), {"LANG": "C"})])
 def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict[str, str], tmp_path: Path) -> None:
     with full_screen(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
@@ -47,7 +48,6 @@ def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict
         assert terminal.written.isascii()
 
 
-@pytest.mark.slow
 def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
     with full_screen(SLOW, environment=terminal_environment(tmp_path, NO_COLOR="1")) as terminal:
         terminal.wait_for("makes others wait")
@@ -59,7 +59,6 @@ def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
         assert b"\x1b[1m" in terminal.written
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "sent", "not_sent"),
     [
@@ -120,7 +119,6 @@ def test_a_resize_is_seen_whichever_thread_hears_of_it(tmp_path: Path) -> None:
         terminal.wait_for("too small: 59x20, needs 60x20")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("defect", "arguments"),
     [
@@ -175,7 +173,6 @@ def test_from_the_first_screen_to_the_culprit_and_out(tmp_path: Path) -> None:
         tmux.wait_for("ended with 0")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_from_the_list_of_jobs_to_a_verdict_and_back_without_colours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,7 @@ HEALTHY = str(SAMPLES / "healthy")
 PUBLISHED = BYTEDANCE
 
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 
 
 @asynccontextmanager
@@ -105,7 +105,6 @@ async def test_fixes_and_what_a_gpu_costs_stay_when_the_screen_is_left() -> None
         assert screen_text(app).splitlines()[:-3] == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("job", [HOSTS, STAGES, "trace-SE.parquet", "trace-ST.parquet"])
 @played
 async def test_every_figure_is_one_of_the_commands(job: str) -> None:

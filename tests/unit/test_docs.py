@@ -162,6 +162,7 @@ def printed_by(line: str, programs: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize(("line", "printed"), [*sessions()], ids=[f"line {at}" for at, _ in enumerate(sessions(), 1)])
 @pytest.mark.usefixtures("own_places")
@@ -169,6 +170,7 @@ def test_lines_for_scripts_print_what_stands_there(line: str, printed: str, tmp_
     assert printed_by(line, tmp_path) == printed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_places")
 def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
     shown = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
