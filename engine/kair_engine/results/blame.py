@@ -62,7 +62,7 @@ class RootCause:
 
 @dataclass(frozen=True)
 class RankBlame:
-    """All waiting laid at one rank's door: it arrived last."""
+    """Waiting that root causes on one rank explain, and how often that rank arrived last."""
 
     rank: Rank
     blamed_us: float
