@@ -70,6 +70,11 @@ def beta_binomial_tail(k: int, n: int, a: float, b: float) -> float:
     return min(1.0, math.fsum(map(math.exp, terms)))
 
 
+def log_beta(a: float, b: float) -> float:
+    """ln B(a, b)."""
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
 def log_binomial(n: int, k: int) -> float:
     """ln of n over k."""
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

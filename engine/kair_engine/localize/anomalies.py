@@ -4,6 +4,7 @@ One triage tries many things. Each family of tests has its share of the false-al
 family-wise: already multiplied by all that was tried.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,11 +13,12 @@ from typing import Literal
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
-from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess
+from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
+from kair_engine.localize.noise import TOP_BY_CHANCE, episodes, inflation, noise_of_mean, on_top_by_chance, surely_above
 from kair_engine.localize.outlying import FEWEST_DF, Peers, SlowSet, deviations, pooled_spread, single, slow_sets
 from kair_engine.ranks import Position, as_positions
-from kair_engine.stats import TRIM, beta_binomial_tail, binomial_tail, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, beta_binomial_tail, binomial_tail, log_beta, trimmed_mean
 
 FALSE_ALARM_RATE = 0.01
 """Over everything that one triage tries."""
@@ -30,14 +32,22 @@ STALL_SHARE = 0.10
 """Of the step: an excess this large in one step is an event."""
 LONE_SHARE = 0.05
 """Of the recording: a single delay that costs this much leaves the verdict open."""
+STALL_SIZES = (0.1, 0.25, 0.5, 1.0)
+"""Of the step: events are counted at several sizes, the rarer the larger."""
+OUT_OF_NOISE = 5.0
+"""An event lies this many deviations of the ranks' ordinary steps out, too."""
 PRIOR_RATE, PRIOR_STEPS = 0.02, 50
-"""Events on healthy ranks: a benign delay now and then, in this share of the steps."""
+"""Events on healthy ranks: a benign delay of the smallest size now and then, in this share of the steps."""
+ANY_RATE = 0.1
+"""Weight of a prior that knows nothing: the other one gives way where the others' steps contradict it."""
 FEWEST_STEPS = 3
 """In fewer steps a slow rank cannot be told from a slow moment."""
 PRIOR_OF_WORK = 0.006
 """Healthy GPUs of one type differ by about this share of their compute time."""
 PRIOR_OF_STEP = 0.003
 """What other classes (idle time, fetches) differ by, of the step."""
+WIDE_OF_WORK, WIDE_OF_STEP = 0.05, 0.02
+"""The same of ranks that differ more than most do; counts as the ranks' own spread tells."""
 _FLOOR_SHARE = 0.001
 STEADY_MEMBERS = 0.75
 """Of a group's ranks: more are slow in every step, each by itself."""
@@ -124,14 +134,21 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
     for members in roles:
         if mean[members].max() <= enough:
             continue
-        prior = np.hypot(PRIOR_OF_WORK * float(np.median(typical[members])), _FLOOR_SHARE * job.step_time_ns)
-        peers = Peers(mean[members], float(prior), _noise_of_mean(per_step[:, members]))
+        of_operator = float(np.median(typical[members]))
+        prior = np.hypot(PRIOR_OF_WORK * of_operator, _FLOOR_SHARE * job.step_time_ns)
+        wide = np.hypot(WIDE_OF_WORK * of_operator, _FLOOR_SHARE * job.step_time_ns)
+        inflated = inflation(per_step[:, members])
+        peers = Peers(mean[members], float(prior), noise_of_mean(per_step[:, members]), wide_ns=float(wide))
         if peers.known_df < FEWEST_DF:
             continue
         p_values = np.minimum(1.0, tests * single(peers))
         for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
             excess = float(peers.values[place])
-            if _steady(per_step[:, members[place]], excess, enough):
+            apart = per_step[:, members[place]] - np.median(np.delete(per_step[:, members], place, axis=1), axis=1)
+            if (
+                _steady(apart, excess, enough, inflated)
+                and on_top_by_chance(per_step[:, members], int(place), inflated) < TOP_BY_CHANCE
+            ):
                 rank, row = Position(int(members[place])), CLASSES.index("input" if job.operators[name] else "compute")
                 found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
     return found
@@ -150,12 +167,27 @@ def stalling(job: Excesses) -> list[Anomaly]:
     """The ranks that `intermittent` finds in the events of enough steps."""
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
-    events = stalls(job)
-    for rank, k, m, p in _more_often_than_peers(events, job):
+    tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
+    of_size = [stalls(job, size) for size in STALL_SIZES]
+    left = list(range(len(job.role)))
+    while len(left) > 1:
+        chances = {
+            rank: min(
+                _chance_of(rank, events, job, left, size) for size, events in zip(STALL_SIZES, of_size, strict=True)
+            )
+            for rank in left
+        }
+        rank = min(left, key=lambda one: chances[one])
+        left.remove(rank)
+        p = min(1.0, tests * chances[rank])
+        if p >= FALSE_ALARM_RATE:
+            break
+        events = of_size[0]
         hit = per_step[events[:, rank], :, rank].sum(axis=0)
         lost = float(hit.sum() / len(per_step))
         if lost > SMALLEST_SHARE * job.step_time_ns:
-            found.append(Anomaly("intermittent", (rank,), int(np.argmax(hit)), p, lost, (k, m)))
+            k, m = int(events[:, rank].sum()), int(events.sum())
+            found.append(Anomaly("intermittent", (Position(rank),), int(np.argmax(hit)), p, lost, (k, m)))
     return found
 
 
@@ -174,10 +206,16 @@ def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
     return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
 
 
-def stalls(job: Excesses) -> Bools:
-    """(steps × ranks): True where a rank's excess, all classes together, is an event."""
+def stalls(job: Excesses, size: float = STALL_SHARE) -> Bools:
+    """(steps × ranks): True where a rank's excess, all classes together, is an event.
+
+    It is a good part of the step, counted without its own largest delay, and lies out of what is usual within ranks.
+    """
     total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
-    return np.asarray(total > STALL_SHARE * job.step_times_ns[:, None])
+    total = total - role_medians(total, job.role)
+    usual = MAD_TO_SIGMA * float(np.median(np.abs(total - np.median(total, axis=0))))
+    undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
+    return np.asarray(total > np.maximum(size * undelayed, OUT_OF_NOISE * usual)[:, None])
 
 
 def large_delays(job: JobExcess) -> Ints:
@@ -210,31 +248,33 @@ def _peers(job: Excesses, mean: Floats, row: int, members: Ints, roles: list[Int
     prior = np.hypot(of_step * job.step_time_ns, of_work * float(np.median(job.work_ns[row, members])))
     others = [mean[other] for other in roles if other is not members] if len(members) < _SMALL_ROLE else []
     unit = None if job.unit is None else job.unit[members]
-    noise = _noise_of_mean(np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0))
-    return Peers(mean[members], float(prior), noise, pooled_spread(others), unit)
-
-
-def _noise_of_mean(per_step: Floats) -> float:
-    """Standard error of a rank's mean over the steps (steps × ranks), from the variance within all ranks."""
-    steps = len(per_step)
-    return float(np.sqrt(per_step.var(axis=0, ddof=1).mean() / steps)) if steps > 1 else 0.0
+    wide = np.hypot(
+        WIDE_OF_STEP * job.step_time_ns * (not COMPARED_WITH_WORK[row]),
+        WIDE_OF_WORK * float(np.median(job.work_ns[row, members])) * COMPARED_WITH_WORK[row],
+    )
+    noise = noise_of_mean(np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0))
+    return Peers(mean[members], float(prior), noise, pooled_spread(others), unit, float(wide))
 
 
 def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bool:
-    """Slow by more than the smallest share in the median step, and in nearly all by a good part of the excess.
+    """Slow by more than the smallest share surely, and in nearly all steps by a good part of the excess.
 
-    Each rank of a group is, or nearly all are: of two that pause in different steps, one is slow in most.
+    Each rank of a group is, or nearly all are: of two that pause in different steps, one is slow in most. A single
+    rank is above its peers more steadily than spells of slowness make one of them.
     """
     per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
     slow = np.isin(np.arange(len(members)), found.members)
     apart = per_step[:, slow] - np.median(per_step[:, ~slow], axis=1)[:, None]
-    smallest = SMALLEST_SHARE * job.step_time_ns
-    steady = [_steady(of_rank, float(of_rank.mean()), smallest) for of_rank in apart.T]
-    return float(np.mean(steady)) > STEADY_MEMBERS
+    smallest, inflated = SMALLEST_SHARE * job.step_time_ns, inflation(per_step)
+    steady = [_steady(of_rank, float(of_rank.mean()), smallest, inflated) for of_rank in apart.T]
+    if float(np.mean(steady)) <= STEADY_MEMBERS:
+        return False
+    return len(found.members) > 1 or on_top_by_chance(per_step, found.members[0], inflated) < TOP_BY_CHANCE
 
 
-def _steady(apart: Floats, excess_ns: float, smallest_ns: float) -> bool:
-    return bool(np.median(apart) > smallest_ns and (apart > STEADY_PART * excess_ns).mean() > STEADY_STEPS)
+def _steady(apart: Floats, excess_ns: float, smallest_ns: float, inflated: float) -> bool:
+    often = (apart > STEADY_PART * excess_ns).mean() > STEADY_STEPS
+    return bool(often) and surely_above(apart, smallest_ns, inflated)
 
 
 def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:
@@ -254,40 +294,43 @@ def _pauses(job: JobExcess) -> list[Anomaly]:
     ]
 
 
-def _more_often_than_peers(events: Bools, job: Excesses) -> list[tuple[Position, int, int, float]]:
-    """(rank, k, m, p): k of the job's m events, more than the peers' rate of them explains, the worst first.
+def _chance_of(rank: int, events: Bools, job: Excesses, left: Sequence[int], size: float) -> float:
+    """P that a healthy rank has as many events as this one, at the rate that the others and a prior tell.
 
-    The rate is known from all others' steps, and from a prior that counts as PRIOR_STEPS of them: so four events on
-    one rank and none on three others are enough. Roles show the same pauses unequally (a pipeline's bubbles hide
-    some): where the others of a rank's role are known well enough, their rate must not explain it either. A found
-    rank's events leave the sample.
+    Roles show the same pauses unequally (a pipeline's bubbles hide some): where the others of a rank's role are known
+    well enough, their rate must not explain it either. A found rank's events leave the sample (`left` are the rest).
     """
-    found = []
-    counts = events.sum(axis=0)
-    tests = len(counts) / SHARES["intermittent"]
-    left = list(range(len(counts)))
-    while len(left) > 1:
-        rank = max(left, key=lambda one: int(counts[one]))
-        left.remove(rank)
-        k = int(counts[rank])
-        if k < 2:
-            break
-        of_role = [other for other in left if job.role[other] == job.role[rank]]
-        samples = [left, of_role] if PRIOR_STEPS <= len(of_role) * len(events) < len(left) * len(events) else [left]
-        p = min(1.0, tests * max(_chance_of(k, events, job, others) for others in samples))
-        if p >= FALSE_ALARM_RATE:
-            break
-        found.append((Position(rank), k, int(counts.sum()), p))
-    return found
+    k = episodes(events[:, rank])
+    if k < 2:
+        return 1.0
+    steps = len(events) - int(events[:, rank].sum()) + k
+    others = [one for one in left if one != rank]
+    of_role = [one for one in others if job.role[one] == job.role[rank]]
+    samples = [others, of_role] if PRIOR_STEPS <= len(of_role) * len(events) < len(others) * len(events) else [others]
+    return max(_at_rate_of(k, steps, events[:, some], _units(job, some), size) for some in samples)
 
 
-def _chance_of(k: int, events: Bools, job: Excesses, others: Sequence[int]) -> float:
-    """Of k events or more on one rank, at the rate that the prior and the others' steps tell."""
-    of_others = events[:, others]
-    shared = _at_once(of_others, None if job.unit is None else job.unit[others])
-    hit, looked_at = float(of_others.sum()) / shared, of_others.size / shared
-    a, b = PRIOR_RATE * PRIOR_STEPS + hit, (1 - PRIOR_RATE) * PRIOR_STEPS + looked_at - hit
-    return beta_binomial_tail(k, len(events), a, b)
+def _at_rate_of(k: int, steps: int, of_others: Bools, unit: Ints | None, size: float) -> float:
+    """Of k events or more in so many steps: the tail of a beta-binomial, the mean over two priors.
+
+    One has rare events, the rarer the larger they are, the other any rate; the others' events decide how much each
+    counts (robust mixture, Schmidli 2014).
+    """
+    shared = _at_once(of_others, unit)
+    hit = sum(episodes(column) for column in of_others.T) / shared
+    looked_at = of_others.size / shared
+    rate = PRIOR_RATE * STALL_SIZES[0] / size
+    priors = ((1 - ANY_RATE, rate * PRIOR_STEPS, (1 - rate) * PRIOR_STEPS), (ANY_RATE, 1.0, 1.0))
+    log_weights = [
+        math.log(weight) + log_beta(a + hit, b + looked_at - hit) - log_beta(a, b) for weight, a, b in priors
+    ]
+    relative = [math.exp(one - max(log_weights)) for one in log_weights]
+    tails = [beta_binomial_tail(k, steps, a + hit, b + looked_at - hit) for _, a, b in priors]
+    return sum(weight * tail for weight, tail in zip(relative, tails, strict=True)) / sum(relative)
+
+
+def _units(job: Excesses, places: Sequence[int]) -> Ints | None:
+    return None if job.unit is None else job.unit[list(places)]
 
 
 def _at_once(events: Bools, unit: Ints | None) -> float:

@@ -12,7 +12,6 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.timeline.pauses import pauses
-from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
@@ -155,7 +154,11 @@ def reduce_steps(trace: Trace, reduce: Callable[[Operations, Synchronisation, In
 
 
 def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_role: Ints) -> StepExcess:
-    """Sums, per class and rank, how far each logical operator lies above its role's median."""
+    """Sums each rank's own time by class, and says how far the sum lies above its role's median.
+
+    The sums are compared and not their parts: of skewed noise the medians of the parts add up to less than the median
+    of the sums, so that every rank would have an excess.
+    """
     place = np.searchsorted(job_ranks, ops.ranks)
     role = job_role[place]
     own, gap = own_ns(ops, sync).astype(float), host_gap_ns(ops).astype(float)
@@ -165,35 +168,28 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         result[..., place] = values
         return result
 
-    keys = logical_keys(ops, role)
     held_up = pauses(ops, gap, role)
-    by_class, work = map(of_job, _sums(ops, own, gap, keys, role))
-    tail = tail_gap_ns(ops).astype(float)
-    by_class[_HOST, place] += tail - _role_median(tail, role)
+    spent = _sums(ops, own, gap)
     return StepExcess(
         step=ops.step,
-        by_class_ns=by_class,
+        by_class_ns=of_job(spent - role_medians(spent, role)),
         step_time_ns=ops.step_time_ns,
         late=_late_arrivals(sync, job_ranks),
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
-        work_ns=work,
+        work_ns=of_job(spent),
         passes_ns=of_job(_by_pass(ops, np.where(_computing(ops), own, 0.0))),
         idle_ns=of_job(_by_pass(ops, gap)),
         garbage_ns=of_job(_garbage(ops, own)),
         pauses=np.nan_to_num(of_job(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(of_job(held_up.lost_ns)),
-        operators=_by_operator(ops, own, keys, role, of_job),
+        operators=_by_operator(ops, own, role, of_job),
         links=own_times(sync, role),
     )
 
 
-def _sums(ops: Operations, own: Floats, gap: Floats, keys: Ints, role: Ints) -> tuple[Floats, Floats]:
-    """What each rank spent, less the medians of all its role's logical operators; and what it spent.
-
-    Of all, those it does not run too: a checkpoint that one rank alone writes is excess, and a rank whose kernel
-    has another name than its peers' (autotuning) is neither slow in the one nor fast in the other.
-    """
+def _sums(ops: Operations, own: Floats, gap: Floats) -> Floats:
+    """(classes × ranks of the step): what each rank spent on its own work."""
     members = (
         (_COMPUTE, _computing(ops), own),
         (_INPUT, ops.kind == INPUT, own),
@@ -201,17 +197,12 @@ def _sums(ops: Operations, own: Floats, gap: Floats, keys: Ints, role: Ints) -> 
         (_HOST, np.ones(len(ops), dtype=bool), gap),
         (_COMMUNICATION, np.isin(ops.kind, (SEND, RECV)), own),
     )
-    above, work = (np.zeros((len(CLASSES), len(ops.ranks))) for _ in range(2))
-    codes, size = int(role.max(initial=0)) + 1, np.bincount(role)[role][ops.rank]
+    spent = np.zeros((len(CLASSES), len(ops.ranks)))
     for row, selected, values in members:
         chosen = np.flatnonzero(selected)
-        groups = PeerGroups.of(keys, chosen)
-        of_group = role[ops.rank[groups.rows[groups.starts]]]
-        typical = np.bincount(of_group, weights=groups.medians(values, size), minlength=codes)
-        spent = np.bincount(ops.rank[chosen], weights=values[chosen], minlength=len(ops.ranks))
-        above[row] += spent - typical[role]
-        work[row] += spent
-    return above, work
+        spent[row] += np.bincount(ops.rank[chosen], weights=values[chosen], minlength=len(ops.ranks))
+    spent[_HOST] += tail_gap_ns(ops)
+    return spent
 
 
 def _computing(ops: Operations) -> Bools:
@@ -219,21 +210,17 @@ def _computing(ops: Operations) -> Bools:
 
 
 def _by_operator(
-    ops: Operations, own: Floats, keys: Ints, role: Ints, of_job: Callable[[Floats], Floats]
+    ops: Operations, own: Floats, role: Ints, of_job: Callable[[Floats], Floats]
 ) -> dict[str, OperatorExcess]:
     chosen = np.flatnonzero(_computing(ops) | (ops.kind == INPUT))
     if not len(chosen):
         return {}
-    groups = PeerGroups.of(keys, chosen)
-    first = groups.rows[groups.starts]
     names, name = np.unique(ops.name[chosen], return_inverse=True)
-    ranks, count = len(ops.ranks), int(role.max(initial=0)) + 1
-    size = np.bincount(role)[role][ops.rank]
-    cell = np.searchsorted(names, ops.name[first]) * count + role[ops.rank[first]]
-    typical = np.bincount(cell, weights=groups.medians(own, size), minlength=len(names) * count)
-    typical = typical.reshape(len(names), count)[:, role]
+    ranks = len(ops.ranks)
     spent = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], weights=own[chosen], minlength=len(names) * ranks)
-    excess = spent.reshape(len(names), ranks) - typical
+    spent = spent.reshape(len(names), ranks)
+    typical = role_medians(spent, role)
+    excess = spent - typical
     kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * ops.step_time_ns)
     fetches = np.isin(names, ops.name[ops.kind == INPUT])
     return {
@@ -252,10 +239,12 @@ def _garbage(ops: Operations, own: Floats) -> Floats:
     return np.bincount(ops.rank[rows], weights=own[rows], minlength=len(ops.ranks)).astype(float)
 
 
-def _role_median(values: Floats, role: Ints) -> Floats:
-    result = np.zeros(len(values))
+def role_medians(values: Floats, role: Ints) -> Floats:
+    """Per rank (the last axis of `values`) the median of its role."""
+    result = np.zeros(values.shape)
     for code in np.unique(role):
-        result[role == code] = np.median(values[role == code])
+        members = role == code
+        result[..., members] = np.median(values[..., members], axis=-1, keepdims=True)
     return result
 
 

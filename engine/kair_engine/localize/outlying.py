@@ -2,6 +2,8 @@
 
 Spreads of a handful of ranks are little known. They are moderated (Smyth 2004): a prior deviation counts as
 PRIOR_DF further observations, and what other roles show as a few more, so that eight ranks are enough for a verdict.
+The prior gives way where the ranks contradict it (a robust mixture, Schmidli 2014): there are two, of devices as alike
+as they mostly are and of devices that differ, and the ranks' own spread decides how much each counts.
 """
 
 import math
@@ -22,6 +24,8 @@ SINGLE_SHARE = 0.6
 """Of the false-alarm rate: sets of one rank; all larger sets share the rest."""
 SMALL_SAMPLE = 20
 """Below this many ranks mean and standard deviation are used, from it on median and MAD."""
+WIDE_WEIGHT = 0.1
+"""How much the wide prior counts before the ranks were looked at."""
 _CANDIDATES = 3
 _NOTABLE = 1.0
 """t below which no rank stands out (its p would be 1 after correction, or near it)."""
@@ -39,9 +43,9 @@ class Spread:
 class Peers:
     """What the ranks of one role are compared in: `values` has an entry for each, in ns.
 
-    `prior_ns` is the deviation expected of healthy ranks, `borrowed` the one that other roles show. `noise_ns` is what
-    each value is uncertain by, from the steps behind it: rare large delays are in it, and not in a robust spread of few
-    values. `unit` numbers ranks that share their work (a tensor-parallel group computes one batch): as a set they count
+    `prior_ns` is the deviation expected of healthy ranks, `wide_ns` that of ranks which differ more (0: none),
+    `borrowed` the one that other roles show. `noise_ns` is what each value is uncertain by, from the steps behind it:
+    rare large delays are in it, and not in a robust spread of few values. `unit` numbers ranks that share their work (a tensor-parallel group computes one batch): as a set they count
     as one.
     """
 
@@ -50,6 +54,13 @@ class Peers:
     noise_ns: float = 0.0
     borrowed: Spread | None = None
     unit: Ints | None = None
+    wide_ns: float = 0.0
+
+    @property
+    def priors(self) -> tuple[tuple[float, float], ...]:
+        """(weight, variance) of each prior, the noise of the values included."""
+        usual, wide = (max(deviation, 1e-6) ** 2 + self.noise_ns**2 for deviation in (self.prior_ns, self.wide_ns))
+        return ((1.0, usual),) if wide <= usual else ((1 - WIDE_WEIGHT, usual), (WIDE_WEIGHT, wide))
 
     @property
     def known_df(self) -> float:
@@ -103,35 +114,65 @@ def most_outlying(peers: Peers) -> SlowSet | None:
 
 def single(peers: Peers) -> Floats:
     """For each rank the p-value of its lying above all others, corrected for the number of ranks."""
-    t, df = deviations(peers)
-    p = np.ones(len(t))
+    above, own, scale = _against_others(peers)
+    t, _ = deviations(peers)
+    p = np.ones(len(above))
     for place in np.flatnonzero(t > _NOTABLE):
-        p[place] = min(1.0, len(t) * student_t_tail(float(t[place]), float(df[place])) / SINGLE_SHARE)
+        tail = _tail(float(above[place]), own[place], float(scale[place]), peers)
+        p[place] = min(1.0, len(above) * tail / SINGLE_SHARE)
     return p
 
 
 def deviations(peers: Peers, reference: Bools | None = None) -> tuple[Floats, Floats]:
-    """Each rank's t against the others (those of `reference`), and its degrees of freedom.
+    """Each rank's t against the others (those of `reference`) by the usual prior, and its degrees of freedom."""
+    above, own, scale = _against_others(peers, reference)
+    spread = [_moderated(of, peers.priors[0][1], peers) for of in own]
+    t = above / (np.sqrt([of.variance for of in spread]) * scale)
+    return t, np.array([of.df for of in spread])
+
+
+def _against_others(peers: Peers, reference: Bools | None = None) -> tuple[Floats, list[Spread], Floats]:
+    """Per rank (its distance from the others, their own spread, the deviation of that distance in spreads).
 
     Of few ranks mean and standard deviation of the others use them best; of many, median and MAD of all shrug off
     several that are slow.
     """
     values = peers.values
     reference = np.ones(len(values), dtype=bool) if reference is None else reference
+    count = len(values)
     if np.count_nonzero(reference) >= SMALL_SAMPLE:
         known = values[reference]
-        spread = _moderated(Spread((MAD_TO_SIGMA * mad(known)) ** 2, max(8.0, 0.37 * (len(known) - 1))), peers)
-        scale = math.sqrt(spread.variance * (1 + 1 / len(known)))
-        return (values - np.median(known)) / scale, np.full(len(values), spread.df)
-    t, df = np.zeros(len(values)), np.full(len(values), PRIOR_DF)
-    for place in range(len(values)):
-        others = values[reference & (np.arange(len(values)) != place)]
+        own = Spread((MAD_TO_SIGMA * mad(known)) ** 2, max(8.0, 0.37 * (len(known) - 1)))
+        return values - np.median(known), [own] * count, np.full(count, math.sqrt(1 + 1 / len(known)))
+    above, scale = np.zeros(count), np.ones(count)
+    spreads = [Spread(0.0, 0.0)] * count
+    for place in range(count):
+        others = values[reference & (np.arange(count) != place)]
         if len(others):
+            above[place], scale[place] = values[place] - others.mean(), math.sqrt(1 + 1 / len(others))
             variance = float(others.var(ddof=1)) if len(others) > 1 else 0.0
-            spread = _moderated(Spread(variance, len(others) - 1.0), peers)
-            t[place] = (values[place] - others.mean()) / math.sqrt(spread.variance * (1 + 1 / len(others)))
-            df[place] = spread.df
-    return t, df
+            spreads[place] = Spread(variance, len(others) - 1.0)
+    return above, spreads, scale
+
+
+def _tail(above: float, own: Spread, scale: float, peers: Peers) -> float:
+    """P that a healthy rank lies so far above others of that spread: the mean over the priors, as the others have it."""
+    weights = _weights(own, peers)
+    spreads = [_moderated(own, variance, peers) for _, variance in peers.priors]
+    tails = [student_t_tail(above / (math.sqrt(spread.variance) * scale), spread.df) for spread in spreads]
+    return sum(weight * tail for weight, tail in zip(weights, tails, strict=True))
+
+
+def _weights(own: Spread, peers: Peers) -> list[float]:
+    """How much each prior counts once the others' spread is known: by the density of F with `own.df` and PRIOR_DF."""
+    log_weights = [
+        math.log(weight)
+        - own.df / 2 * math.log(variance)
+        - (own.df + PRIOR_DF) / 2 * math.log1p(own.df * own.variance / (PRIOR_DF * variance))
+        for weight, variance in peers.priors
+    ]
+    relative = [math.exp(one - max(log_weights)) for one in log_weights]
+    return [one / sum(relative) for one in relative]
 
 
 def pooled_spread(roles: list[Floats]) -> Spread | None:
@@ -141,9 +182,9 @@ def pooled_spread(roles: list[Floats]) -> Spread | None:
     return Spread(float(np.median(of_role)), min(float(df), BORROWED_DF)) if of_role else None
 
 
-def _moderated(own: Spread, peers: Peers) -> Spread:
+def _moderated(own: Spread, prior_variance: float, peers: Peers) -> Spread:
     own = Spread(max(own.variance, peers.noise_ns**2), own.df)
-    parts = [own, Spread(peers.prior_ns**2, PRIOR_DF), *([peers.borrowed] if peers.borrowed is not None else [])]
+    parts = [own, Spread(prior_variance, PRIOR_DF), *([peers.borrowed] if peers.borrowed is not None else [])]
     df = sum(part.df for part in parts)
     # Never zero: a recording of one instant has no spread at all.
     return Spread(max(sum(part.variance * part.df for part in parts) / df, 1e-12), df)
@@ -166,15 +207,16 @@ def _promising_sizes(ordered: Floats, peers: Peers) -> list[int]:
     if not len(sizes):
         return []
     log_tests = _log_sets(count)
-    log_p = [log_tests - (df + 1) / 2 * np.log1p(np.maximum(t, 0) ** 2 / df) for t, df in _set_t(ordered, sizes, peers)]
+    usual = (_moderate(above, own, df, peers) for above, own, df in _apart(ordered, sizes))
+    log_p = [log_tests - (df + 1) / 2 * np.log1p(np.maximum(t, 0) ** 2 / df) for t, df in usual]
     return [int(k) for k in sizes[np.argsort(np.minimum(*log_p), kind="stable")][:_CANDIDATES]]
 
 
-def _set_t(ordered: Floats, sizes: Ints, peers: Peers) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """t and degrees of freedom of the `sizes` highest against the rest (values from the highest down), in two ways.
+def _apart(ordered: Floats, sizes: Ints) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
+    """(distance, in root mean squares of it; variance; degrees of freedom) of the `sizes` highest from the rest.
 
-    The mean of the set, with the variance within both: for ranks that are slow alike. The lowest of the set, with the
-    variance of the rest alone: for ranks that differ among themselves.
+    `ordered` are values from the highest down. In two ways: the mean of the set, with the variance within both, for
+    ranks that are slow alike; the lowest of the set, with the variance of the rest alone, for ranks that differ.
     """
     count = len(ordered)
     shifted = ordered - ordered.mean()
@@ -183,21 +225,28 @@ def _set_t(ordered: Floats, sizes: Ints, peers: Peers) -> tuple[tuple[Floats, Fl
     upper, lower = sums[sizes - 1] / sizes, (sums[-1] - sums[sizes - 1]) / rest
     within_set = squares[sizes - 1] - sizes * upper**2
     within_rest = squares[-1] - squares[sizes - 1] - rest * lower**2
-    alike = _moderate(within_set + within_rest, np.full(len(sizes), count - 2.0), peers)
-    unlike = _moderate(within_rest, (rest - 1).astype(float), peers)
+    alike, unlike = np.full(len(sizes), count - 2.0), (rest - 1).astype(float)
     return (
-        ((upper - lower) / np.sqrt(alike[0] * (1 / sizes + 1 / rest)), alike[1]),
-        ((shifted[sizes - 1] - lower) / np.sqrt(unlike[0] * (1 + 1 / rest)), unlike[1]),
+        (
+            (upper - lower) / np.sqrt(1 / sizes + 1 / rest),
+            np.maximum(within_set + within_rest, 0.0) / np.maximum(alike, 1.0),
+            alike,
+        ),
+        (
+            (shifted[sizes - 1] - lower) / np.sqrt(1 + 1 / rest),
+            np.maximum(within_rest, 0.0) / np.maximum(unlike, 1.0),
+            unlike,
+        ),
     )
 
 
-def _moderate(sum_of_squares: Floats, df: Floats, peers: Peers) -> tuple[Floats, Floats]:
-    """`_moderated` of many sets at once."""
-    own = np.maximum(np.maximum(sum_of_squares, 0.0) / np.maximum(df, 1.0), peers.noise_ns**2)
-    total, known = own * df + peers.prior_ns**2 * PRIOR_DF, df + PRIOR_DF
+def _moderate(above: Floats, own: Floats, df: Floats, peers: Peers) -> tuple[Floats, Floats]:
+    """t of many sets at once by the usual prior, and its degrees of freedom."""
+    own = np.maximum(own, peers.noise_ns**2)
+    total, known = own * df + peers.priors[0][1] * PRIOR_DF, df + PRIOR_DF
     if peers.borrowed is not None:
         total, known = total + peers.borrowed.variance * peers.borrowed.df, known + peers.borrowed.df
-    return np.maximum(total / known, 1e-12), known
+    return above / np.sqrt(np.maximum(total / known, 1e-12)), known
 
 
 @cache
@@ -221,8 +270,8 @@ def _set_p(peers: Peers, members: Ints) -> float:
     count = len(values)
     if size >= count:
         return 1.0
-    tests = _set_t(np.sort(values)[::-1], np.array([size]), peers)
-    p = 2 * min(student_t_tail(float(t[0]), float(df[0])) for t, df in tests)
+    tests = _apart(np.sort(values)[::-1], np.array([size]))
+    p = 2 * min(_tail(float(above[0]), Spread(float(own[0]), float(df[0])), 1.0, peers) for above, own, df in tests)
     sizes = max(count // 2 - (1 if count == len(peers.values) else 0), 1)
     log_tests = log_binomial(count, size) + math.log(sizes / (1 - SINGLE_SHARE))
     return min(1.0, math.exp(min(log_tests, 700.0)) * p)

@@ -50,23 +50,6 @@ class PeerGroups:
                 begin = self.starts[self.sizes == size]
                 yield self.rows[begin[:, None] + np.arange(size)]
 
-    def medians(self, values: Floats, role_size: Ints) -> Floats:
-        """Each group's median over all ranks of its role; one value per group.
-
-        `role_size` holds for every row the number of ranks in its role. Those that do not run the operation spend
-        nothing on it, and count with that.
-        """
-        result = np.zeros(len(self.starts))
-        for size in np.unique(self.sizes):
-            groups = np.flatnonzero(self.sizes == size)
-            rows = self.rows[self.starts[groups][:, None] + np.arange(size)]
-            absent = np.maximum(role_size[rows[:, 0]] - size, 0)
-            for count in np.unique(absent):
-                some = absent == count
-                padded = np.pad(values[rows[some]], ((0, 0), (0, int(count))))
-                result[groups[some]] = np.median(padded, axis=1)
-        return result
-
 
 def split_off(ops: Operations, block: Ints, rank: int) -> tuple[Ints, Ints]:
     """Of a (groups × peers) block the groups the rank (a position) is part of: its rows, and the others'.

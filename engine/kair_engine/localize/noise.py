@@ -1,0 +1,111 @@
+"""Measures a recording's own noise: how steps depend on one another, and what a mean over them is worth.
+
+Slowness comes in spells: another process on the core, a thermal phase. Steps in a spell are one observation.
+"""
+
+import math
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, student_t_tail, trimmed_mean
+
+MOST_CORRELATED = 0.6
+"""Autocorrelation beyond which short recordings could not tell anything."""
+KNOWN_STEPS = 8
+"""Steps at which half of the measured autocorrelation counts, since few steps show little of it."""
+SURE = 0.02
+"""Chance that a rank no slower than the smallest share is called surely slower."""
+TOP_BY_CHANCE = 0.05
+"""Chance that one of the ranks is on top of its peers as often, if who is so were drawn anew in every block."""
+ADJACENT_BY_CHANCE = 0.05
+
+
+def inflation(per_step: Floats) -> float:
+    """By how much the variance of a mean over steps exceeds that of independent ones: (1 + ρ) / (1 − ρ).
+
+    `per_step` is (steps × ranks). ρ is the median over ranks of the autocorrelation from one step to the next, the
+    bias of short recordings (1 / steps) put right, shrunk where steps are few.
+    """
+    steps = len(per_step)
+    if steps < 4:
+        return 1.0
+    # Ranks of a single large delay must not count by it: values are pulled in to where most are.
+    centred = per_step - np.median(per_step, axis=0)
+    reach = 3 * MAD_TO_SIGMA * np.median(np.abs(centred), axis=0)
+    centred = np.clip(centred, -reach, reach)
+    centred -= centred.mean(axis=0)
+    squares = (centred**2).sum(axis=0)
+    known = squares > 0
+    if not known.any():
+        return 1.0
+    lagged = (centred[1:, known] * centred[:-1, known]).sum(axis=0) / squares[known]
+    rho = (float(np.median(lagged)) + 1 / steps) * steps / (steps + KNOWN_STEPS)
+    rho = min(max(rho, 0.0), MOST_CORRELATED)
+    return (1 + rho) / (1 - rho)
+
+
+def noise_of_mean(per_step: Floats) -> float:
+    """Standard error of a rank's mean over the steps (steps × ranks): the median rank's variance, inflated."""
+    steps = len(per_step)
+    if steps < 2:
+        return 0.0
+    return math.sqrt(float(np.median(per_step.var(axis=0, ddof=1))) * inflation(per_step) / steps)
+
+
+def surely_above(apart: Floats, least: float, inflated: float) -> bool:
+    """Whether the trimmed mean of a rank's distances from its peers (steps) is surely above `least`.
+
+    By Yuen's t: the variance is the winsorised one, steps count for less by `inflated`.
+    """
+    steps = len(apart)
+    cut = int(steps * TRIM)
+    kept = steps - 2 * cut
+    ordered = np.sort(apart)
+    winsorised = np.clip(apart, ordered[cut], ordered[steps - cut - 1])
+    above = float(trimmed_mean(apart, TRIM)) - least
+    if above <= 0 or steps < 2:
+        return False
+    error = math.sqrt(float(winsorised.var(ddof=1)) * inflated / steps) * steps / kept
+    df = max(kept / inflated - 1, 1.0)
+    return error == 0 or student_t_tail(above / error, df) < SURE
+
+
+def on_top_by_chance(per_step: Floats, place: int, inflated: float) -> float:
+    """Chance that some rank lies above its peers (steps × ranks) as often and as far up as the one at `place`.
+
+    Exact if ranks may change places within blocks of steps, as healthy ones may, whatever their noise: the sum over
+    blocks of a rank's place among its peers, against places drawn at random. Blocks are as long as steps depend on
+    one another. Corrected for the number of ranks.
+    """
+    steps, ranks = per_step.shape
+    blocks = max(round(steps / max(round(inflated), 1)), 1)
+    means = np.stack([part.mean(axis=0) for part in np.array_split(per_step, blocks)])
+    below = (means < means[:, [place]]).sum(axis=1)
+    # Of equal ones half lie below.
+    equal = (means == means[:, [place]]).sum(axis=1) - 1
+    reached = math.floor(float((below + equal / 2).sum()))
+    return min(1.0, ranks * _sum_of_places(reached, blocks, ranks))
+
+
+def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:
+    """P(sum of `blocks` places, each uniform in 0 … ranks − 1, ≥ reached)."""
+    most = blocks * (ranks - 1)
+    if blocks * ranks > 4000:
+        mean, deviation = most / 2, math.sqrt(blocks * (ranks**2 - 1) / 12)
+        return 0.5 * math.erfc((reached - 0.5 - mean) / deviation / math.sqrt(2))
+    chances = np.ones(1)
+    for _ in range(blocks):
+        chances = np.convolve(chances, np.full(ranks, 1 / ranks))
+    return float(min(1.0, chances[max(reached, 0) :].sum())) if reached <= most else 0.0
+
+
+def episodes(hit: Bools) -> int:
+    """How many independent events the steps with one are: those side by side count once where chance does not do it."""
+    events, steps = int(hit.sum()), len(hit)
+    begins = int(hit[:1].sum() + (hit[1:] & ~hit[:-1]).sum())
+    side_by_side = events - begins
+    if not side_by_side:
+        return events
+    chance = binomial_tail(side_by_side, events - 1, min((events - 1) / (steps - 1), 1.0))
+    return begins if chance < ADJACENT_BY_CHANCE else events
