@@ -186,8 +186,8 @@ class OverviewScreen(ScreenOfParts):
             row.host or "",
             "" if row.role == "all" else row.role,
             f"score {score(row.score)}" + (f" {self.look.glyphs.alarm} slow" if row.flagged else ""),
-            f"own {signed_duration(row.self_time_excess_us)} a step",
-            f"makes others wait {duration(row.wait_imposed_us)}",
+            f"self time {signed_duration(row.self_time_excess_us)} a step",
+            f"others wait {duration(row.wait_imposed_us)}",
         ]
         return dot.join(part for part in parts if part)
 
