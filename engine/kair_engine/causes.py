@@ -117,7 +117,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "unknown": CauseRow(
         words="unknown",
         time_class=None,
-        spends_on="{their} own time",
+        spends_on="{their} self time",
         suggestion="Record {who} again with more steps.",
     ),
 }

@@ -12,7 +12,8 @@ from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.cli.streams import write_answer
-from kair_tui.render.answer import Answer, JobInfo, merge_warnings
+from kair_tui.render.answer import Answer, JobInfo
+from kair_tui.render.words.warnings import warnings_in_words
 
 if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
@@ -44,7 +45,7 @@ def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: AN
     """A result with the job that it is about."""
     job = trace.job
     info = JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps)
-    return Answer(entry.name, result, info, merge_warnings(job.warnings, getattr(result, "warnings", ())))
+    return Answer(entry.name, result, info, warnings_in_words(job.warnings, getattr(result, "warnings", ())))
 
 
 def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> Answer:
@@ -53,7 +54,7 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> 
 
     session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
     result = entry.load()(session, **own_arguments(entry, arguments))
-    return Answer(entry.name, result, None, merge_warnings(getattr(result, "warnings", ())))
+    return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
 
 
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:

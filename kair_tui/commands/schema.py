@@ -31,13 +31,15 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     """The document's schema as a plain object."""
     from msgspec.json import schema_components
 
-    from kair_engine.trace.model import KairWarning
     from kair_tui.render.answer import JobInfo
     from kair_tui.render.document import SCHEMA_VERSION
+    from kair_tui.render.words.warnings import WarningInWords
 
     result: type[Any] = get_type_hints(entry.load())["return"]
-    (data, job, warning), definitions = schema_components((result, JobInfo, KairWarning), ref_template="#/$defs/{name}")
-    _leave_out_warnings(definitions[result.__name__])
+    (data, job, warning), definitions = schema_components(
+        (result, JobInfo, WarningInWords), ref_template="#/$defs/{name}"
+    )
+    _leave_out_warnings(definitions, result.__name__)
     _name_causes(definitions)
     return {
         "$schema": DIALECT,
@@ -70,7 +72,9 @@ def _name_causes(definitions: dict[str, Any]) -> None:
                 one["enum"] = [*CAUSES]
 
 
-def _leave_out_warnings(definition: dict[str, Any]) -> None:
-    """A result's warnings stand beside its data in the document."""
+def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
+    """A result's warnings stand beside its data in the document, in words."""
+    definitions.pop("KairWarning", None)
+    definition = definitions[result]
     definition["properties"].pop("warnings", None)
     definition["required"] = [name for name in definition.get("required", ()) if name != "warnings"]

@@ -1,10 +1,9 @@
 """An answer with what it is about: what every format is made from."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kair_engine.trace.model import KairWarning
+from kair_tui.render.words.warnings import WarningInWords
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,4 @@ class Answer:
     command: str
     result: Any
     job: JobInfo | None
-    warnings: tuple[KairWarning, ...]
-
-
-def merge_warnings(*sources: Iterable[KairWarning]) -> tuple[KairWarning, ...]:
-    """All warnings, each once, in the order they first come."""
-    return tuple(dict.fromkeys(warning for source in sources for warning in source))
+    warnings: tuple[WarningInWords, ...]

@@ -21,6 +21,7 @@ from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.results.blame import RootCause
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.trace.model import Trace
+from kair_tui.render.words.warnings import warnings_in_words
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=40)
 WINDOWS = 100
@@ -255,8 +256,11 @@ def test_three_sigma_cannot_fire_among_ten_ranks(tmp_path: Path) -> None:
     for ranks, highest in ((8, "2.65"), (10, "3.00")):
         result = pinpoint(ring(tmp_path / str(ranks), ranks, {3: 900}), rank=3, method="paper")
         assert result.outliers == ()
-        assert [warning.code for warning in result.warnings] == ["z_cannot_fire"]
-        assert f"√(N−1) = {highest}" in result.warnings[0].message
+        (warning,) = warnings_in_words(result.warnings)
+        assert warning.code == "z_cannot_fire"
+        assert (
+            warning.message == f"with {ranks} ranks no |z| can exceed √(N−1) = {highest}: the paper's z > 3 cannot fire"
+        )
     result = pinpoint(ring(tmp_path / "11", 11, {3: 900}), rank=3, method="paper")
     assert result.warnings == ()
     # The kernel lasted, and the one after it began, as far out as one among eleven can lie.

@@ -9,6 +9,7 @@ from support.places import MEGATRON, SAMPLES
 from kair_engine.errors import UsageError
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix
+from kair_tui.render.words.warnings import warnings_in_words
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_of_too_many_ranks_those_that_can_cost_most_are_priced(monkeypatch: pyte
     assert next(iter(few.by_rank)) == 2
     assert (few.slowdown, few.m_w, few.pattern) == (everybody.slowdown, everybody.m_w, everybody.pattern)
     assert few.by_dp_rank == {}
-    (warning,) = few.warnings
+    (warning,) = warnings_in_words(few.warnings)
     assert warning.code == "too_many_workers"
     assert warning.message.startswith("of 4 ranks the 2 that exceed their peers most are priced one by one")
     # What the others are said to cost at most is no less than what they cost.

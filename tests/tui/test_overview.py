@@ -44,7 +44,7 @@ async def test_the_cursor_begins_on_the_worst_rank_and_tells_of_the_rank_it_is_o
         assert status.text.startswith("rank 2 · node0 · score 49.760 ▲ slow")
         grid.action_move(1, 0)
         await pilot.pause()
-        assert status.text.startswith("rank 3 · node0 · score 0.009 · own")
+        assert status.text.startswith("rank 3 · node0 · score 0.009 · self time")
         grid.action_move(1, 0)
         grid.action_next_flagged(1)
         await pilot.pause()

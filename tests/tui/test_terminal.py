@@ -26,7 +26,7 @@ VERDICT = "straggler: rank 2 (compute, 22.8 ms a step)"
 
 def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: Path) -> None:
     with full_screen(SLOW, environment=terminal_environment(tmp_path)) as terminal:
-        terminal.wait_for("makes others wait")
+        terminal.wait_for("others wait")
         terminal.settle(1.0)
         assert COLOUR.search(terminal.written)
         terminal.press("h")
@@ -40,7 +40,7 @@ def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: 
 @pytest.mark.parametrize(("arguments", "changes"), [(("--ascii",), {}), ((), {"LANG": "C"})])
 def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict[str, str], tmp_path: Path) -> None:
     with full_screen(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
-        terminal.wait_for("makes others wait")
+        terminal.wait_for("others wait")
         terminal.press("?")
         terminal.wait_for("keys on overview")
         terminal.press("q")
@@ -50,7 +50,7 @@ def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict
 
 def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
     with full_screen(SLOW, environment=terminal_environment(tmp_path, NO_COLOR="1")) as terminal:
-        terminal.wait_for("makes others wait")
+        terminal.wait_for("others wait")
         terminal.press("?")
         terminal.wait_for("keys on overview")
         terminal.press("q")
@@ -71,7 +71,7 @@ def test_only_colours_leave_that_the_terminal_has(
     changes: dict[str, str], sent: bytes, not_sent: bytes, tmp_path: Path
 ) -> None:
     with full_screen(SLOW, environment=terminal_environment(tmp_path, **changes)) as terminal:
-        terminal.wait_for("makes others wait")
+        terminal.wait_for("others wait")
         assert re.search(sent, terminal.written)
         assert not re.search(not_sent, terminal.written)
         assert MOUSE.search(terminal.written)
@@ -99,7 +99,7 @@ def test_a_terminal_that_cannot_is_refused(tmp_path: Path) -> None:
 
 def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
     with full_screen(SLOW, environment=terminal_environment(tmp_path)) as terminal:
-        terminal.wait_for("makes others wait")
+        terminal.wait_for("others wait")
         assert terminal.hang_up() == 129
 
 
@@ -113,7 +113,7 @@ def test_a_resize_is_seen_whichever_thread_hears_of_it(tmp_path: Path) -> None:
     )
     program = (sys.executable, "-c", code)
     with full_screen(SLOW, environment=terminal_environment(tmp_path), program=program) as terminal:
-        terminal.wait_for("makes others wait")
+        terminal.wait_for("others wait")
         terminal.settle(1.0)
         terminal.resize((59, 20))
         terminal.wait_for("too small: 59x20, needs 60x20")

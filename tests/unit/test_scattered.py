@@ -9,6 +9,7 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.imbalance import scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import conclude
+from kair_tui.render.words.warnings import warning_in_words
 
 CHANGING = [(0, 0), (2, 1), (4, 2), (6, 0)]
 """(step, rank) of the delays."""
@@ -100,10 +101,10 @@ def test_rare_delays_of_many_ranks_are_a_warning_and_no_finding() -> None:
     assert found.scattered is not None and found.scattered.rare
     assert found.scattered.lost_ns == pytest.approx(0.3 * STEP_NS)
     assert list(job_patterns(found)) == []
-    (warning,) = warnings_of(found)[:1]
+    warning = warning_in_words(warnings_of(found)[0])
     assert warning.code == "rare_delays"
-    assert "20 large delays on 20 changing ranks, in 0.50% of all ranks' steps" in warning.message
-    assert "cost 30.0% of the time" in warning.message
+    assert "20 large delays on 20 changing ranks, in 0.50 % of all ranks' steps" in warning.message
+    assert "cost 30.0 % of the time" in warning.message
 
 
 @pytest.mark.parametrize(

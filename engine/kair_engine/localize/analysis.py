@@ -141,29 +141,31 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
 
 
 def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:
-    rank, steps = rank_at(job.ranks, anomaly.positions[0]), len(job.steps)
+    steps = len(job.steps)
     if anomaly.kind == "intermittent":
-        k, m = anomaly.events
-        delays = "the only large delay" if m == 1 else f"{k} of the {m} large delays"
-        text = (
-            f"rank {rank} had {delays} in {steps} steps ({CLASSES[anomaly.class_index]}), too few "
-            f"to be beyond chance: record {max(2 * steps, 20)} steps more"
-        )
-        return KairWarning("few_steps", text)
-    text = (
-        f"rank {rank} took {anomaly.excess_ns / job.step_time_ns:.1%} of the step longer than its peers "
-        f"({CLASSES[anomaly.class_index]}), but in {steps} step{'' if steps == 1 else 's'} a slow rank cannot be "
-        f"told from a slow moment: record at least {FEWEST_STEPS} steps, better 10"
-    )
-    return KairWarning("few_steps", text)
+        delays, of_all = anomaly.events
+        figures: dict[str, float] = {
+            "delays": delays,
+            "of_all": of_all,
+            "steps": steps,
+            "steps_more": max(2 * steps, 20),
+        }
+    else:
+        share = anomaly.excess_ns / job.step_time_ns
+        figures = {"share_of_step": share, "steps": steps, "fewest_steps": FEWEST_STEPS}
+    rank = rank_at(job.ranks, anomaly.positions[0])
+    return KairWarning("few_steps", figures=figures, ranks=(rank,), about=CLASSES[anomaly.class_index])
 
 
 def _rare_delays(job: JobExcess, scattered: Scattered) -> KairWarning:
     return KairWarning(
         "rare_delays",
-        f"{scattered.events} large delays on {len(scattered.positions)} changing ranks, in {scattered.rate:.2%} of all "
-        f"ranks' steps, cost {scattered.lost_ns / job.step_time_ns:.1%} of the time: so rare on each rank that only "
-        "the number of ranks makes them matter",
+        figures={
+            "delays": scattered.events,
+            "ranks": len(scattered.positions),
+            "share_of_steps": scattered.rate,
+            "share_of_time": scattered.lost_ns / job.step_time_ns,
+        },
     )
 
 

@@ -78,12 +78,8 @@ def paper_limits(ranks: int) -> tuple[KairWarning, ...]:
     highest = highest_z(ranks)
     if highest > PAPER_THRESHOLD:
         return ()
-    return (
-        KairWarning(
-            "z_cannot_fire",
-            f"with {ranks} ranks no |z| can exceed √(N−1) = {highest:.2f}: the paper's z > 3 cannot fire",
-        ),
-    )
+    figures = {"ranks": ranks, "highest_z": highest, "threshold": PAPER_THRESHOLD}
+    return (KairWarning("z_cannot_fire", figures=figures),)
 
 
 def highest_z(ranks: int) -> float:

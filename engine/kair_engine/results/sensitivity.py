@@ -12,7 +12,7 @@ InjectedFault = Literal["slow_device", "slow_operator", "slow_input", "slow_host
 
 DetectionLimit = Literal["steps", "ranks", "peers", "smallest_share"]
 """What keeps a smaller fault from being found: too few steps, how much healthy ranks (or links) differ, a role of two
-ranks, or that nothing is reported below a share of the step (a link: of its own time)."""
+ranks, or that nothing is reported below a share of the step (a link: of its self time)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class DetectableFault:
     operator: str | None
     """The one that was slowed down."""
     smallest_us_per_step: float | None
-    """What it adds to the rank's own time, in the mean over steps. Null: no size is found."""
+    """What it adds to the rank's self time, in the mean over steps. Null: no size is found."""
     smallest_share_of_step: float | None
     """The same over the step time."""
     own_us_per_step: float | None

@@ -30,7 +30,7 @@ class RankedRank:
     score: float
     flagged: bool
     self_time_excess_us: float
-    """µs per step of its own time beyond its role's median, waiting excluded."""
+    """µs per step of its self time beyond its role's median, waiting excluded."""
     wait_imposed_us: float
     """µs per step that other ranks, summed, waited for it."""
 

@@ -129,7 +129,7 @@ class Study:
 
     def _slow_link(self, links: HealthyLinks) -> Detection:
         drawn, victims, own = self._drawn(links.family, links.known), self._victims(links.comparable), links.own_ns
-        # Sizes are in units of what is reported at the least: of a short link many times its own time.
+        # Sizes are in units of what is reported at the least: of a short link many times its self time.
         least = np.maximum(SLOWER_BY * own, self._floor_ns)
 
         def found(steps: int) -> Found:

@@ -33,7 +33,7 @@ class RankFault:
 
 
 def rank_faults(table: ExcessTable) -> tuple[RankFault, ...]:
-    """Sizes are in units of the rank's own time (device, operator) or in ns per step (input, host)."""
+    """Sizes are in units of the rank's self time (device, operator) or in ns per step (input, host)."""
     own, anyone = table.work_ns, np.ones(len(table.role))
     compute = {name: one.typical_ns for name, one in table.of_operator.items() if not one.fetches}
     most = max(compute, key=lambda name: float(compute[name].sum()), default=None)

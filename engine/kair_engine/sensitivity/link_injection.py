@@ -22,7 +22,7 @@ class HealthyLinks:
     expected_ns: Floats
     """Per link and step, in the mean."""
     ratios: Separated
-    """Own time over expected, per link."""
+    """Self time over expected, per link."""
     family: Ints
     known: Bools
     """False where a fault was taken out of the link."""
@@ -65,7 +65,7 @@ def healthy_links(job: JobExcess, slow: Iterable[SlowLink], random: np.random.Ge
 
 
 def finds_slow_link(links: HealthyLinks, draw: Draw, steps: int, victim: int, size: float) -> bool:
-    """Whether a link whose own time grows by `size` (a share of it) is named."""
+    """Whether a link whose self time grows by `size` (a share of it) is named."""
     siblings = np.flatnonzero(links.family == links.family[victim])
     ratios = links.ratios.drawn(draw, steps).mean(axis=0)
     ratios[victim] *= 1 + size

@@ -69,12 +69,12 @@ class Collectives:
 
     @cached_property
     def own_ns(self) -> Ints:
-        """τ_g: each instance's own time, the shortest duration among its members."""
+        """τ_g: each instance's self time, the shortest duration among its members."""
         return _reduce(np.minimum, self.duration_ns, self.starts)
 
     @cached_property
     def wait_ns(self) -> Ints:
-        """Each member's waiting: its duration beyond the instance's own time."""
+        """Each member's waiting: its duration beyond the instance's self time."""
         return np.asarray(self.duration_ns - self.own_ns[self.instance])
 
     @cached_property

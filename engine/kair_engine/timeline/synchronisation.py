@@ -27,7 +27,7 @@ class Synchronisation:
 
     @cached_property
     def own_ns(self) -> Ints:
-        """Each instance's own time: the shortest duration among its members.
+        """Each instance's self time: the shortest duration among its members.
 
         A send on a thread may be over at once, its data buffered: there the transfer begins when both have begun, and
         ends with the receive. That takes the clocks; where both leave together, durations do.

@@ -1,6 +1,6 @@
 """The job and its trace: what every analysis is given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,14 @@ class KairWarning:
     """Something about the input that the reader of an answer should know; `code` is stable, for machines."""
 
     code: str
-    message: str
+    message: str = ""
+    """Empty where there are figures: the sentence is made of those."""
+    figures: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Units are in their names; shares are of 1."""
+    ranks: tuple[Rank, ...] = ()
+    """Whom the figures are of; empty where that is nobody."""
+    about: str | None = None
+    """The class of operations that they are of."""
 
 
 @dataclass(frozen=True)

@@ -185,8 +185,5 @@ def _warnings(rank: int, role: _Role, step_time_us: float) -> Iterator[KairWarni
     if not len(role.peers):
         yield KairWarning("few_peers", f"rank {rank} has no peer in its role to be held against")
     if role.unknown_us > _MENTIONED_SHARE * step_time_us:
-        yield KairWarning(
-            "unmatched_collectives",
-            f"of rank {rank}'s step, {role.unknown_us / step_time_us:.1%} went by in communication whose other members "
-            "are not known; how much of it was waiting cannot be told, and it counts as the rest",
-        )
+        figures = {"share_of_step": role.unknown_us / step_time_us}
+        yield KairWarning("unmatched_collectives", figures=figures, ranks=(Rank(rank),))

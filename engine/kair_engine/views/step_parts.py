@@ -39,7 +39,7 @@ def step_parts(ops: Operations, sync: Synchronisation, chosen: Bools, begin_ns: 
     """(PARTS and UNKNOWN × ranks of the step) in ns: how the `chosen` ranks' time from `begin_ns` to `end_ns` divides.
 
     - compute: a kernel or copy runs; without a device, a thread's innermost operation is one that computes;
-    - communication: else, a collective, send or receive transfers: its own time, the last part of it;
+    - communication: else, a collective, send or receive transfers: its self time, the last part of it;
     - waiting: else, one is under way that still waits for its other members;
     - rest: else, an operation that was launched has not begun, or its launch is not recorded;
     - input: else, the main thread fetches input;
@@ -94,7 +94,7 @@ def _parents(ops: Operations) -> Ints:
 
 
 def _part(ops: Operations) -> SmallInts:
-    """The part that a row's own time belongs to, NONE where it belongs to none, or is communication."""
+    """The part that a row's self time belongs to, NONE where it belongs to none, or is communication."""
     fetching = (ops.kind == INPUT) | (ops.phase == INPUT_PHASE)
     part = np.full(len(ops), NONE, dtype=np.int8)
     part[np.isin(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
@@ -105,7 +105,7 @@ def _part(ops: Operations) -> SmallInts:
 
 
 def _communication(ops: Operations, sync: Synchronisation) -> _Spans:
-    """Members leave together: what a member does last is its own time, what comes before is waiting."""
+    """Members leave together: what a member does last is its self time, what comes before is waiting."""
     own = np.full(len(ops), NONE, dtype=np.int64)
     own[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
     rows = np.flatnonzero(ops.communication)

@@ -22,11 +22,9 @@ def inexact_replay(steps: tuple[int, ...], delayed: Floats, measured: Floats, of
     if replay_error(delayed, measured) <= ERROR_GATE:
         return
     worst = int(np.argmax(step_errors(delayed, measured)))
-    yield KairWarning(
-        "simulation_error",
-        f"the replay is {off:.0%} off the recording, most in step {steps[worst]} "
-        f"({delayed[worst] / 1e6:.1f} instead of {measured[worst] / 1e6:.1f} ms): read the figures with care",
-    )
+    replayed_us, recorded_us = float(delayed[worst]) / 1e3, float(measured[worst]) / 1e3
+    figures = {"off": off, "worst_step": steps[worst], "replayed_us": replayed_us, "recorded_us": recorded_us}
+    yield KairWarning("simulation_error", figures=figures)
 
 
 def step_errors(delayed: Floats, measured: Floats) -> Floats:

@@ -115,7 +115,7 @@ _LINKS = (
     Column[LinkScore]("group", "slow process group", lambda row: row.group, align="left", weight=9),
     Column[LinkScore]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=6),
     Column[LinkScore]("operator", "operator", lambda row: short_name(row.operator), align="left", weight=4),
-    Column[LinkScore]("own_us", "own/step", lambda row: duration(row.own_us), weight=8),
+    Column[LinkScore]("own_us", "self time/step", lambda row: duration(row.own_us), weight=8),
     Column[LinkScore]("siblings", "siblings", lambda row: count(row.siblings), weight=5),
     Column[LinkScore]("expected_us", "their median", lambda row: duration(row.expected_us), weight=8),
     Column[LinkScore]("p_value", "p", lambda row: p_value(row.p_value), weight=7),

@@ -27,7 +27,7 @@ def _headline(result: SensitivityInWords) -> str:
 
 def _from(fault: FaultInWords) -> str:
     cost = f"{percent(fault.smallest_share_of_step or 0.0)} of the step"
-    return cost if fault.smallest_own_slowdown is None else f"{_own(fault)} of its own time ({cost})"
+    return cost if fault.smallest_own_slowdown is None else f"{_own(fault)} of its self time ({cost})"
 
 
 def _name(fault: FaultInWords) -> str:
@@ -57,7 +57,7 @@ COLUMNS = (
     Column[FaultInWords]("cause", "cause", lambda row: row.cause or "–", align="left", weight=3, detail=True),
     Column[FaultInWords]("smallest_us_per_step", "per step", _cost, weight=8),
     Column[FaultInWords]("smallest_share_of_step", "of step", _share, weight=9),
-    Column[FaultInWords]("smallest_own_slowdown", "own time", _own, weight=8),
+    Column[FaultInWords]("smallest_own_slowdown", "self time", _own, weight=8),
 )
 
 

@@ -37,7 +37,7 @@ COLUMNS = (
     Column[RankedRank]("score", "score", lambda row: score(row.score), weight=8),
     Column[RankedRank](
         "self_time_excess_us",
-        "own excess/step",
+        "self time excess/step",
         lambda row: signed_duration(row.self_time_excess_us),
         weight=6,
     ),

@@ -64,7 +64,7 @@ def _more_steps(figures: Figures, _: str) -> str:
 
 def _smallest_reported(figures: Figures, _: str) -> str:
     of_self = figures.get("share_of_self_time")
-    at_least = "" if of_self is None else f"{whole_percent(of_self)} of its own time and "
+    at_least = "" if of_self is None else f"{whole_percent(of_self)} of its self time and "
     share = whole_percent(figures["share_of_step"])
     return f"found almost as soon as it is reported at all, from {at_least}{share} of the step on"
 

@@ -12,6 +12,7 @@ from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.units import duration, plural, ranks_in_words
 from kair_tui.render.words.sentences import sentence_of
+from kair_tui.render.words.warnings import warnings_in_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ def summary(result: TriageResult) -> str:
         return f"straggler: {' and '.join(parts)}{both}"
     if result.verdict == "no_straggler":
         return f"no straggler: {scope}, no rank differs from its peers beyond chance"
-    reasons = {warning.code: warning.message for warning in result.warnings}
+    reasons = {warning.code: warning.message for warning in warnings_in_words(result.warnings)}
     why = reasons.get("one_rank") or reasons.get("few_steps") or reasons.get("few_peers") or "too few peers for a test"
     return f"inconclusive: {scope}; {why}"
 

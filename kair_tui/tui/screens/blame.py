@@ -16,6 +16,7 @@ from kair_tui.render.units import count, duration, percent, plural, signed_durat
 from kair_tui.render.views.blame import COLUMNS, stops, verdict
 from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
 from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator
+from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.parts import ScreenOfParts
 from kair_tui.tui.question import Question
@@ -213,7 +214,7 @@ class BlameScreen(ScreenOfParts):
         if narrowed:
             none = "" if result.root_causes else ": nobody waited for that"
             yield f"only {' and '.join(narrowed)}{none} (r shows the whole job)"
-        yield from (f"warning: {warning.message}" for warning in result.warnings)
+        yield from (f"warning: {warning.message}" for warning in warnings_in_words(result.warnings))
 
     # Root causes and their paths.
 

@@ -14,6 +14,7 @@ from kair_engine.results.info import InfoResult
 from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import count, duration, one_decimal, plural
 from kair_tui.render.views.frequency import VIEW
+from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.palette import Choice, ChoiceScreen
 from kair_tui.tui.frame.view import ViewScreen
@@ -87,7 +88,8 @@ class FrequencyScreen(ViewScreen):
         self._result = result
         styles = styles_of(self.look)
         said = [Paragraph(VIEW.headline(result), styles.strong)]
-        said += [Paragraph(f"warning: {warning.message}", styles.dim) for warning in result.warnings]
+        warnings = warnings_in_words(result.warnings)
+        said += [Paragraph(f"warning: {warning.message}", styles.dim) for warning in warnings]
         self.query_one("#said", Paragraphs).show(*said)
         self._heat.show(result, self.session.trace.job.hosts)
         if first and self.place.rank is not None:

@@ -15,6 +15,7 @@ from kair_tui.render.answer import Answer
 from kair_tui.render.page_options import PageOptions
 from kair_tui.render.units import count, plural
 from kair_tui.render.views.jobs import minute
+from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.filtered import FilteredScreen
@@ -162,7 +163,8 @@ class JobsScreen(FilteredScreen):
         ]
         if not result.jobs:
             lines += [Paragraph(line, styles.base) for line in _HOW_TO_BEGIN]
-        lines += [Paragraph(warning.message, styles.base, f"{self.look.glyphs.alarm} ") for warning in result.warnings]
+        alarm, warnings = f"{self.look.glyphs.alarm} ", warnings_in_words(result.warnings)
+        lines += [Paragraph(warning.message, styles.base, alarm) for warning in warnings]
         self.query_one("#store", Paragraphs).show(*lines)
         for part in (self.query_one(Heading), self.query_one(JobList)):
             part.display = bool(result.jobs)

@@ -10,10 +10,10 @@ from textual.widget import Widget
 
 from kair_engine.results.steps import StepsResult
 from kair_engine.results.triage import RankedRank
-from kair_tui.render.answer import merge_warnings
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.views.triage import triage_totals
 from kair_tui.render.words.triage import TriageInWords
+from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.parts import ScreenOfParts
 from kair_tui.tui.question import Question
@@ -120,7 +120,7 @@ class OverviewScreen(ScreenOfParts):
             for number, finding in enumerate(found, 1)
             if self._kept is None or not finding.ranks or self._kept & set(finding.ranks)
         )
-        warnings = merge_warnings(self.session.trace.job.warnings, self._triage.warnings)
+        warnings = warnings_in_words(self.session.trace.job.warnings, self._triage.warnings)
         self.query_one(Findings).show_findings(kept, warnings)
         styles, glyphs = styles_of(self.look), self.look.glyphs
         noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
@@ -186,8 +186,8 @@ class OverviewScreen(ScreenOfParts):
             row.host or "",
             "" if row.role == "all" else row.role,
             f"score {score(row.score)}" + (f" {self.look.glyphs.alarm} slow" if row.flagged else ""),
-            f"own {signed_duration(row.self_time_excess_us)} a step",
-            f"makes others wait {duration(row.wait_imposed_us)}",
+            f"self time {signed_duration(row.self_time_excess_us)} a step",
+            f"others wait {duration(row.wait_imposed_us)}",
         ]
         return dot.join(part for part in parts if part)
 

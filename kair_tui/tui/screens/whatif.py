@@ -14,9 +14,9 @@ from kair_engine.errors import KairError
 from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
-from kair_tui.render.answer import merge_warnings
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.words.triage import fix_option
+from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.render.words.whatif import WhatifInWords
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_choice import in_words
@@ -200,7 +200,7 @@ class WhatifScreen(ScreenOfParts):
             name, descending = self._order
             by = {"saved": lambda fix: -(fix.saved_us or 0.0), "fix": lambda fix: fix.text}[name]
             fixes.sort(key=by, reverse=descending)
-        warnings = merge_warnings(self.session.trace.job.warnings, result.warnings)
+        warnings = warnings_in_words(self.session.trace.job.warnings, result.warnings)
         notes = [*(f"warning: {warning.message}" for warning in warnings), *self._rests_on(result)]
         listed = [*fixes, *self._fixes.remedies(), *map(ListedFix, notes)]
         self.query_one(FixList).show_fixes(listed, frozenset(self._fixes.chosen))

@@ -112,4 +112,4 @@ def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[Kair
     if at_most:
         yield unpriced(ranks, at_most)
     if len(ranks) < 2:
-        yield KairWarning("no_peers", "one rank has no peers to be held against: only its own time can be replayed")
+        yield KairWarning("no_peers", "one rank has no peers to be held against: only its self time can be replayed")

@@ -1,4 +1,4 @@
-"""Splits durations into parts: operations' own time, and the delays that no edge explains."""
+"""Splits durations into parts: operations' self time, and the delays that no edge explains."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kair_engine.whatif.operators.graph import StepGraph
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
 OWN, GAP, REST = range(3)
-"""An operation's own time, the delay before it, what an operation around it spent before it."""
+"""An operation's self time, the delay before it, what an operation around it spent before it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class NodeParts:
     key: Ints
     """Equal for the same part of a logical operator, on all peers and in all steps."""
     own: Bools
-    """True for operations' own time, False for delays."""
+    """True for operations' self time, False for delays."""
     role: Codes
 
     @property

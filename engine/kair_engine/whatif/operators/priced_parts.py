@@ -1,6 +1,5 @@
 """Chooses the parts of a job that are priced alone, each by a scenario in which all but that part is ideal."""
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -53,13 +52,9 @@ def costliest_ranks(excess_ns: Mapping[int, float], most: int) -> list[int]:
 
 def unpriced(ranks: Sequence[int], at_most: Mapping[int, float]) -> KairWarning:
     """Says which ranks were left out, given what each of those costs at most (a share of the ideal step)."""
-    priced, share = len(ranks) - len(at_most), 100 * max(at_most.values())
-    # Rounded up: it is a bound.
-    bound = f"{math.ceil(share * 10) / 10:.1f}"
+    priced, at_most_longer = len(ranks) - len(at_most), max(at_most.values())
     return KairWarning(
-        "too_many_workers",
-        f"of {len(ranks):,} ranks the {priced:,} that exceed their peers most are priced one by one; none of the "
-        f"others makes a step more than {bound} % longer",
+        "too_many_workers", figures={"ranks": len(ranks), "priced": priced, "others_at_most": at_most_longer}
     )
 
 

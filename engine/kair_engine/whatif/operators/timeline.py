@@ -132,7 +132,7 @@ class _Paths:
 
 
 def _on_path(graph: StepGraph, nodes: Sequence[int]) -> Bools:
-    """The operations whose own time is on the path."""
+    """The operations whose self time is on the path."""
     on_path = np.zeros(len(graph.time_ns), dtype=bool)
     on_path[list(nodes)] = True
     result = np.zeros(len(graph.ops), dtype=bool)

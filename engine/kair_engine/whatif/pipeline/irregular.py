@@ -115,7 +115,7 @@ def _concentrated(place: Ints, places: int) -> bool:
 def flapping_transfers(times: PipelineTimes) -> tuple[Ints, Floats]:
     """(rows of communications that flap, their own medians, ns).
 
-    Their own time is what is left once all members have come, so late arrival explains none of it. The same transfer:
+    Their self time is what is left once all members have come, so late arrival explains none of it. The same transfer:
     of one sender to one receiver, or of one group the n-th collective of its type. Those whose other members are not
     recorded may only have waited for them, and are left out.
     """

@@ -147,7 +147,7 @@ def parts_of(count: int, at_once: int) -> Iterator[slice]:
 
 
 def transfer_ns(rows: PipelineRows, alike: Sequence[AlikeSteps]) -> Floats:
-    """Per row its own time: the duration, or of a communication what is left once all members have begun."""
+    """Per row its self time: the duration, or of a communication what is left once all members have begun."""
     own = rows.end_ns - rows.start_ns
     for of in alike:
         group = of.graph.group

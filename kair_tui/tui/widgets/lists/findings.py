@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from kair_engine.trace.model import KairWarning
 from kair_tui.render.terminal import Look
 from kair_tui.render.views.triage import facts, sentences, title
 from kair_tui.render.words.triage import FindingInWords
+from kair_tui.render.words.warnings import WarningInWords
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
@@ -34,7 +34,7 @@ class Findings(Choices[ListedFinding]):
         super().__init__(look, self._lines_of, id="findings")
 
     def show_findings(
-        self, findings: tuple[tuple[int, FindingInWords], ...], warnings: tuple[KairWarning, ...]
+        self, findings: tuple[tuple[int, FindingInWords], ...], warnings: tuple[WarningInWords, ...]
     ) -> None:
         """Findings with their places in the triage."""
         listed = [ListedFinding(number, finding) for number, finding in findings]

@@ -1,0 +1,114 @@
+"""Warnings in words: as the engine tells them, or sentences made from their figures."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kair_engine.trace.model import KairWarning
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, whole_percent
+
+
+@dataclass(frozen=True)
+class WarningInWords:
+    """Something that the reader of an answer should know; `code` is stable, for machines."""
+
+    code: str
+    message: str
+
+
+def warnings_in_words(*sources: Iterable[KairWarning]) -> tuple[WarningInWords, ...]:
+    """All warnings, each once, in the order they first come."""
+    return tuple(dict.fromkeys(warning_in_words(warning) for source in sources for warning in source))
+
+
+def warning_in_words(warning: KairWarning) -> WarningInWords:
+    """The same warning, told."""
+    return WarningInWords(warning.code, _SENTENCES[warning.code](warning) if warning.figures else warning.message)
+
+
+def _few_steps(one: KairWarning) -> str:
+    return _few_delays(one) if "delays" in one.figures else _slow_moment(one)
+
+
+def _few_delays(one: KairWarning) -> str:
+    alone = one.figures["of_all"] == 1
+    delays = (
+        "the only large delay" if alone else f"{_number(one, 'delays')} of the {_number(one, 'of_all')} large delays"
+    )
+    steps = plural(int(one.figures["steps"]), "step")
+    return (
+        f"{_who(one)} had {delays} in {steps} ({one.about}), too few to be beyond chance: record "
+        f"{_number(one, 'steps_more')} steps more"
+    )
+
+
+def _slow_moment(one: KairWarning) -> str:
+    steps = plural(int(one.figures["steps"]), "step")
+    return (
+        f"{_who(one)} took {_share(one)} of the step longer than its peers ({one.about}), but in {steps} a slow rank "
+        f"cannot be told from a slow moment: record at least {_number(one, 'fewest_steps')} steps, better 10"
+    )
+
+
+def _rare_delays(one: KairWarning) -> str:
+    steps, time = percent(one.figures["share_of_steps"], 2), percent(one.figures["share_of_time"])
+    return (
+        f"{_number(one, 'delays')} large delays on {_number(one, 'ranks')} changing ranks, in {steps} of all ranks' "
+        f"steps, cost {time} of the time: so rare on each rank that only the number of ranks makes them matter"
+    )
+
+
+def _unknown_members(one: KairWarning) -> str:
+    return (
+        f"of {_who(one)}'s step, {_share(one)} went by in communication whose other members are not known; how much of "
+        "it was waiting cannot be told, and it counts as the rest"
+    )
+
+
+def _z_cannot_fire(one: KairWarning) -> str:
+    highest, threshold = significant(one.figures["highest_z"]), _number(one, "threshold")
+    return (
+        f"with {_number(one, 'ranks')} ranks no |z| can exceed √(N−1) = {highest}: the paper's z > {threshold} "
+        "cannot fire"
+    )
+
+
+def _simulation_error(one: KairWarning) -> str:
+    off, step = whole_percent(one.figures["off"]), int(one.figures["worst_step"])
+    replayed, recorded = duration(one.figures["replayed_us"]), duration(one.figures["recorded_us"])
+    return (
+        f"the replay is {off} off the recording, most in step {step} ({replayed} instead of {recorded}): read the "
+        "figures with care"
+    )
+
+
+def _too_many_workers(one: KairWarning) -> str:
+    # Rounded up: it is a bound.
+    bound = percent(math.ceil(one.figures["others_at_most"] * 1000) / 1000)
+    return (
+        f"of {_number(one, 'ranks')} ranks the {_number(one, 'priced')} that exceed their peers most are priced one by "
+        f"one; none of the others makes a step more than {bound} longer"
+    )
+
+
+def _who(one: KairWarning) -> str:
+    return ranks_in_words(one.ranks)
+
+
+def _share(one: KairWarning) -> str:
+    return percent(one.figures["share_of_step"])
+
+
+def _number(one: KairWarning, name: str) -> str:
+    return count(int(one.figures[name]))
+
+
+_SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
+    "few_steps": _few_steps,
+    "rare_delays": _rare_delays,
+    "unmatched_collectives": _unknown_members,
+    "z_cannot_fire": _z_cannot_fire,
+    "simulation_error": _simulation_error,
+    "too_many_workers": _too_many_workers,
+}
