@@ -49,6 +49,8 @@ PRIOR_OF_STEP = 0.003
 WIDE_OF_WORK, WIDE_OF_STEP = 0.05, 0.02
 """The same of ranks that differ more than most do; counts as the ranks' own spread tells."""
 _FLOOR_SHARE = 0.001
+FEW_PEERS_SHARE = 0.06
+"""Of the step: what a rank must surely take longer than its only peers, whose own spread two or three do not show."""
 STEADY_MEMBERS = 0.75
 """Of a group's ranks: more are slow in every step, each by itself."""
 STEADY_PART, STEADY_STEPS = 0.25, 0.75
@@ -83,6 +85,20 @@ class Persistence:
     """NaN where there are too few peers for a test."""
     anomalies: tuple[Anomaly, ...]
     """Ranks, and groups of ranks, beyond chance."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Large delays of one size (a share of the step): where they are, and how many per rank are independent."""
+
+    hit: Bools
+    count: Ints
+    size: float
+
+    @classmethod
+    def of(cls, hit: Bools, size: float) -> "Events":
+        """Those of (steps × ranks)."""
+        return cls(hit, episodes(hit), size)
 
 
 def persistence(job: JobExcess) -> Persistence:
@@ -168,21 +184,16 @@ def stalling(job: Excesses) -> list[Anomaly]:
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
-    of_size = [stalls(job, size) for size in STALL_SIZES]
+    of_size = [Events.of(stalls(job, size), size) for size in STALL_SIZES]
     left = list(range(len(job.role)))
     while len(left) > 1:
-        chances = {
-            rank: min(
-                _chance_of(rank, events, job, left, size) for size, events in zip(STALL_SIZES, of_size, strict=True)
-            )
-            for rank in left
-        }
+        chances = {rank: min(_chance_of(rank, events, job, left) for events in of_size) for rank in left}
         rank = min(left, key=lambda one: chances[one])
         left.remove(rank)
         p = min(1.0, tests * chances[rank])
         if p >= FALSE_ALARM_RATE:
             break
-        events = of_size[0]
+        events = of_size[0].hit
         hit = per_step[events[:, rank], :, rank].sum(axis=0)
         lost = float(hit.sum() / len(per_step))
         if lost > SMALLEST_SHARE * job.step_time_ns:
@@ -210,9 +221,11 @@ def stalls(job: Excesses, size: float = STALL_SHARE) -> Bools:
     """(steps × ranks): True where a rank's excess, all classes together, is an event.
 
     It is a good part of the step, counted without its own largest delay, and lies out of what is usual within ranks.
+    A rank that is slower than its peers for good is measured from there.
     """
     total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
     total = total - role_medians(total, job.role)
+    total = total - np.maximum(np.quantile(total, 1 - STEADY_STEPS, axis=0), 0.0)
     usual = MAD_TO_SIGMA * float(np.median(np.abs(total - np.median(total, axis=0))))
     undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
     return np.asarray(total > np.maximum(size * undelayed, OUT_OF_NOISE * usual)[:, None])
@@ -234,8 +247,32 @@ def _class_tests(row: int, roles: Sequence[Ints]) -> float:
 
 
 def _steady_sets(job: Excesses, peers: Peers, row: int, members: Ints, tests: float) -> list[Anomaly]:
-    sets = slow_sets(peers, p_below=FALSE_ALARM_RATE / tests, excess_above_ns=SMALLEST_SHARE * job.step_time_ns)
-    return [_anomaly(one, members, row, tests) for one in sets if _in_most_steps(job, row, members, one)]
+    return [
+        _anomaly(one, members, row, tests)
+        for one in _beyond_chance(job, peers, tests)
+        if _in_most_steps(job, row, members, one)
+    ] or _of_few(job, peers, row, members)
+
+
+def _beyond_chance(job: Excesses, peers: Peers, tests: float) -> list[SlowSet]:
+    return slow_sets(peers, p_below=FALSE_ALARM_RATE / tests, excess_above_ns=SMALLEST_SHARE * job.step_time_ns)
+
+
+def _of_few(job: Excesses, peers: Peers, row: int, members: Ints) -> list[Anomaly]:
+    """A rank that is slower than its only peers by more than healthy ranks differ, and more steadily than by chance.
+
+    Of two or three ranks nobody knows how much healthy ones differ. The p-value is that of the steps alone.
+    """
+    if peers.known_df >= FEWEST_DF or len(members) < 2:
+        return []
+    per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
+    place, inflated = int(np.argmax(peers.values)), inflation(per_step)
+    apart = per_step[:, place] - np.median(np.delete(per_step, place, axis=1), axis=1)
+    excess, least = float(trimmed_mean(apart, TRIM)), FEW_PEERS_SHARE * job.step_time_ns
+    p = on_top_by_chance(per_step, place, inflated)
+    if p >= TOP_BY_CHANCE or not _steady(apart, excess, least, inflated):
+        return []
+    return [Anomaly("persistent", (Position(int(members[place])),), row, p, excess)]
 
 
 def _peers(job: Excesses, mean: Floats, row: int, members: Ints, roles: list[Ints]) -> Peers:
@@ -294,32 +331,31 @@ def _pauses(job: JobExcess) -> list[Anomaly]:
     ]
 
 
-def _chance_of(rank: int, events: Bools, job: Excesses, left: Sequence[int], size: float) -> float:
+def _chance_of(rank: int, events: Events, job: Excesses, left: Sequence[int]) -> float:
     """P that a healthy rank has as many events as this one, at the rate that the others and a prior tell.
 
     Roles show the same pauses unequally (a pipeline's bubbles hide some): where the others of a rank's role are known
     well enough, their rate must not explain it either. A found rank's events leave the sample (`left` are the rest).
     """
-    k = episodes(events[:, rank])
+    k, steps = int(events.count[rank]), len(events.hit)
     if k < 2:
         return 1.0
-    steps = len(events) - int(events[:, rank].sum()) + k
     others = [one for one in left if one != rank]
     of_role = [one for one in others if job.role[one] == job.role[rank]]
-    samples = [others, of_role] if PRIOR_STEPS <= len(of_role) * len(events) < len(others) * len(events) else [others]
-    return max(_at_rate_of(k, steps, events[:, some], _units(job, some), size) for some in samples)
+    samples = [others, of_role] if PRIOR_STEPS <= len(of_role) * steps < len(others) * steps else [others]
+    independent = steps - int(events.hit[:, rank].sum()) + k
+    return max(_at_rate_of(k, independent, events, some, _units(job, some)) for some in samples)
 
 
-def _at_rate_of(k: int, steps: int, of_others: Bools, unit: Ints | None, size: float) -> float:
+def _at_rate_of(k: int, steps: int, events: Events, others: Sequence[int], unit: Ints | None) -> float:
     """Of k events or more in so many steps: the tail of a beta-binomial, the mean over two priors.
 
     One has rare events, the rarer the larger they are, the other any rate; the others' events decide how much each
     counts (robust mixture, Schmidli 2014).
     """
-    shared = _at_once(of_others, unit)
-    hit = sum(episodes(column) for column in of_others.T) / shared
-    looked_at = of_others.size / shared
-    rate = PRIOR_RATE * STALL_SIZES[0] / size
+    shared = _at_once(events.hit[:, others], unit)
+    hit, looked_at = float(events.count[others].sum()) / shared, len(events.hit) * len(others) / shared
+    rate = PRIOR_RATE * STALL_SIZES[0] / events.size
     priors = ((1 - ANY_RATE, rate * PRIOR_STEPS, (1 - rate) * PRIOR_STEPS), (ANY_RATE, 1.0, 1.0))
     log_weights = [
         math.log(weight) + log_beta(a + hit, b + looked_at - hit) - log_beta(a, b) for weight, a, b in priors

@@ -3,7 +3,7 @@
 One (class × rank) matrix per step; steps can be reduced anywhere and put together afterwards.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -67,6 +67,8 @@ class StepExcess:
     """(classes × ranks): what each rank spent on its own work."""
     passes_ns: Floats
     """(PASSES × ranks): its own compute in the forward and in the backward pass."""
+    optimizer_ns: Floats
+    """Per rank, its own compute in the optimizer: the same whatever the batch."""
     idle_ns: Floats
     """(PASSES × ranks): what its host kept it idle in each."""
     garbage_ns: Floats
@@ -116,6 +118,11 @@ class JobExcess:
     def passes_ns(self) -> Floats:
         """(steps × PASSES × ranks): 0 where a rank has no such step."""
         return np.nan_to_num(np.stack([step.passes_ns for step in self.steps]), nan=0.0)
+
+    @cached_property
+    def optimizer_ns(self) -> Floats:
+        """(steps × ranks): 0 where a rank has no such step."""
+        return np.nan_to_num(np.stack([step.optimizer_ns for step in self.steps]), nan=0.0)
 
     @cached_property
     def by_step_ns(self) -> Floats:
@@ -169,7 +176,7 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         return result
 
     held_up = pauses(ops, gap, role)
-    spent = _sums(ops, own, gap)
+    spent, computed = _sums(ops, own, gap), np.where(_computing(ops), own, 0.0)
     return StepExcess(
         step=ops.step,
         by_class_ns=of_job(spent - role_medians(spent, role)),
@@ -178,8 +185,9 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
         work_ns=of_job(spent),
-        passes_ns=of_job(_by_pass(ops, np.where(_computing(ops), own, 0.0))),
-        idle_ns=of_job(_by_pass(ops, gap)),
+        passes_ns=of_job(_by_phase(ops, computed, PASSES)),
+        optimizer_ns=of_job(_by_phase(ops, computed, ("optimizer",))[0]),
+        idle_ns=of_job(_by_phase(ops, gap, PASSES)),
         garbage_ns=of_job(_garbage(ops, own)),
         pauses=np.nan_to_num(of_job(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(of_job(held_up.lost_ns)),
@@ -229,8 +237,8 @@ def _by_operator(
     }
 
 
-def _by_pass(ops: Operations, values: Floats) -> Floats:
-    rows = [np.flatnonzero(ops.phase == PHASE_NAMES.index(name)) for name in PASSES]
+def _by_phase(ops: Operations, values: Floats, phases: Sequence[str]) -> Floats:
+    rows = [np.flatnonzero(ops.phase == PHASE_NAMES.index(name)) for name in phases]
     return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
 
 

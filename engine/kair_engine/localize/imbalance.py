@@ -8,6 +8,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
+from kair_engine.localize.noise import inflation
 from kair_engine.ranks import Position, as_positions
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, trimmed_mean
 from kair_engine.timeline.roles import Role
@@ -19,6 +20,10 @@ CORRELATED = 0.9
 VARIATION, BATCH_SHARE = 0.01, 0.03
 """Uneven batches: the forward pass varies by this, and waiting for the longest costs this share of the step."""
 _STEPS_TO_CORRELATE = 4
+DRAWN_ANEW = 2.0
+"""Batches are drawn anew for every step: variances of means that are inflated by more come from the ranks' speed."""
+LIKE_THE_PASSES, NOTABLE_OPTIMIZER = 0.4, 0.01
+"""An optimizer of this share of the passes, varying by this part of what they vary by, shows that the speed does."""
 _RARE = 4.0
 """Deviations: beyond, a step is a slow moment and no long batch. (One GPU slow now and then slows both passes, too.)"""
 SCATTERED_SHARE, SCATTERED_RANKS = 0.03, 3
@@ -93,7 +98,8 @@ def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatch
     """Batches whose length varies between ranks and steps; None where none is seen.
 
     Within a rank forward and backward then vary together, around what is usual for it: a rank that is always slow
-    shows no correlation here. Rare slow moments do not count as variation.
+    shows no correlation here. Rare slow moments do not count as variation. Nor does a rank's speed: where that wobbles,
+    the optimizer varies as the passes do, and one step resembles the next.
     """
     if len(job.steps) < _STEPS_TO_CORRELATE:
         return None
@@ -112,7 +118,21 @@ def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatch
     lost = float(total[:, members].max(axis=1).mean() * np.median(computed[members]))
     if correlation < CORRELATED or variation < VARIATION or lost <= BATCH_SHARE * job.step_time_ns:
         return None
+    if _wobbles(job, total[:, ranks], ranks):
+        return None
     return UnevenBatches(correlation, variation, lost)
+
+
+def _wobbles(job: JobExcess, total: Floats, ranks: Ints) -> bool:
+    """Whether it is the ranks' speed that varies and not their batches; `total` is (steps × ranks), relative."""
+    if inflation(total) > DRAWN_ANEW:
+        return True
+    optimizer = job.optimizer_ns[:, ranks]
+    if np.median(optimizer) < NOTABLE_OPTIMIZER * np.median(job.passes_ns.sum(axis=1)[:, ranks]):
+        return False
+    own = _relative(job, job.optimizer_ns[:, None])[:, 0, ranks]
+    squares = float((total**2).sum())
+    return bool(squares > 0 and float((own * total).sum()) / squares > LIKE_THE_PASSES)
 
 
 def scattered(job: JobExcess, accused: Collection[Position]) -> Scattered | None:

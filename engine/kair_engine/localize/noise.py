@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, student_t_tail, trimmed_mean
 
 MOST_CORRELATED = 0.6
@@ -18,7 +18,8 @@ SURE = 0.02
 """Chance that a rank no slower than the smallest share is called surely slower."""
 TOP_BY_CHANCE = 0.05
 """Chance that one of the ranks is on top of its peers as often, if who is so were drawn anew in every block."""
-ADJACENT_BY_CHANCE = 0.05
+ADJACENT_BY_CHANCE = 0.1
+"""Chance that as many events lie side by side though steps are independent."""
 
 
 def inflation(per_step: Floats) -> float:
@@ -100,12 +101,24 @@ def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:
     return float(min(1.0, chances[max(reached, 0) :].sum())) if reached <= most else 0.0
 
 
-def episodes(hit: Bools) -> int:
-    """How many independent events the steps with one are: those side by side count once where chance does not do it."""
-    events, steps = int(hit.sum()), len(hit)
-    begins = int(hit[:1].sum() + (hit[1:] & ~hit[:-1]).sum())
-    side_by_side = events - begins
-    if not side_by_side:
-        return events
-    chance = binomial_tail(side_by_side, events - 1, min((events - 1) / (steps - 1), 1.0))
-    return begins if chance < ADJACENT_BY_CHANCE else events
+def episodes(events: Bools) -> Ints:
+    """Per rank, how many independent events there are in `events` (steps × ranks).
+
+    Those side by side count once where there are more of them than chance brings about, on that rank or on all.
+    """
+    steps = len(events)
+    count = events.sum(axis=0)
+    begins = events[:1].sum(axis=0) + (events[1:] & ~events[:-1]).sum(axis=0)
+    after = np.maximum(count - 1, 0)
+    chance = np.minimum(after / max(steps - 1, 1), 1.0)
+
+    def in_spells(side_by_side: int, trials: int, rate: float) -> bool:
+        return side_by_side > 0 and binomial_tail(side_by_side, trials, rate) < ADJACENT_BY_CHANCE
+
+    trials = int(after.sum())
+    if trials and in_spells(int((count - begins).sum()), trials, float((after * chance).sum() / trials)):
+        return np.asarray(begins)
+    alone = [
+        in_spells(int(k - begun), int(k - 1), float(rate)) for k, begun, rate in zip(count, begins, chance, strict=True)
+    ]
+    return np.where(alone, begins, count)

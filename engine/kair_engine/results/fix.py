@@ -7,6 +7,10 @@ from fnmatch import translate
 from kair_engine.causes import FixKind
 
 FIX_KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
+"""What every part of a step's time is one of."""
+STOPS: FixKind = "stops"
+ASKED_KINDS: tuple[FixKind, ...] = (*FIX_KINDS, STOPS)
+"""What a fix can name: stops are in the time of any kind that threads spend."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import KairWarning
 
-Verdict = Literal["straggler", "no_straggler", "inconclusive"]
+Verdict = Literal["straggler", "job_wide", "no_straggler", "inconclusive"]
 
 
 PricedBy = Literal["replay", "excess"]

@@ -87,6 +87,25 @@ class FixPrice:
 
 
 @dataclass(frozen=True)
+class HostStops:
+    """Moments at which threads stood still: operations that took far longer than they do at other times."""
+
+    per_step: float
+    """Of one rank, in the mean."""
+    median_us: float
+    longest_us: float
+    share_of_step: float
+    """What they take of the mean rank's step."""
+    slowest_rank_us: float
+    """Per step, of the rank that stood still longest in it: the step is shorter by no more without them."""
+    together: float
+    """How much of a host's time they would take if each rank stood still at moments of its own, over what they take:
+    1 if they do, more if ranks stand still together, as a quota of all makes them."""
+    by_rank_us: dict[int, float]
+    """Per step."""
+
+
+@dataclass(frozen=True)
 class Remedy:
     """What would help, and the step time it leads to."""
 
@@ -137,6 +156,8 @@ class WhatifResult:
     """Pearson's, within a rank over microbatches; the median of ranks."""
     forward_variation: float | None = None
     """Coefficient of variation of the forward time, median of ranks."""
+    host_stops: HostStops | None = None
+    """None where no thread stood still, or threads were not recorded."""
     simulation_error: float
     """Of the mean step: replayed with all delays, against measured. What delays absorb of the model's faults is in
     `delay_share`."""

@@ -16,6 +16,7 @@ from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
+from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.pricing import priced
@@ -45,11 +46,12 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     patterns = tuple(job_patterns(found))
     links, wide = link_findings(trace, found, step_time), job_wide_findings(trace, patterns, step_time)
     costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
-    findings = costs.findings
-    warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings)))
+    checked = check(found.job, blamed, costs.findings, costs.estimated_us)
+    findings = checked.findings
+    warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings, *checked.warnings)))
     steps = len(trace.steps)
     return TriageResult(
-        verdict=_verdict(found, findings),
+        verdict=_verdict(found, checked),
         findings=findings,
         ranking=_ranking(trace, found, blamed),
         step_time_us=step_time / 1e3,
@@ -61,11 +63,14 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     )
 
 
-def _verdict(found: Localization, findings: Sequence[Finding]) -> Verdict:
-    if findings:
+def _verdict(found: Localization, checked: Checked) -> Verdict:
+    if checked.contradicted:
+        return "inconclusive"
+    if any(finding.pattern != "job_wide" for finding in checked.findings):
         return "straggler"
-    untested = bool(np.isnan(found.persistence.p_value).all())
-    return "inconclusive" if untested or found.undecided else "no_straggler"
+    if found.undecided:
+        return "inconclusive"
+    return "job_wide" if checked.findings else "no_straggler"
 
 
 def _ranking(trace: Trace, found: Localization, blamed: BlameResult) -> tuple[RankedRank, ...]:

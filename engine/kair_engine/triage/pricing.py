@@ -26,6 +26,8 @@ class Priced:
     """Findings with their prices, the costliest first."""
 
     findings: tuple[Finding, ...]
+    estimated_us: tuple[float, ...]
+    """What each was thought to cost per step before it was replayed."""
     together: FixPrice | None
     """All that were replayed, fixed at once; None for fewer than two."""
 
@@ -65,7 +67,9 @@ def priced(
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
             done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
-    return Priced(tuple(sorted(done, key=_costliest)), prices.together)
+    by_cost = sorted(zip(done, ordered, strict=True), key=lambda pair: _costliest(pair[0]))
+    estimated = tuple(before.time_lost_us_per_step for _, before in by_cost)
+    return Priced(tuple(finding for finding, _ in by_cost), estimated, prices.together)
 
 
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:

@@ -113,6 +113,7 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         step_time_us=before / 1e3,
         measured_step_time_us=taken / 1e3,
         ideal_step_time_us=best / 1e3,
+        host_stops=model.host_stops(),
         simulation_error=replay_error(delayed, replayed.measured),
         delay_share=1 - ratio(float(undelayed.mean()), taken),
         launch_slowdown=ratio(taken, before),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kair_engine.errors import UsageError
-from kair_engine.results.fix import FIX_KINDS, Fix
+from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.runs import runs
 
 _FIELDS = ("rank", "host", "stage", "op", "kind")
@@ -24,9 +24,9 @@ def parse_fix(text: str) -> Fix:
             numbers = _numbers(text, values)
             fix = replace(fix, ranks=numbers) if key == "rank" else replace(fix, stages=numbers)
         elif key == "kind":
-            if unknown := set(values) - set(FIX_KINDS):
-                raise UsageError(f"no kind {', '.join(sorted(unknown))}: there are {', '.join(FIX_KINDS)}")
-            fix = replace(fix, kinds=tuple(kind for kind in FIX_KINDS if kind in values))
+            if unknown := set(values) - set(ASKED_KINDS):
+                raise UsageError(f"no kind {', '.join(sorted(unknown))}: there are {', '.join(ASKED_KINDS)}")
+            fix = replace(fix, kinds=tuple(kind for kind in ASKED_KINDS if kind in values))
         else:
             fix = replace(fix, hosts=values) if key == "host" else replace(fix, operators=values)
     return fix

@@ -8,7 +8,7 @@ from typing import Protocol
 from kair_engine.arrays import Floats
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import PartEffect, Remedy, SlowdownCause
+from kair_engine.results.whatif import HostStops, PartEffect, Remedy, SlowdownCause
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.replay.trace_events import Event
@@ -126,6 +126,9 @@ class Model(Protocol):
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
         """What speaks for a cause; `replayed` are the baselines."""
+
+    def host_stops(self) -> HostStops | None:
+        """Moments at which threads stood still; None where none did, or threads are not recorded."""
 
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
         """Step times (steps), ns, with the launch delays of one part alone; None where they cost next to nothing."""

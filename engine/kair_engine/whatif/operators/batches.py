@@ -82,6 +82,11 @@ class Batch:
         ranks, excess = self._durations.excess_ns()
         return zip(ranks.tolist(), excess.tolist(), strict=True)
 
+    @property
+    def stopped_ns(self) -> Floats:
+        """Per part, what of it is a stop of its thread."""
+        return self._durations.stopped_ns
+
     def values_ns(self, at: int, fix: Fix) -> Floats:
         """The parts of the `at`-th step, in their order, with the fix made."""
         return np.asarray(self._durations.values_ns([fix])[self.dependencies.parts.step == at])

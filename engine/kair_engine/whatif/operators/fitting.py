@@ -6,7 +6,7 @@ import polars as pl
 
 from kair_engine.causes import FixKind
 from kair_engine.errors import UsageError
-from kair_engine.results.fix import Fix
+from kair_engine.results.fix import STOPS, Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.prices import nothing_fits
@@ -53,7 +53,7 @@ def must_fit(trace: Trace, fix: Fix) -> None:
 def _present(trace: Trace, ranks: Sequence[int], fix: Fix) -> tuple[set[str], list[str]]:
     """(the kinds of the operations that fit, the names of the ranks' most frequent operators)."""
     rows = trace.scan().filter(pl.col("rank").is_in(ranks), pl.col("kind").cast(pl.String) != "scope")
-    if fix.kinds and "host" not in fix.kinds:
+    if fix.kinds and not {"host", STOPS} & set(fix.kinds):
         wanted = [kind for one in fix.kinds for kind in _KINDS[one]]
         fits = pl.col("kind").cast(pl.String).is_in(wanted)
         if "input" in fix.kinds:

@@ -1,16 +1,18 @@
 """Changes durations as fixes say: to the peers' ideal, or by a factor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
-from kair_engine.results.fix import FIX_KINDS, Fix
+from kair_engine.results.fix import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.model import Baseline, Counterfactual
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.ideals import ideal_ns
+from kair_engine.whatif.operators.stops import stops_ns
 
 _MANY, _MOST = 0.25, 0.5
 """Of a role's ranks: where a fix is about fewer, the median of all is the others' too; of more, they are not peers."""
@@ -83,7 +85,7 @@ class FixedDurations:
         if of is Baseline.UNDELAYED:
             return self._node[self._delays], -self._value[self._delays]
         fixes = _BASELINES[of] if isinstance(of, Baseline) else of
-        if len(fixes) == 1 and fixes[0].scale is None and not self._of_many(fixes[0]).any():
+        if len(fixes) == 1 and _is_plain(fixes[0]) and not self._of_many(fixes[0]).any():
             matched = self._matched(self._of_slow, fixes[0])
             return self._node[self._slow[matched]], self._gain[matched]
         value = self.values_ns(fixes)
@@ -93,7 +95,10 @@ class FixedDurations:
     def values_ns(self, fixes: Sequence[Fix]) -> Floats:
         """Per part of the steps, with all of `fixes` made."""
         value = self._value
-        for fix in fixes:
+        for one in fixes:
+            value, fix = self._unstopped(value, one)
+            if fix is None:
+                continue
             chosen = self._matched(self._all, fix)
             if fix.scale is not None:
                 if "host" not in fix.kinds:
@@ -102,6 +107,20 @@ class FixedDurations:
             else:
                 value = np.where(chosen, np.minimum(value, self._ideal_for(fix)), value)
         return value
+
+    def _unstopped(self, value: Floats, fix: Fix) -> tuple[Floats, Fix | None]:
+        """The values without stops, where the fix asks for that; and what else it asks for."""
+        if STOPS not in fix.kinds:
+            return value, fix
+        chosen = self._matched(self._all, replace(fix, kinds=()))
+        left = self._value - self.stopped_ns * (1 - (fix.scale or 0.0))
+        others = tuple(kind for kind in fix.kinds if kind != STOPS)
+        return np.where(chosen, np.minimum(value, left), value), replace(fix, kinds=others) if others else None
+
+    @cached_property
+    def stopped_ns(self) -> Floats:
+        """Per part, what of it is a stop."""
+        return stops_ns(self._parts)
 
     def _of_many(self, fix: Fix) -> Bools:
         """The roles, of each step, several of whose ranks the fix is about: a quarter at least, half at most."""
@@ -160,3 +179,8 @@ class FixedDurations:
         if stages:
             named &= np.array([self._places.stage.get(rank) in stages for rank in self._ranks.tolist()])
         return named
+
+
+def _is_plain(fix: Fix) -> bool:
+    """Whether it brings parts down to their peers' ideal, and nothing else."""
+    return fix.scale is None and STOPS not in fix.kinds

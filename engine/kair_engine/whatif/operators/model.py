@@ -1,13 +1,14 @@
 """Implements the operator-level model, of all that a profiler recorded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import RemedyName
-from kair_engine.results.fix import FIX_KINDS, Fix
-from kair_engine.results.whatif import PartEffect, Remedy
+from kair_engine.results.fix import ASKED_KINDS, Fix
+from kair_engine.results.whatif import HostStops, PartEffect, Remedy
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
@@ -16,6 +17,7 @@ from kair_engine.whatif.operators.attribution import attribute, effects, known_s
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import must_fit
 from kair_engine.whatif.operators.prices import replayed_steps
+from kair_engine.whatif.operators.stops import StopTally
 from kair_engine.whatif.operators.timeline import operator_timeline
 from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.remembered import RememberedSteps
@@ -32,7 +34,7 @@ _AT_ONCE = 4
 class OperatorModel:
     """See `Model`. Its replays have all delays, which stay as recorded."""
 
-    kinds = FIX_KINDS
+    kinds = ASKED_KINDS
     remedy_names: tuple[RemedyName, ...] = ()
 
     def __init__(self, trace: Trace, *, keep: bool) -> None:
@@ -43,6 +45,7 @@ class OperatorModel:
         self._kept: list[Batch] = []
         self._fitting: set[Fix] = set()
         self._remembered = RememberedSteps()
+        self._stops, self._measured_ns = StopTally(), 1.0
 
     @property
     def last_stage(self) -> tuple[int, ...]:
@@ -77,6 +80,12 @@ class OperatorModel:
         """None: microbatches are not told apart."""
         return Symptoms()
 
+    def host_stops(self) -> HostStops | None:
+        """Moments at which threads stood still."""
+        if not self._stops.steps:
+            self._replayed([Baseline.RECORDED])
+        return self._stops.result(self._measured_ns)
+
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
         """None: delays are parts of the kinds of time."""
         return None
@@ -100,8 +109,17 @@ class OperatorModel:
     def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
         if self._keep and not self._kept:
             self._kept = list(batches(self._trace, _AT_ONCE))
-        measured, times = replayed_steps(self._kept or batches(self._trace, _AT_ONCE), counterfactuals)
+        tally, look = self._stops if not self._stops.steps else None, None
+        if tally is not None:
+            look = partial(_tally_stops, tally, self.job.hosts)
+        measured, times = replayed_steps(self._kept or batches(self._trace, _AT_ONCE), counterfactuals, look)
+        self._measured_ns = float(measured.mean())
         # Who waits in a circle does so whatever else is supposed.
         known = known_steps(times[0])
         steps = tuple(step for step, is_known in zip(self.steps, known, strict=True) if is_known)
         return ReplayedSteps(steps, np.asarray(measured[known]), np.asarray(times[:, known]))
+
+
+def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: Batch) -> None:
+    lengths = np.array([float(np.median(of.length_ns)) for of in batch.steps])
+    tally.add(batch.dependencies.parts, batch.stopped_ns, [of.ranks for of in batch.steps], lengths, hosts)

@@ -36,6 +36,10 @@ class NodeParts:
     own: Bools
     """True for operations' self time, False for delays."""
     role: Codes
+    thread: Bools
+    """True for what threads did, False for devices and communication."""
+    over_ns: Floats
+    """When the node was over as recorded, on the step's clock."""
 
     @property
     def delay(self) -> Bools:
@@ -47,9 +51,10 @@ def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
     pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), [_tails(graph, role)])
     columns = zip(*map(_columns, pieces), strict=True)
-    node, value, rank, kind, name, full_key, own = (np.concatenate(of) for of in columns)
+    node, value, rank, kind, name, full_key, own, thread = (np.concatenate(of) for of in columns)
     step = np.full(len(node), at, dtype=np.int32)
-    return NodeParts(node, value, rank, step, kind, name, full_key, own, role.astype(np.int32)[rank])
+    of_role = role.astype(np.int32)[rank]
+    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, graph.time_ns[node])
 
 
 @dataclass(frozen=True)
@@ -92,13 +97,14 @@ class _Piece:
     kind: Ints | int
     name: Ints | int
     key: Ints
+    thread: bool = False
 
 
 def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, ...]:
     kind, name = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in (piece.kind, piece.name))
-    own = np.full(len(piece.node), piece.part == OWN)
+    own, thread = (np.full(len(piece.node), of) for of in (piece.part == OWN, piece.thread))
     node, rank, code = (of.astype(np.int32) for of in (piece.node, piece.rank, name))
-    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own
+    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own, thread
 
 
 def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
@@ -112,11 +118,14 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     waited = events.waits_event
     gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
     closing = np.r_[False, row[1:] == row[:-1]]
-    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row])
-    yield _Piece(GAP, node, gap, ops.rank[row], np.where(closing, NONE, _HOST), ops.name[row], key[row])
+    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], thread=True)
+    of_host = np.where(closing, NONE, _HOST)
+    yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], thread=True)
     some = rest > 0
     owner, row = events.rest_of[some], row[some]
-    yield _Piece(REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row])
+    yield _Piece(
+        REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row], thread=True
+    )
 
 
 def _rests(graph: StepGraph) -> Floats:

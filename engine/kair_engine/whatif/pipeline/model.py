@@ -103,6 +103,10 @@ class PipelineModel:
             tuple(irregular),
         )
 
+    def host_stops(self) -> None:
+        """None: threads are not recorded."""
+        return None
+
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
         """Step times with the launch delays of one part alone."""
         return launch_steps(self._times, replayed.times[1], replayed.measured)
