@@ -110,7 +110,7 @@ async def _bookmarked_twice(job: str) -> None:
         bookmarks = app.session.bookmarks
         await pilot.press("m")
         assert [mark.title for mark in bookmarks.all()] == ["overview"]
-        await pilot.press("ctrl+p", *"bookmark")
+        await pilot.press("ctrl+p", *"bookm")
         assert "m  overview" in screen_text(app)
         await pilot.press("escape", "m")
         assert bookmarks.all() == ()
@@ -120,7 +120,7 @@ async def _bookmarked_twice(job: str) -> None:
     async with opened(job) as (app, pilot):
         assert app.session is not None
         assert app.session.steps is None
-        await pilot.press("ctrl+p", *"bookmark", "enter")
+        await pilot.press("ctrl+p", *"bookm", "enter")
         await until(pilot, lambda: answered(app))
         assert "only steps 5-6" in screen_text(app)
 
