@@ -15,10 +15,14 @@ import torch
 from faults import FaultPlan
 from job import Job
 from model import healthy_step_s
-from torch.multiprocessing.spawn import ProcessException, spawn
+from torch.multiprocessing.spawn import ProcessException, start_processes
 from training_job import run_rank
 
 __all__ = ["ProcessException", "record"]
+
+# Torch takes three seconds of CPU to load: forked ranks have it already, and share one copy. No thread of torch runs
+# here before they are forked. On macOS its libraries do not survive a fork.
+START = "spawn" if sys.platform == "darwin" else "fork"
 
 
 def record(job: Job, plan: FaultPlan, out: Path, command: str) -> None:
@@ -39,11 +43,11 @@ def record(job: Job, plan: FaultPlan, out: Path, command: str) -> None:
 
 def run_ranks(job: Job, plan: FaultPlan, folder: str) -> None:
     """Run every rank in a process of its own, none of which outlives this call."""
-    # The ranks read these as they load torch: the first silences two lines from each of them, the second
-    # spares gloo a look-up of the host's own name, which fails where there is no resolver.
+    # For the ranks: the first silences two lines from each of them, the second spares gloo a look-up of the host's
+    # own name, which fails where there is no resolver.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    ranks = spawn(run_rank, (job, folder, plan), nprocs=job.world_size, join=False)  # type: ignore[no-untyped-call]
+    ranks = start_processes(run_rank, (job, folder, plan), job.world_size, join=False, start_method=START)  # type: ignore[no-untyped-call]
     try:
         while not ranks.join():
             pass

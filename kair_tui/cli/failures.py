@@ -19,6 +19,8 @@ _WITH_OPTIONS: Final[Mapping[type[KairError], str]] = {
     NoRoomError: "free some space there, or choose another place with --store",
 }
 """The ways out that an option of the command line opens: the engine, which says them without, knows no options."""
+_SAME_MEANING: Final[Mapping[str, str]] = {"--stage": "--phase"}
+"""What other programs call an option."""
 
 
 class ExitCode(IntEnum):
@@ -88,9 +90,16 @@ def _usage(error: click.UsageError) -> str:
 def _way_out(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchCommand) and (near := nearest(error.command_name)):
         return f"did you mean kair {near}?"
-    if isinstance(error, click.NoSuchOption) and error.possibilities:
-        return f"did you mean {error.possibilities[0]}?"
+    if isinstance(error, click.NoSuchOption) and (option := _option_meant(error)):
+        return f"did you mean {option}?"
     return f"{error.ctx.command_path if error.ctx else 'kair'} --help"
+
+
+def _option_meant(error: click.NoSuchOption) -> str | None:
+    """By its meaning, else by its letters: those of --stage are nearer to --step."""
+    same = _SAME_MEANING.get(error.option_name)
+    there = {name for one in error.ctx.command.params for name in one.opts} if error.ctx else set()
+    return same if same in there else next(iter(error.possibilities or ()), None)
 
 
 def _one_line(text: str) -> str:

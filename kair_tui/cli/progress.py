@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0
 
 
+def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
+    """Nobody watches this work."""
+
+
 class ProgressBar:
     """What the engine reports to. Shows nothing until the work proves long."""
 

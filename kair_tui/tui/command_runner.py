@@ -9,13 +9,13 @@ from kair_tui.cli.app import help_text, parse
 from kair_tui.cli.invoke import analysed, ask_store
 from kair_tui.cli.job_source import locate, open_job
 from kair_tui.cli.options import JobChoice, Presentation, own_arguments, take
+from kair_tui.cli.progress import unwatched
 from kair_tui.cli.registry import Entry, find, nearest
 from kair_tui.cli.step_choice import step_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kair_engine.recording.importing import ImportOutcome
     from kair_engine.trace.model import Trace
     from kair_tui.render.answer import Answer
     from kair_tui.render.page_options import PageOptions
@@ -45,7 +45,7 @@ def run_line(line: str, session: "Session | None", look: "PageOptions", store: "
     if entry.needs == "nothing":
         return Printed(entry.load()(**own_arguments(entry, arguments)), command)
     if entry.needs == "store":
-        answer = ask_store(entry, arguments, _silent)
+        answer = ask_store(entry, arguments, unwatched)
     else:
         answer = analysed(entry, arguments, _trace(arguments, session))
     return Printed(_text(entry, answer, take(Presentation, arguments), look), command)
@@ -89,7 +89,7 @@ def _trace(arguments: dict[str, Any], session: "Session | None") -> "Trace":
     choice = take(JobChoice, arguments)
     if session is not None and choice.job == session.source.name:
         return session.trace
-    return open_job(choice.job, arguments["store"], progress=_silent, note=lambda _: None)
+    return open_job(choice.job, arguments["store"], progress=unwatched, note=lambda _: None)
 
 
 def _text(entry: Entry, answer: "Answer", wanted: Presentation, look: "PageOptions") -> str:
@@ -104,7 +104,3 @@ def _text(entry: Entry, answer: "Answer", wanted: Presentation, look: "PageOptio
     text = written(answer, view, wanted.format, replace(look, wide=wanted.format == "wide"), keep)
     notes = "".join(f"warning: {warning.message}\n" for warning in answer.warnings)
     return f"{text}\n{notes}" if notes and wanted.format in ("table", "wide", "tree") else text
-
-
-def _silent(done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
-    """Nobody watches this parsing."""

@@ -13,7 +13,6 @@ from kair_tui.cli.registry import Entry, find
 from kair_tui.cli.step_choice import step_text
 
 if TYPE_CHECKING:
-    from kair_engine.recording.importing import ImportOutcome
     from kair_tui.render.answer import Answer
 
 
@@ -66,8 +65,9 @@ class Question:
     def answer_of_store(self, store: Path | None) -> "Answer":
         """The answer of a command about the store, without a word on how far it is. Raises KairError."""
         from kair_tui.cli.invoke import ask_store
+        from kair_tui.cli.progress import unwatched
 
-        return ask_store(self.entry, {**dict(self.arguments), "store": store}, _silent)
+        return ask_store(self.entry, {**dict(self.arguments), "store": store}, unwatched)
 
     def _options(self) -> Iterator[str]:
         from kair_tui.cli.options import parameters
@@ -80,7 +80,3 @@ class Question:
                     yield flags[name]
                 if one is not True:
                     yield str(one)
-
-
-def _silent(done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
-    """Nobody watches."""

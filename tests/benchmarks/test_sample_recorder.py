@@ -33,7 +33,7 @@ class Case:
 
 
 # Faults as long as a whole step, so that no noise of a busy machine comes near them. Rank 0 is an innocent peer.
-# Each layout and each kind of fault once: a rank takes four seconds of CPU, most of them to load torch.
+# Each layout and each kind of fault once: a recording takes three seconds of CPU, most of them to load torch.
 CASES = {
     "stall": Case(("--fault", "intermittent_stall", "--rank", "1", "--severity", "1"), (1,)),
     "slow host": Case(("--fault", "slow_host", "--host", "1", "--hosts", "2", "--severity", "4"), (2, 3), 4),

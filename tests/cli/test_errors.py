@@ -68,6 +68,8 @@ def test_options_of_the_papers_method_are_refused_with_the_other(option: str) ->
 def test_an_unknown_command_or_option_is_told_the_nearest() -> None:
     assert "hint: did you mean kair triage?" in kair("triagge").err
     assert "hint: did you mean --method?" in kair("localize", "--metod", "paper").err
+    assert "hint: did you mean --phase?" in kair("frequency", "--stage", "forward").err
+    assert "hint: did you mean --step?" in kair("steps", "--stage", "3").err
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> tuple[int, str]:

@@ -125,6 +125,18 @@ def test_an_empty_store_is_an_answer() -> None:
     assert outcome.out.startswith("no job in the store ")
 
 
+def test_a_store_of_jobs_that_cannot_be_read_is_not_called_empty() -> None:
+    _import("first")
+    (job,) = json.loads(kair("jobs", "--json").out)["data"]["jobs"]
+    file = Path(job["path"]) / "job.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 1}))
+    outcome = kair("jobs")
+    assert outcome.status == 0
+    assert outcome.out.startswith("no readable job in the store ")
+    assert "(1 left out)" in outcome.out
+    assert "an older kair" in outcome.err
+
+
 def test_a_taken_name_is_refused_unless_replaced() -> None:
     taken = kair("import", str(HEALTHY), "--job", "first", "--json")
     assert_valid(json.loads(taken.out), "import")

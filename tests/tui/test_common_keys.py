@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from support.cli_samples import kair
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_text, until
+from support.screen_text import answered, opened, played, screen_text, type_line, until
 
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.render.terminal import Look
@@ -79,9 +79,9 @@ async def test_a_copy_is_in_a_file_too() -> None:
 
 
 @played
-async def _export(folder: Path, keys: tuple[str, ...]) -> None:
+async def _export(folder: Path, typed: str) -> None:
     async with opened(SLOW) as (app, pilot):
-        await pilot.press("e", *keys, "enter")
+        await type_line(pilot, "e", typed)
         await pilot.press("enter")
         await until(pilot, lambda: "saved" in screen_text(app))
     assert len(list(folder.iterdir())) == 1
@@ -90,8 +90,7 @@ async def _export(folder: Path, keys: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("form", ["svg", "json", "csv"])
 def test_an_export_is_what_the_command_prints(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    typed = "svg" if form == "svg" else f"{form} triage"
-    _export(tmp_path, tuple("space" if sign == " " else sign for sign in typed))
+    _export(tmp_path, "svg" if form == "svg" else f"{form} triage")
     (file,) = tmp_path.iterdir()
     content = file.read_text()
     if form == "svg":
@@ -111,7 +110,7 @@ async def _bookmarked_twice(job: str) -> None:
         bookmarks = app.session.bookmarks
         await pilot.press("m")
         assert [mark.title for mark in bookmarks.all()] == ["overview"]
-        await pilot.press("ctrl+p", *"bookmark")
+        await pilot.press("ctrl+p", *"bookm")
         assert "m  overview" in screen_text(app)
         await pilot.press("escape", "m")
         assert bookmarks.all() == ()
@@ -121,7 +120,7 @@ async def _bookmarked_twice(job: str) -> None:
     async with opened(job) as (app, pilot):
         assert app.session is not None
         assert app.session.steps is None
-        await pilot.press("ctrl+p", *"bookmark", "enter")
+        await pilot.press("ctrl+p", *"bookm", "enter")
         await until(pilot, lambda: answered(app))
         assert "only steps 5-6" in screen_text(app)
 
@@ -152,7 +151,7 @@ async def _record(runbook: Path, verdicts: list[str]) -> None:
         screen.narrow((5, 6, 7))
         await until(pilot, lambda: answered(app))
         verdicts += screen_text(app).splitlines()[2:3]
-        await pilot.press("colon", *"info", "enter")
+        await type_line(pilot, "colon", "info")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         await pilot.press("escape", "R")
         assert "recorded to" in screen_text(app)
@@ -202,7 +201,7 @@ async def test_in_ascii_nothing_else_is_on_any_screen() -> None:
             await pilot.press(*keys)
             shown.append(screen_text(app))
             await pilot.press("escape")
-        await pilot.press("colon", *"localize", "enter")
+        await type_line(pilot, "colon", "localize")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         shown.append(screen_text(app))
         assert [line for text in shown for line in text.splitlines() if not line.isascii()] == []

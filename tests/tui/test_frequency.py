@@ -81,12 +81,12 @@ async def test_its_figures_are_the_commands() -> None:
 
 
 @played
-async def test_one_operator_or_stage_is_chosen_by_typing_a_part_of_its_name() -> None:
+async def test_one_operator_or_phase_is_chosen_by_typing_a_part_of_its_name() -> None:
     async with opened(INPUT) as (app, pilot):
         screen, heat = await shown(app, pilot, "4")
         await pilot.press("c")
         await until(pilot, lambda: app.screen is not screen)
-        await pilot.press(*"enumerate")
+        await pilot.press(*"enum")
         await shown(app, pilot, "enter")
         operator = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         assert screen.commands()[0] == shlex.join(["kair", "frequency", INPUT, "--operator", operator])
@@ -95,7 +95,7 @@ async def test_one_operator_or_stage_is_chosen_by_typing_a_part_of_its_name() ->
         assert sum(before["counts"][0]["counts"]) == 12
         assert before["operator"] == operator
         heat.focus()
-        await pilot.press("c", *"backward")
+        await pilot.press("c", *"backw")
         await shown(app, pilot, "enter")
         assert screen.commands()[0] == f"kair frequency {INPUT} --phase backward"
         assert printed(screen.commands()[0])["operator"] == "backward"

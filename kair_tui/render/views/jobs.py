@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 def _headline(result: JobsResult) -> str:
+    if not result.jobs and result.warnings:
+        return f"no readable job in the store {result.store} ({count(len(result.warnings))} left out)"
     if not result.jobs:
         return f"no job in the store {result.store} (kair import FOLDER --job NAME puts one there)"
     used = f"; in use: {result.current}" if result.current else ""

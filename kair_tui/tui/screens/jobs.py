@@ -156,11 +156,9 @@ class JobsScreen(FilteredScreen):
 
     def _say_store(self, result: JobsResult) -> None:
         styles = styles_of(self.look)
-        lines = [
-            Paragraph(
-                f"{plural(len(result.jobs), 'job') if result.jobs else 'no job yet'} in {result.store}", styles.strong
-            )
-        ]
+        none = "no readable job" if result.warnings else "no job yet"
+        found = plural(len(result.jobs), "job") if result.jobs else none
+        lines = [Paragraph(f"{found} in {result.store}", styles.strong)]
         if not result.jobs:
             lines += [Paragraph(line, styles.base) for line in _HOW_TO_BEGIN]
         alarm, warnings = f"{self.look.glyphs.alarm} ", warnings_in_words(result.warnings)

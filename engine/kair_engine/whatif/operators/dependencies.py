@@ -12,9 +12,9 @@ import numpy as np
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.operators.graph import StepGraph, step_graph
 from kair_engine.whatif.operators.parts import NodeParts, node_parts
-from kair_engine.whatif.operators.stream_order import cross_stream_waits, shared_keys
+from kair_engine.whatif.operators.step_graph.graph import StepGraph, step_graph
+from kair_engine.whatif.operators.step_graph.stream_order import cross_stream_waits, shared_keys
 from kair_engine.whatif.replay.levels import Graph
 
 

@@ -10,7 +10,7 @@ from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
-from kair_engine.whatif.operators.graph import StepGraph
+from kair_engine.whatif.operators.step_graph.graph import StepGraph
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
 OWN, GAP, REST = range(3)

@@ -34,14 +34,6 @@ class StepPrices:
         """Per step |replayed − measured| / measured."""
         return step_errors(self.replayed_ns, self.measured_ns)
 
-    @property
-    def saved_ns(self) -> Floats:
-        """Per scenario the mean over steps of what it saves; NaN where no step could be replayed."""
-        known = ~np.isnan(self.replayed_ns)
-        if not known.any():
-            return np.full(len(self.scenario_ns), np.nan)
-        return np.asarray((self.replayed_ns - self.scenario_ns)[:, known].mean(axis=1))
-
 
 def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepPrices:
     """Replays every chosen step once for each scenario: a fix, or several that are made together."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.whatif.operators.graph import StepGraph
 from kair_engine.whatif.operators.parts import own_times_of_devices, times_of_events
+from kair_engine.whatif.operators.step_graph.graph import StepGraph
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
 from kair_engine.whatif.model import Baseline
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.dependencies import step_graphs
-from kair_engine.whatif.operators.graph import StepGraph
 from kair_engine.whatif.operators.parts import GAP, REST
 from kair_engine.whatif.operators.replayed_times import OperationTimes, recorded_times, replayed_times
+from kair_engine.whatif.operators.step_graph.graph import StepGraph
 from kair_engine.whatif.replay.critical_path import Piece, critical_path, waits
 from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane, process
 

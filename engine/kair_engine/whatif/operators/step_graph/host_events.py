@@ -11,7 +11,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.trace.operations import SEND, SYNC, Operations
-from kair_engine.whatif.operators.host_waits import host_waits
+from kair_engine.whatif.operators.step_graph.host_waits import host_waits
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.nesting import lane_order
 from kair_engine.trace.operations import COLLECTIVE, SCOPE, SEND, SYNC, Operations
-from kair_engine.whatif.operators.host_events import HostEvents, events_before, host_events, noted_by_thread
+from kair_engine.whatif.operators.step_graph.host_events import HostEvents, events_before, host_events, noted_by_thread
 
 ROUNDING_NS = 1_000
 """Profilers record to the microsecond: what is over so much after the step's end may have ended it."""
