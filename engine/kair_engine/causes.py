@@ -98,6 +98,21 @@ CAUSES: Mapping[Cause, CauseRow] = {
         fix_kind="host",
         job_wide_fix_kind="gc",
     ),
+    "contention": CauseRow(
+        words="CPU contention",
+        time_class="compute",
+        spends_on="waiting for a core to run on",
+        suggestion="{Who}'s threads stand still in the middle of operations: look at what else runs on their cores (top, "
+        "/proc/PID/schedstat), at pinning and NUMA placement, and at the cgroup's cpu.max and nr_throttled.",
+        group_suggestion="The threads of {who} stand still in the middle of operations: look at what else runs on their "
+        "cores, at pinning, and at the cgroup's cpu.max and nr_throttled.",
+        job_wide_suggestion="Threads of all ranks stand still in the middle of operations: compare nproc with ranks × "
+        "threads of each (OMP_NUM_THREADS, data workers), look at the cgroup's cpu.max and nr_throttled, at pinning, "
+        "and at what else runs on the hosts.",
+        fix_kind="stops",
+        job_wide_fix_kind="stops",
+        undone="without the stops",
+    ),
     "stage_imbalance": CauseRow(
         words="stage imbalance",
         time_class=None,

@@ -23,6 +23,7 @@ EvidenceKind = Literal[
     "longest_batch",
     "delays_on_changing_ranks",
     "longest_delays",
+    "host_stops",
     "replayed",
     "others_nearly_as_late",
     "estimated",

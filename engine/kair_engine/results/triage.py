@@ -42,7 +42,9 @@ class Finding:
     cause: Cause
     pattern: Pattern
     ranks: tuple[Rank, ...]
+    """Who is to blame; empty where nobody is."""
     hosts: tuple[str, ...]
+    """Of those ranks, or of those that it was seen on."""
     operator: str | None
     edge: str | None
     """`from → to` where the delay lies between two operations or two ranks."""
@@ -61,6 +63,10 @@ class Finding:
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     priced_by: PricedBy = "excess"
+    seen_on: tuple[Rank, ...] = ()
+    """Where it shows though nobody is to blame; empty where somebody is."""
+    since: int | None = None
+    """The step in which it began, where that was within the recording."""
     fix: tuple[Fix, ...] = ()
     """What undoes it, all together; empty where no fix does."""
 

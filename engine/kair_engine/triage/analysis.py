@@ -18,7 +18,7 @@ from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
-from kair_engine.triage.job_wide import job_wide_findings, link_findings
+from kair_engine.triage.job_wide import contention, job_wide_findings, link_findings
 from kair_engine.triage.pricing import priced
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -44,9 +44,10 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     step_time = step_time_ns(trace, found.job)
     of_ranks = (rank_finding(trace, found, blamed, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
-    links, wide = link_findings(trace, found, step_time), job_wide_findings(trace, patterns, step_time)
+    links = link_findings(trace, found, step_time)
+    wide = (*job_wide_findings(trace, patterns, step_time), *contention(trace, step_time))
     costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
-    checked = check(found.job, blamed, costs.findings, costs.estimated_us)
+    checked = check(found.job, blamed, costs.findings, costs.hidden_us)
     findings = checked.findings
     warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings, *checked.warnings)))
     steps = len(trace.steps)

@@ -26,41 +26,42 @@ class Checked:
     """Whether prices, tests and waiting disagree on who slows the job down."""
 
 
-def check(job: JobExcess, blamed: BlameResult, findings: Sequence[Finding], estimated_us: Sequence[float]) -> Checked:
+def check(job: JobExcess, blamed: BlameResult, findings: Sequence[Finding], hidden_us: Sequence[float]) -> Checked:
     """Keeps the findings that are worth something and that somebody waited for.
 
-    `estimated_us` is what each finding was thought to cost before it was replayed. Those that cost less than the
-    smallest share by replay and by estimate are dropped, as are ranks for whom nobody waits. A rank that nearly all
-    wait for though no test accuses it, or that costs nothing by the replay though it is waited for, is told.
+    `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs nothing.
+    Findings below the smallest share are dropped, as are ranks for whom nobody waits. A rank that nearly all wait for
+    though no test accuses it, or that costs nothing by the replay though it is waited for, is told.
     """
     waiting = _Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
-    kept, warnings, contradicted = [], [], False
-    for finding, estimate in zip(findings, estimated_us, strict=True):
-        if not finding.ranks or finding.pattern == "job_wide":
-            if finding.time_lost_us_per_step >= least or finding.priced_by == "excess":
-                kept.append(finding)
-            continue
-        share = waiting.share_for(finding.ranks)
-        worth = max(finding.time_lost_us_per_step, estimate)
+    shared = sum(finding.time_lost_us_per_step for finding in findings if finding.pattern == "job_wide")
+    kept: list[Finding] = []
+    told: list[KairWarning] = []
+    contradicted = False
+    for finding, hidden in zip(findings, hidden_us, strict=True):
+        worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
         if worth < least:
+            # What all ranks share makes each of them late now and then.
+            if share is not None and share > NOTABLE_WAITING and share * job.step_time_ns / 1e3 > shared:
+                told.append(_told("price_and_waiting", finding.ranks, worth, share, job))
+                contradicted = True
             continue
         if share is not None and share < SMALLEST_SHARE and finding.cause != "communication":
-            figures = {"excess_share": worth * 1e3 / job.step_time_ns, "waited_share": share}
-            warnings.append(KairWarning("nobody_waits", figures=figures, ranks=finding.ranks, about=finding.cause))
+            told.append(_told("nobody_waits", finding.ranks, worth, share, job))
             continue
-        if share is not None and share > NOTABLE_WAITING and finding.time_lost_us_per_step < least:
-            figures = {"share_of_step": finding.time_lost_us_per_step * 1e3 / job.step_time_ns, "waited_share": share}
-            warnings.append(KairWarning("price_and_waiting", figures=figures, ranks=finding.ranks))
-            contradicted = True
         kept.append(finding)
-    suspect = waiting.suspect()
-    accused = {rank for finding in kept if finding.pattern != "job_wide" for rank in finding.ranks}
-    if suspect is not None and suspect.rank not in accused and not accused:
-        figures = {"share_of_waiting": suspect.share, "waited_share": waiting.share_for((suspect.rank,)) or 0.0}
-        warnings.append(KairWarning("waited_for", figures=figures, ranks=(suspect.rank,)))
-        contradicted = True
-    return Checked(tuple(kept), tuple(warnings), contradicted)
+    if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect()) is not None:
+        share = waiting.share_for((suspect.rank,)) or 0.0
+        if share * job.step_time_ns / 1e3 > shared:
+            told.append(_told("waited_for", (suspect.rank,), 0.0, share, job))
+            contradicted = True
+    return Checked(tuple(kept), tuple(told), contradicted)
+
+
+def _told(code: str, ranks: tuple[Rank, ...], worth_us: float, waited: float, job: JobExcess) -> KairWarning:
+    figures = {"share_of_step": worth_us * 1e3 / job.step_time_ns, "waited_share": waited}
+    return KairWarning(code, figures=figures, ranks=ranks)
 
 
 class _Waiting:
@@ -72,7 +73,7 @@ class _Waiting:
     def share_for(self, ranks: Sequence[Rank]) -> float | None:
         """What the other ranks of the role waited for these, each; None where the recording shows no waiting."""
         job, blamed = self._job, self._blamed
-        if not blamed.collectives or blamed.waiting_us <= 0:
+        if not ranks or not blamed.collectives or blamed.waiting_us <= 0:
             return None
         role = job.role[np.searchsorted(job.ranks, ranks[0])]
         peers = max(int(np.count_nonzero(job.role == role)) - len(ranks), 1)

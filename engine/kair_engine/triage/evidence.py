@@ -15,7 +15,7 @@ from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
 from kair_engine.results.fix import Fix
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import FixPrice
+from kair_engine.results.whatif import FixPrice, HostStops
 
 COVERED = 0.25
 """A finding that is worth less than this part of its excess is covered by others that would be as late."""
@@ -67,6 +67,19 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
         Evidence("delays_on_changing_ranks", seen, _LOCALIZE, pattern.ranks, about=pattern.cause),
         Evidence("longest_delays", share, _LOCALIZE),
     )
+
+
+def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
+    """What speaks for threads that stand still."""
+    figures = {
+        "per_step": stops.per_step,
+        "median_us": stops.median_us,
+        "longest_us": stops.longest_us,
+        "share_of_step": stops.share_of_step,
+        "slowest_rank_us": stops.slowest_rank_us,
+        "together": stops.together,
+    }
+    return (Evidence("host_stops", figures, ShownBy("whatif")),)
 
 
 def price_evidence(

@@ -1,7 +1,7 @@
 """Prices triage's findings: the recorded steps replayed without each of them [W §3]."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kair_engine.causes import CAUSES
 from kair_engine.errors import InputError, UsageError
@@ -26,8 +26,8 @@ class Priced:
     """Findings with their prices, the costliest first."""
 
     findings: tuple[Finding, ...]
-    estimated_us: tuple[float, ...]
-    """What each was thought to cost per step before it was replayed."""
+    hidden_us: tuple[float, ...]
+    """What each costs per step once all others are fixed; of those that were not replayed, what they cost anyway."""
     together: FixPrice | None
     """All that were replayed, fixed at once; None for fewer than two."""
 
@@ -36,6 +36,8 @@ class Priced:
 class _Prices:
     of: Mapping[int, tuple[FixPrice, tuple[Fix, ...]]]
     """By the finding's place: its price, and the fixes that have it; a remedy is none."""
+    hidden_us: Mapping[int, float] = field(default_factory=dict)
+    """By the finding's place, what it costs once all others are fixed."""
     together: FixPrice | None = None
     all_fixes: tuple[Fix, ...] = ()
     """Those that it is the price of."""
@@ -67,9 +69,9 @@ def priced(
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
             done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
-    by_cost = sorted(zip(done, ordered, strict=True), key=lambda pair: _costliest(pair[0]))
-    estimated = tuple(before.time_lost_us_per_step for _, before in by_cost)
-    return Priced(tuple(finding for finding, _ in by_cost), estimated, prices.together)
+    hidden = [prices.hidden_us.get(at, finding.time_lost_us_per_step) for at, finding in enumerate(done)]
+    by_cost = sorted(zip(done, hidden, strict=True), key=lambda pair: _costliest(pair[0]))
+    return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), prices.together)
 
 
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
@@ -87,25 +89,30 @@ def _replayed(trace: Trace, findings: Sequence[Finding], stage: UnevenStage | No
             return _Prices({})
         asked = list(undone.values())
         together = tuple(fix for fixes in asked for fix in fixes)
-        also = [together] if len(asked) >= FEWEST_TOGETHER else []
-        recorded, *fixed = model.replay([Baseline.RECORDED, *asked, *also]).times
+        also = [together, *_all_but_each(asked)] if len(asked) >= FEWEST_TOGETHER else []
+        recorded, *fixed = (float(steps.mean()) for steps in model.replay([Baseline.RECORDED, *asked, *also]).times)
     except (InputError, UsageError):
         return _Prices({})
 
-    def cost(what: str, after: float, before: float = float(recorded.mean())) -> FixPrice:
+    def cost(what: str, after: float, before: float = recorded) -> FixPrice:
         return price(what, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
 
-    of = {
-        at: (cost(_named(fixes), float(steps.mean())), fixes)
-        for (at, fixes), steps in zip(undone.items(), fixed, strict=False)
-    }
-    for remedy in model.remedies(recorded):
+    of = {at: (cost(_named(fixes), after), fixes) for (at, fixes), after in zip(undone.items(), fixed, strict=False)}
+    for remedy in model.remedies(model.replay([Baseline.RECORDED]).times[0]):
         after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
         undoes = [at for at, finding in enumerate(findings) if CAUSES[finding.cause].remedy == remedy.remedy]
         of |= {at: (cost(remedy.remedy, after, before), ()) for at in undoes}
     if not also:
         return _Prices(of)
-    return _Prices(of, cost(_named(together), float(fixed[-1].mean())), together)
+    all_fixed, *but_one = fixed[len(asked) :]
+    hidden = {at: (without - all_fixed) / 1e3 for at, without in zip(undone, but_one, strict=True)}
+    return _Prices(of, hidden, cost(_named(together), all_fixed), together)
+
+
+def _all_but_each(asked: Sequence[tuple[Fix, ...]]) -> list[tuple[Fix, ...]]:
+    return [
+        tuple(fix for other in range(len(asked)) if other != at for fix in asked[other]) for at in range(len(asked))
+    ]
 
 
 def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple[Fix, ...]:
