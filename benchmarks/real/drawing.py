@@ -193,7 +193,8 @@ def possible_kinds(parallel: Parallel, compiled: bool, hosts: int, pinning: Pinn
 
 def possible_shared_kinds(ranks: int) -> Mapping[str, float]:
     """The faults of all ranks, weighted; threads that wait for cores busily take too long where there are many."""
-    return {kind: weight for kind, weight in ALL_RANKS.items() if kind != "threads_x4" or ranks <= 4}
+    most = {"threads_x2": 6, "threads_x4": 4}
+    return {kind: weight for kind, weight in ALL_RANKS.items() if ranks <= most.get(kind, ranks)}
 
 
 def draw_kinds(rng: np.random.Generator, possible: Mapping[str, float], shared: Mapping[str, float]) -> list[str]:
