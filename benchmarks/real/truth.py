@@ -81,25 +81,28 @@ def parts_of(step: dict[str, int], spells: list[list[int]]) -> StepParts:
     )
 
 
-def median_step_ns(document: dict[str, Any]) -> float:
-    """The median length of all ranks' recorded steps."""
+def median_step_ns(document: dict[str, Any], first: int = 0) -> float:
+    """The median length of all ranks' recorded steps, from step `first` on."""
     ranks = range(len(document["ranks"]))
-    return median(parts.length for rank in ranks for parts in step_parts(document, rank))
+    return median(parts.length for rank in ranks for parts in step_parts(document, rank)[first:])
 
 
-def own_ns(document: dict[str, Any], rank: int) -> float:
-    """The rank's median over the steps of its own time (`StepParts.own`)."""
-    return median(parts.own for parts in step_parts(document, rank))
+def own_ns(document: dict[str, Any], rank: int, first: int = 0) -> float:
+    """The rank's median, over the steps from `first` on, of its own time (`StepParts.own`)."""
+    return median(parts.own for parts in step_parts(document, rank)[first:])
 
 
-def severity_measured(document: dict[str, Any], rank: int) -> float:
-    """How much more of the median step `rank` took for itself than its peers did.
+def severity_measured(document: dict[str, Any], rank: int, first: int = 0) -> float:
+    """How much more of the median step `rank` took for itself than its peers did, from step `first` on.
 
-    (its median own time − the median of its peers' median own times) / the median step; its peers are all others,
-    or in a pipeline those of its stage. It does not see a slow link, which nobody's main thread waits for alone.
+    (its median own time − the median of its peers' median own times) / the median step; `first` is the fault's
+    onset. Its peers are all others, or in a pipeline those of its stage. Of a fault in some steps only
+    (`share_of_steps` below 1) a median shows nothing: see the steps' parts. Nor does it see a slow link, which no
+    main thread waits for alone; compare the step with the reference there. The delay counts in whatever load or
+    rank shares the core, so a rank may be slower than its peers without a fault, or by more than its fault.
     """
-    others = [own_ns(document, other) for other in peers(document, rank)]
-    return (own_ns(document, rank) - median(others)) / median_step_ns(document)
+    others = [own_ns(document, other, first) for other in peers(document, rank)]
+    return (own_ns(document, rank, first) - median(others)) / median_step_ns(document, first)
 
 
 def peers(document: dict[str, Any], rank: int) -> list[int]:
@@ -121,6 +124,15 @@ def preempted_ranks(document: dict[str, Any]) -> list[int]:
 
 
 def guilty_ranks(document: dict[str, Any]) -> list[int]:
-    """The ranks that a fault of one rank is at; empty where the take is healthy or all ranks share the fault."""
-    faults = document["take"]["faults"]
-    return sorted({rank for fault in faults if len(fault["ranks"]) == 1 for rank in fault["ranks"]})
+    """The ranks that a fault of one rank is at; empty where the take is healthy or all ranks share the fault.
+
+    A slow link is that of all ranks on its host.
+    """
+    hosts = document["take"]["host_of_rank"]
+    guilty: set[int] = set()
+    for fault in document["take"]["faults"]:
+        if fault["kind"] == "slow_link":
+            guilty |= {rank for rank, host in enumerate(hosts) if host == hosts[fault["ranks"][0]]}
+        elif len(fault["ranks"]) == 1:
+            guilty |= set(fault["ranks"])
+    return sorted(guilty)
