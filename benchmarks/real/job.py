@@ -1,0 +1,228 @@
+"""What one rank of a take does: train without a fault, then with it, recorded by torch.profiler."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from drawing import CHUNKS, CORES, Take
+from faults import InsideFaults, schedstat
+from layouts import Program, build
+from models import Examples, joined
+from outside import enter_network
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.data import DataLoader
+
+UNMEASURED_STEPS = 3
+REFERENCE_STEPS = 6
+WARMUP_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The recorder, as a rank talks with it: lines of JSON."""
+
+    inbox: int
+    outbox: int
+
+    def tell(self, message: dict[str, Any]) -> None:
+        os.write(self.outbox, (json.dumps(message) + "\n").encode())
+
+    def hear(self) -> dict[str, Any]:
+        line = b""
+        while not line.endswith(b"\n"):
+            line += os.read(self.inbox, 4096)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def run_rank(take: Take, rank: int, folder: Path, network: list[tuple[str, str]], parent: Parent) -> None:
+    """Train as `rank`; leave a trace in `folder`/traces and measurements in `folder`/rank<n>.json."""
+    host = take.host_of_rank[rank]
+    meet(take, rank, folder, network)
+    faults = InsideFaults(take.seed, rank, [fault for fault in take.faults if rank in fault.ranks])
+    examples = Examples(take, take.seed * 100 + rank)
+    program = build(take, rank, faults.between)
+    # fused: one operator in the trace, where others write some for each parameter; sharded weights know none.
+    kind = {"foreach": True} if take.parallel == "fsdp2" else {"fused": True}
+    optimizer = torch.optim.SGD(program.parameters, lr=1e-4, momentum=0.9, **kind)
+    batches = iter(DataLoader(examples, CHUNKS, collate_fn=joined, num_workers=take.workers))
+
+    def train() -> None:
+        program.step(next(batches))
+        faults.between("optimizer")
+        optimizer.step()
+        optimizer.zero_grad()
+
+    reference = measure_reference(take, train, network[host][1] if network else None)
+    own_ns = statistics.median(step["run_ns"] for step in reference["steps"])
+    faults.prepare(program, examples, reference["step_ns"], own_ns)
+    dist.barrier()
+    parent.tell({"reference": {name: value for name, value in reference.items() if name != "steps"}})
+    go = parent.hear()
+    dist.barrier()
+    steps, profiler = record(take, rank, train, faults, parent, go["cpu_stat"])
+    parent.tell({"recorded": True})
+    trace = export(profiler, take, rank, folder)
+    measured = {"rank": rank, "host": host, "trace": trace, "reference": reference, "steps": steps}
+    measured |= {"parameters": sum(weight.numel() for weight in program.parameters)}
+    (folder / f"rank{rank}.json").write_text(json.dumps(measured), encoding="utf-8")
+    parent.tell({"written": True})
+    # The recorder ends all ranks at once: no rank misses another that has gone.
+    parent.hear()
+
+
+def meet(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]) -> None:
+    """Set this process up as `rank` and join the others."""
+    if take.pinning != "none":
+        os.sched_setaffinity(0, {0 if take.pinning == "shared_core" else rank % CORES})
+    torch.set_num_threads(1)
+    torch.manual_seed(take.seed)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if network:
+        name, device = network[take.host_of_rank[rank]]
+        enter_network(name)
+        os.environ["GLOO_SOCKET_IFNAME"] = device
+    # A file to meet at, which ranks on all hosts can reach before any connection exists.
+    dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=take.ranks)
+
+
+def measure_reference(take: Take, train: Callable[[], None], device: str | None) -> dict[str, Any]:
+    """A few steps without fault or load, under a profiler like the one that records."""
+    for _ in range(UNMEASURED_STEPS):
+        train()
+    steps, sent = [], sent_bytes(device)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=take.record_shapes) as profiler:
+        for _ in range(REFERENCE_STEPS):
+            begin = Reading.take()
+            train()
+            steps.append(begin.until(Reading.take()))
+            profiler.step()
+    return {
+        "step_ns": statistics.median(step["end_ns"] - step["begin_ns"] for step in steps),
+        "process_ns": statistics.median(step["process_ns"] for step in steps),
+        "sent_bytes": (sent_bytes(device) - sent) / REFERENCE_STEPS,
+        "steps": steps,
+    }
+
+
+def record(  # noqa: PLR0917 -- called once
+    take: Take, rank: int, train: Callable[[], None], faults: InsideFaults, parent: Parent, cpu_stat: str | None
+) -> tuple[list[dict[str, Any]], profile]:
+    """Run the recorded steps; their measurements, and the profiler that has them."""
+    steps = []
+    plan = schedule(wait=0, warmup=WARMUP_STEPS, active=take.steps, repeat=1)
+    activities = [ProfilerActivity.CPU]
+    with profile(activities=activities, schedule=plan, record_shapes=take.record_shapes) as profiler:
+        for step in range(-WARMUP_STEPS, take.steps):
+            begin_onsets(take, rank, step, parent)
+            faults.begin_step(step)
+            begin, injected = Reading.take(cpu_stat, machine=rank == 0), faults.meter.read()
+            train()
+            measured = begin.until(Reading.take(cpu_stat, machine=rank == 0))
+            lost = [now - before for now, before in zip(faults.meter.read(), injected, strict=True)]
+            names = ("injected_wall_ns", "injected_run_ns", "injected_delay_ns")
+            measured |= dict(zip(names, lost, strict=True))
+            if step >= 0:
+                steps.append(measured)
+            profiler.step()
+    return steps, profiler
+
+
+def begin_onsets(take: Take, rank: int, step: int, parent: Parent) -> None:
+    """Begin what begins with this step and is not the rank's own doing in `train`."""
+    for index, fault in enumerate(take.faults):
+        due = step == fault.onset or (fault.onset == 0 and step == -WARMUP_STEPS)
+        if due and fault.kind.startswith("threads") and step <= fault.onset:
+            torch.set_num_threads(int(fault.kind[-1]))
+        elif step == fault.onset > 0 and rank == fault.ranks[0]:
+            parent.tell({"onset": index})
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The clocks and counters of this process at one moment."""
+
+    wall_ns: int
+    run_ns: int
+    delay_ns: int
+    process_ns: int
+    voluntary: int
+    involuntary: int
+    throttled_ns: int | None
+    machine_busy_ns: int | None
+
+    @classmethod
+    def take(cls, cpu_stat: str | None = None, *, machine: bool = False) -> Reading:
+        run, delay = schedstat()
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return cls(
+            time.time_ns(),
+            run,
+            delay,
+            time.process_time_ns(),
+            usage.ru_nvcsw,
+            usage.ru_nivcsw,
+            throttled_ns(cpu_stat) if cpu_stat else None,
+            machine_busy_ns() if machine else None,
+        )
+
+    def until(self, later: Reading) -> dict[str, Any]:
+        """What passed from this moment to the later one."""
+        passed: dict[str, Any] = {"begin_ns": self.wall_ns, "end_ns": later.wall_ns}
+        for name in ("run_ns", "delay_ns", "process_ns", "voluntary", "involuntary", "throttled_ns", "machine_busy_ns"):
+            if getattr(self, name) is not None:
+                passed[name] = getattr(later, name) - getattr(self, name)
+        return passed
+
+
+def throttled_ns(cpu_stat: str) -> int:
+    lines = Path(cpu_stat).read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("throttled_time")).split()[1])
+
+
+def machine_busy_ns() -> int:
+    """What all processes of the machine ran, in whole ticks of ten milliseconds."""
+    with Path("/proc/stat").open(encoding="ascii") as stat:
+        user, nice, system, _idle, _io, interrupts, soft, steal = map(int, stat.readline().split()[1:9])
+    return (user + nice + system + interrupts + soft + steal) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def sent_bytes(device: str | None) -> int:
+    """What this host's device has sent."""
+    if device is None:
+        return 0
+    lines = Path("/proc/self/net/dev").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.strip().startswith(device)).split(":")[1].split()[8])
+
+
+def export(profiler: profile, take: Take, rank: int, folder: Path) -> str:
+    """Write the trace under a name that tells its host, as torch's own handler would; give that name."""
+    alias = f"host{take.host_of_rank[rank]}"
+    name = f"{alias}_{os.getpid()}.{time.time_ns() // 1_000_000}.pt.trace.json"
+    raw = folder / f"rank{rank}.raw.json"
+    profiler.export_chrome_trace(str(raw))
+    text = raw.read_text(encoding="utf-8")
+    text = re.sub(r'"host_name": "[^"]*"', f'"host_name": "{alias}"', text)
+    text = re.sub(r'"traceName": "[^"]*"', f'"traceName": "{name}"', text)
+    if take.gzip:
+        name += ".gz"
+        (folder / "traces" / name).write_bytes(gzip.compress(text.encode(), 1, mtime=0))
+    else:
+        (folder / "traces" / name).write_text(text, encoding="utf-8")
+    raw.unlink()
+    return name
+
+
+__all__ = ["Parent", "Program", "run_rank"]

@@ -1,0 +1,138 @@
+"""What is true of a take, from its take.json alone; pure functions.
+
+take.json holds
+  take      the draw: every field of drawing.Take (`faults`: kind, ranks, severity as drawn, onset, place,
+            share_of_steps; `host_of_rank`; `pinning`; `load`; `seed` below 100 for tuning)
+  torch     its version
+  began     when it began, seconds since the epoch
+  ranks     for each rank
+    rank, host, trace (the name of its file under traces/), parameters (how many numbers it trains)
+    reference  before any fault or load: step_ns and process_ns (medians of a step's length and of all its threads'
+               CPU time), sent_bytes (a step's, by its host; two hosts only), steps (as below)
+    steps      for each recorded step
+      begin_ns, end_ns       since the epoch: one clock for all ranks and stops
+      run_ns, delay_ns       the main thread was on a core; was ready, and waited for one
+      process_ns             CPU time of all the process's threads
+      voluntary, involuntary switches of the main thread
+      injected_wall_ns, injected_run_ns, injected_delay_ns   within the fault's own code: its length, and the
+                             parts of run_ns and delay_ns that fall into it
+      throttled_ns           of the rank's CPU group, where it has a quota
+      machine_busy_ns        rank 0 only: what the machine's cores ran, in ticks of 10 ms
+  stops     for each fault that stops ranks: fault (its index), ranks, spells [begin, end] (ns since the epoch)
+  outside   what the other faults from outside came to: nice level, quota and period, bits per second of a link
+
+Step s of the lists is the trace's ProfilerStep#(s + WARMUP_STEPS).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+WARMUP_STEPS = 2
+# A healthy take's rank is called preempted above so much of the median step more than its peers' median.
+CLEARLY_MORE = 0.10
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Where a rank's own time of a step went, nanoseconds that do not overlap, but for the last.
+
+    Attributes:
+        length: from begin to end, waiting for others included.
+        run: the main thread on a core, a fault's work included.
+        delay: the main thread ready, but without a core.
+        asleep: in a fault's code, neither of the two (`sleep`).
+        stopped: stopped by a signal, and not counted as ready meanwhile.
+        throttled: of its CPU group; the kernel may count it in `delay` too, so `own` leaves it out.
+    """
+
+    length: int
+    run: int
+    delay: int
+    asleep: int
+    stopped: int
+    throttled: int
+
+    @property
+    def own(self) -> int:
+        """The time that the rank itself took, rather than waited for others."""
+        return self.run + self.delay + self.asleep + self.stopped
+
+
+def step_parts(document: dict[str, Any], rank: int) -> list[StepParts]:
+    """The parts of each recorded step of `rank`."""
+    spells = [spell for stop in document["stops"] if rank in stop["ranks"] for spell in stop["spells"]]
+    return [parts_of(step, spells) for step in document["ranks"][rank]["steps"]]
+
+
+def parts_of(step: dict[str, int], spells: list[list[int]]) -> StepParts:
+    asleep = step["injected_wall_ns"] - step["injected_run_ns"] - step["injected_delay_ns"]
+    stopped = sum(max(0, min(end, step["end_ns"]) - max(begin, step["begin_ns"])) for begin, end in spells)
+    return StepParts(
+        length=step["end_ns"] - step["begin_ns"],
+        run=step["run_ns"],
+        delay=step["delay_ns"],
+        # Where a stop falls into a fault's code it is a stop.
+        asleep=max(0, asleep - stopped),
+        stopped=stopped,
+        throttled=step.get("throttled_ns", 0),
+    )
+
+
+def median_step_ns(document: dict[str, Any], first: int = 0) -> float:
+    """The median length of all ranks' recorded steps, from step `first` on."""
+    ranks = range(len(document["ranks"]))
+    return median(parts.length for rank in ranks for parts in step_parts(document, rank)[first:])
+
+
+def own_ns(document: dict[str, Any], rank: int, first: int = 0) -> float:
+    """The rank's median, over the steps from `first` on, of its own time (`StepParts.own`)."""
+    return median(parts.own for parts in step_parts(document, rank)[first:])
+
+
+def severity_measured(document: dict[str, Any], rank: int, first: int = 0) -> float:
+    """How much more of the median step `rank` took for itself than its peers did, from step `first` on.
+
+    (its median own time − the median of its peers' median own times) / the median step; `first` is the fault's
+    onset. Its peers are all others, or in a pipeline those of its stage. Of a fault in some steps only
+    (`share_of_steps` below 1) a median shows nothing: see the steps' parts. Nor does it see a slow link, which no
+    main thread waits for alone; compare the step with the reference there. The delay counts in whatever load or
+    rank shares the core, so a rank may be slower than its peers without a fault, or by more than its fault.
+    """
+    others = [own_ns(document, other, first) for other in peers(document, rank)]
+    return (own_ns(document, rank, first) - median(others)) / median_step_ns(document, first)
+
+
+def peers(document: dict[str, Any], rank: int) -> list[int]:
+    """The ranks that do the same work as `rank`, without it."""
+    count = document["take"]["ranks"]
+    size = count // 2 if document["take"]["parallel"] == "pipeline" else count
+    return [other for other in range(count) if other // size == rank // size and other != rank]
+
+
+def preempted_ranks(document: dict[str, Any]) -> list[int]:
+    """The ranks that were kept off the cores clearly longer than their peers: innocent, but truly slower.
+
+    By the median over steps of delay and stops, above the peers' median by CLEARLY_MORE of the median step.
+    """
+    ranks = range(len(document["ranks"]))
+    kept_off = [median(parts.delay + parts.stopped for parts in step_parts(document, rank)) for rank in ranks]
+    limit = CLEARLY_MORE * median_step_ns(document)
+    return [rank for rank in ranks if kept_off[rank] - median(kept_off[peer] for peer in peers(document, rank)) > limit]
+
+
+def guilty_ranks(document: dict[str, Any]) -> list[int]:
+    """The ranks that a fault of one rank is at; empty where the take is healthy or all ranks share the fault.
+
+    A slow link is that of all ranks on its host.
+    """
+    hosts = document["take"]["host_of_rank"]
+    guilty: set[int] = set()
+    for fault in document["take"]["faults"]:
+        if fault["kind"] == "slow_link":
+            guilty |= {rank for rank, host in enumerate(hosts) if host == hosts[fault["ranks"][0]]}
+        elif len(fault["ranks"]) == 1:
+            guilty |= set(fault["ranks"])
+    return sorted(guilty)
