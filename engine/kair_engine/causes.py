@@ -98,14 +98,25 @@ CAUSES: Mapping[Cause, CauseRow] = {
         fix_kind="host",
         job_wide_fix_kind="gc",
     ),
+    "uneven_work": CauseRow(
+        words="uneven work",
+        time_class="compute",
+        spends_on="{their} own compute",
+        suggestion="{Who} does more than its peers{operator}, its device is not to blame: look for longer batches or "
+        "sequences, experts that draw more tokens, retries, and debugging or logging code that runs there alone.",
+        group_suggestion="{Who} do more than their peers{operator}: look for longer batches or sequences, experts that "
+        "draw more tokens, and code that runs there alone.",
+        fix_kind="compute",
+        undone="with its peers' work",
+    ),
     "contention": CauseRow(
         words="CPU contention",
         time_class="compute",
         spends_on="waiting for a core to run on",
-        suggestion="{Who}'s threads stand still in the middle of operations: look at what else runs on their cores (top, "
-        "/proc/PID/schedstat), at pinning and NUMA placement, and at the cgroup's cpu.max and nr_throttled.",
-        group_suggestion="The threads of {who} stand still in the middle of operations: look at what else runs on their "
-        "cores, at pinning, and at the cgroup's cpu.max and nr_throttled.",
+        suggestion="{Who}'s threads stand still in the middle of operations: look at what else runs on their cores "
+        "(top, /proc/PID/schedstat), at pinning and NUMA placement, and at the cgroup's cpu.max and nr_throttled.",
+        group_suggestion="The threads of {who} stand still in the middle of operations: look at what else runs on "
+        "their cores, at pinning, and at the cgroup's cpu.max and nr_throttled.",
         job_wide_suggestion="Threads of all ranks stand still in the middle of operations: compare nproc with ranks × "
         "threads of each (OMP_NUM_THREADS, data workers), look at the cgroup's cpu.max and nr_throttled, at pinning, "
         "and at what else runs on the hosts.",

@@ -73,6 +73,8 @@ class Anomaly:
     """Intermittent: how many of how many events."""
     operator: str | None = None
     """Where one operator was tested by itself."""
+    since: int | None = None
+    """The step in which it began, where that was within the recording."""
 
 
 @dataclass(frozen=True)

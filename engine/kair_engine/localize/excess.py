@@ -6,8 +6,10 @@ One (class × rank) matrix per step; steps can be reduced anywhere and put toget
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.links import Link, OwnTime, own_times
@@ -51,6 +53,8 @@ class OperatorExcess:
     excess_ns: Floats
     typical_ns: Floats
     """Per rank of the job, like the excess."""
+    more_calls: Floats
+    """Per rank, how often it was called beyond the role's median."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,13 @@ class JobExcess:
         nothing = np.zeros(len(self.ranks))
         excess = [nothing if one is None else np.nan_to_num(one.excess_ns, nan=0.0) for one in known]
         return np.stack(excess), np.asarray(typical)
+
+    def more_calls(self, name: str) -> Floats:
+        """(ranks): the median over steps of how often an operator was called beyond the role's median."""
+        known = [step.operators.get(name) for step in self.steps]
+        nothing = np.zeros(len(self.ranks))
+        more = [nothing if one is None else np.nan_to_num(one.more_calls, nan=0.0) for one in known]
+        return np.asarray(np.median(np.stack(more), axis=0))
 
     @cached_property
     def passes_ns(self) -> Floats:
@@ -227,12 +238,17 @@ def _by_operator(
     ranks = len(ops.ranks)
     spent = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], weights=own[chosen], minlength=len(names) * ranks)
     spent = spent.reshape(len(names), ranks)
+    calls = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], minlength=len(names) * ranks)
+    calls = calls.reshape(len(names), ranks).astype(float)
+    more = calls - role_medians(calls, role)
     typical = role_medians(spent, role)
     excess = spent - typical
     kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * ops.step_time_ns)
     fetches = np.isin(names, ops.name[ops.kind == INPUT])
     return {
-        ops.name_text[int(names[at])]: OperatorExcess(bool(fetches[at]), of_job(excess[at]), of_job(typical[at]))
+        ops.name_text[int(names[at])]: OperatorExcess(
+            bool(fetches[at]), of_job(excess[at]), of_job(typical[at]), of_job(more[at])
+        )
         for at in kept
     }
 
@@ -247,7 +263,7 @@ def _garbage(ops: Operations, own: Floats) -> Floats:
     return np.bincount(ops.rank[rows], weights=own[rows], minlength=len(ops.ranks)).astype(float)
 
 
-def role_medians(values: Floats, role: Ints) -> Floats:
+def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
     """Per rank (the last axis of `values`) the median of its role."""
     result = np.zeros(values.shape)
     for code in np.unique(role):

@@ -26,7 +26,11 @@ from kair_engine.localize.imbalance import (
     uneven_stage,
 )
 from kair_engine.localize.links import SlowLink, slow_links
+from kair_engine.localize.onset import Onset, onset
 from kair_engine.trace.model import Trace
+
+CLEARER = 1.2
+"""From its onset on a fault costs this much more than over all steps; else it was there from the beginning."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ def conclude(job: JobExcess) -> Localization:
         known = {rank for anomaly in stalled for rank in anomaly.positions}
         undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.positions))
         return Localization(job, steady, tuple(stalled), (), undecided)
-    anomalies = (*steady.anomalies, *slow_operators(job), *stalled)
+    begun = onset(np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1), job.step_time_ns)
+    lasting = _since(job, begun, (*steady.anomalies, *slow_operators(job)))
+    anomalies = (*lasting, *stalled)
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
     return Localization(
@@ -64,6 +70,23 @@ def conclude(job: JobExcess) -> Localization:
         batches=batches,
         scattered=None if batches else scattered(job, accused),
     )
+
+
+def _since(job: JobExcess, begun: Onset | None, lasting: tuple[Anomaly, ...]) -> tuple[Anomaly, ...]:
+    """The anomalies of all steps; those that show more clearly from the onset on, as they are from there."""
+    if begun is None:
+        return lasting
+    later = replace(job, steps=job.steps[begun.at :])
+    of = {_about(one): one for one in lasting}
+    for one in (*persistence(later).anomalies, *slow_operators(later)):
+        known = of.get(_about(one))
+        if known is None or one.excess_ns > CLEARER * known.excess_ns:
+            of[_about(one)] = replace(one, since=job.steps[begun.at].step)
+    return tuple(of.values())
+
+
+def _about(one: Anomaly) -> tuple[tuple[int, ...], int, str | None]:
+    return one.positions, one.class_index, one.operator
 
 
 def step_time_ns(trace: Trace, job: JobExcess) -> float:

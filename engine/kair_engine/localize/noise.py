@@ -43,7 +43,7 @@ def inflation(per_step: Floats) -> float:
     lagged = (centred[1:, known] * centred[:-1, known]).sum(axis=0) / squares[known]
     rho = (float(np.median(lagged)) + 1 / steps) * steps / (steps + KNOWN_STEPS)
     rho = min(max(rho, 0.0), MOST_CORRELATED)
-    return (1 + rho) / (1 - rho)
+    return float((1 + rho) / (1 - rho))
 
 
 def noise_of_mean(per_step: Floats) -> float:
@@ -69,7 +69,7 @@ def surely_above(apart: Floats, least: float, inflated: float) -> bool:
         return False
     error = math.sqrt(float(winsorised.var(ddof=1)) * inflated / steps) * steps / kept
     df = max(kept / inflated - 1, 1.0)
-    return error == 0 or student_t_tail(above / error, df) < SURE
+    return bool(error == 0 or student_t_tail(above / error, df) < SURE)
 
 
 def on_top_by_chance(per_step: Floats, place: int, inflated: float) -> float:
@@ -121,4 +121,4 @@ def episodes(events: Bools) -> Ints:
     alone = [
         in_spells(int(k - begun), int(k - 1), float(rate)) for k, begun, rate in zip(count, begins, chance, strict=True)
     ]
-    return np.where(alone, begins, count)
+    return np.asarray(np.where(alone, begins, count))

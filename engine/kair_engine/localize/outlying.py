@@ -45,8 +45,8 @@ class Peers:
 
     `prior_ns` is the deviation expected of healthy ranks, `wide_ns` that of ranks which differ more (0: none),
     `borrowed` the one that other roles show. `noise_ns` is what each value is uncertain by, from the steps behind it:
-    rare large delays are in it, and not in a robust spread of few values. `unit` numbers ranks that share their work (a tensor-parallel group computes one batch): as a set they count
-    as one.
+    rare large delays are in it, and not in a robust spread of few values. `unit` numbers ranks that share their work
+    (a tensor-parallel group computes one batch): as a set they count as one.
     """
 
     values: Floats
@@ -156,7 +156,7 @@ def _against_others(peers: Peers, reference: Bools | None = None) -> tuple[Float
 
 
 def _tail(above: float, own: Spread, scale: float, peers: Peers) -> float:
-    """P that a healthy rank lies so far above others of that spread: the mean over the priors, as the others have it."""
+    """P that a healthy rank lies so far above others of that spread: the mean over the priors, by their weights."""
     weights = _weights(own, peers)
     spreads = [_moderated(own, variance, peers) for _, variance in peers.priors]
     tails = [student_t_tail(above / (math.sqrt(spread.variance) * scale), spread.df) for spread in spreads]

@@ -103,6 +103,8 @@ class HostStops:
     1 if they do, more if ranks stand still together, as a quota of all makes them."""
     by_rank_us: dict[int, float]
     """Per step."""
+    inside_by_rank_us: dict[int, float]
+    """Of it, in the middle of operators; the rest is between them, where Python runs, sleeps or collects garbage."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Roles: ranks that run the same program, and so may be compared with one another."""
+"""Roles: ranks that run the same program, and so may be compared with one another.
+
+Where the layout is not known, how ranks communicate tells them apart, and never what they compute: a rank with
+extra work is a suspect, and no program of its own.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +15,14 @@ from kair_engine.trace.loading import codes
 from kair_engine.trace.model import Job, Trace
 
 SAME_PROGRAM = 0.95
-"""Share of operator calls two ranks have in common when they count as running the same program."""
+"""Share of communication calls two ranks have in common when they count as running the same program."""
 
-_PROGRAM_KINDS = ("compute", "collective", "send", "recv", "input")
+_COMMUNICATION = ("collective", "send", "recv")
 
 
 @dataclass(frozen=True)
 class Role:
-    """Ranks that run the same program: those of a pipeline stage, or those whose operators match."""
+    """Ranks that run the same program: those of a pipeline stage, or those that communicate alike."""
 
     name: str
     stage: int | None = None
@@ -26,7 +30,7 @@ class Role:
 
 
 def roles(trace: Trace) -> dict[int, Role]:
-    """rank → role: the pipeline stage where the metadata tells it, else ranks whose operators match."""
+    """rank → role: the pipeline stage where the metadata tells it, else ranks that communicate alike."""
     layout = trace.job.layout
     if layout is not None and layout.pipeline_stage:
         return {rank: _of_stage(layout.pipeline_stage.get(rank)) for rank in trace.job.ranks}
@@ -77,7 +81,7 @@ def _by_program(trace: Trace) -> dict[int, Role]:
 
 
 def _calls(trace: Trace) -> dict[int, Floats]:
-    """rank → how often it called each operator in its first chosen step (operators in one common order)."""
+    """rank → how often it called each communication in its first chosen step (operators in one common order)."""
     first = _first_steps(trace)
     if not first:
         return {}
@@ -85,7 +89,7 @@ def _calls(trace: Trace) -> dict[int, Floats]:
         trace.scan()
         .filter(
             pl.col("step").is_in(sorted(set(first.values()))),
-            pl.col("kind").cast(pl.String).is_in(_PROGRAM_KINDS),
+            pl.col("kind").cast(pl.String).is_in(_COMMUNICATION),
         )
         .group_by("rank", "step", codes("name").alias("name"), codes("phase").alias("phase"))
         .len()

@@ -1,7 +1,5 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from kair_engine.arrays import Ints
@@ -11,14 +9,14 @@ from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.results.triage import RankedRank, TriageResult, Verdict
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
-from kair_engine.triage.job_wide import contention, job_wide_findings, link_findings
+from kair_engine.triage.job_wide import contention, host_stops, job_wide_findings, link_findings
 from kair_engine.triage.pricing import priced
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -42,10 +40,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     found = conclude(reduce_steps(trace, look))
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    of_ranks = (rank_finding(trace, found, blamed, suspect) for suspect in suspects(trace.job, found))
+    stops = host_stops(trace)
+    of_ranks = (rank_finding(trace, found, blamed, stops, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
-    wide = (*job_wide_findings(trace, patterns, step_time), *contention(trace, step_time))
+    wide = (*job_wide_findings(trace, patterns, step_time), *contention(trace, stops, step_time))
     costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
     checked = check(found.job, blamed, costs.findings, costs.hidden_us)
     findings = checked.findings

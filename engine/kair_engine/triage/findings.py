@@ -5,16 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.causes import CAUSES, Cause
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
+from kair_engine.localize.anomalies import FEWEST_STEPS, stalls
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, Pattern
+from kair_engine.results.whatif import HostStops
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import rank_evidence
+from kair_engine.triage.rank_causes import why
 from kair_engine.triage.suspects import Suspect
 
 ONE_OPERATOR_SHARE = 0.5
@@ -25,13 +27,15 @@ LIKE_THE_REST = 0.25
 """A rank whose other operators are slower too, by more than this part of the largest one, is slow as a whole."""
 
 
-def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect: Suspect) -> Finding:
-    """The finding about a suspect: its largest class of excess is the cause."""
+def rank_finding(
+    trace: Trace, found: Localization, blamed: BlameResult, stops: HostStops | None, suspect: Suspect
+) -> Finding:
+    """The finding about a suspect: its largest class of excess tells the cause."""
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
-    cause = _cause(largest, blamed, ranks)
-    steps = _steps(job, suspect)
-    operator, edge = _operator(blamed, job, ranks, cause)
+    reason = why(job, blamed, stops, largest)
+    cause, steps = reason.cause, _steps(job, suspect)
+    operator, edge = (reason.operator, None) if reason.operator else _operator(blamed, job, ranks, cause)
     step_time = step_time_ns(trace, job)
     return new_finding(
         trace,
@@ -39,14 +43,16 @@ def rank_finding(trace: Trace, found: Localization, blamed: BlameResult, suspect
         ranks=ranks,
         lost_ns=_time_lost_ns(job, suspect),
         step_time_ns=step_time,
-        evidence=rank_evidence(
-            found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time
+        evidence=(
+            *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
+            *reason.evidence,
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),
         steps=steps,
         operator=operator,
         edge=edge,
         p_value=min(anomaly.p_value for anomaly in suspect.anomalies),
+        since=largest.since,
     )
 
 
@@ -64,6 +70,7 @@ def new_finding(
     operator: str | None = None,
     edge: str | None = None,
     p_value: float | None = None,
+    since: int | None = None,
 ) -> Finding:
     """A finding that costs `lost_ns` a step by its excess; what it costs by a replay is pricing.py's."""
     lost = min(lost_ns, step_time_ns)
@@ -77,20 +84,11 @@ def new_finding(
         edge=edge,
         steps=trace.steps if steps is None else steps,
         p_value=p_value,
+        since=since,
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
         evidence=evidence,
     )
-
-
-def _cause(largest: Anomaly, blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
-    """The class whose excess is largest; garbage collection where blame saw that behind the host's gaps."""
-    if (name := CLASSES[largest.class_index]) == "host":
-        host = [c for c in blamed.root_causes if c.rank in ranks and c.cause in {"host", "garbage_collection"}]
-        collected = sum(c.blamed_us for c in host if c.cause == "garbage_collection")
-        if host and collected * 2 > sum(c.blamed_us for c in host):
-            return "garbage_collection"
-    return name
 
 
 def _operator(
@@ -153,7 +151,7 @@ def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     """The steps in which the suspect was slow: all, or those with an event."""
     largest = suspect.largest
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
-        return tuple(step.step for step in job.steps)
+        return tuple(step.step for step in job.steps if largest.since is None or step.step >= largest.since)
     hit = stalls(job)[:, largest.positions[0]]
     return tuple(step.step for step, slow in zip(job.steps, hit, strict=True) if slow)
 

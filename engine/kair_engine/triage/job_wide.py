@@ -53,9 +53,8 @@ def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns
         )
 
 
-def contention(trace: Trace, step_time_ns: float) -> Iterator[Finding]:
+def contention(trace: Trace, stops: HostStops | None, step_time_ns: float) -> Iterator[Finding]:
     """Threads that stand still on all ranks now and then, though they wait for nobody."""
-    stops = host_stops(trace)
     if stops is None or stops.share_of_step < STOPPED_SHARE:
         return
     of_rank = sorted(stops.by_rank_us.values())

@@ -49,6 +49,7 @@ class StopTally:
 
     lengths: list[Floats] = field(default_factory=list)
     by_rank: dict[int, float] = field(default_factory=dict)
+    inside_by_rank: dict[int, float] = field(default_factory=dict)
     steps: int = 0
     stopped_ns: float = 0.0
     any_stopped_ns: float = 0.0
@@ -70,8 +71,12 @@ class StopTally:
             self.steps += 1
             self.worst_ns += float(of_rank.max(initial=0.0))
             self.stopped_ns += float(of_rank.sum())
-            for rank, time in zip(of_step.tolist(), of_rank.tolist(), strict=True):
+            inside = np.bincount(
+                parts.rank[mine], weights=np.where(parts.delay[mine], 0.0, stopped[mine]), minlength=len(of_step)
+            )
+            for rank, time, within in zip(of_step.tolist(), of_rank.tolist(), inside.tolist(), strict=True):
                 self.by_rank[rank] = self.by_rank.get(rank, 0.0) + time
+                self.inside_by_rank[rank] = self.inside_by_rank.get(rank, 0.0) + within
             hosts = np.array([host.get(rank, "") for rank in of_step.tolist()])
             for name in set(hosts.tolist()):
                 places = np.flatnonzero(hosts == name)
@@ -86,7 +91,10 @@ class StopTally:
         if not len(lengths):
             return None
         ranks = max(len(self.by_rank), 1)
-        by_rank = {rank: time / self.steps / 1e3 for rank, time in sorted(self.by_rank.items())}
+        by_rank, inside = (
+            {rank: time / self.steps / 1e3 for rank, time in sorted(of.items())}
+            for of in (self.by_rank, self.inside_by_rank)
+        )
         return HostStops(
             per_step=len(lengths) / self.steps / ranks,
             median_us=float(np.median(lengths)) / 1e3,
@@ -95,6 +103,7 @@ class StopTally:
             slowest_rank_us=self.worst_ns / self.steps / 1e3,
             together=self.expected_ns / max(self.any_stopped_ns, 1.0),
             by_rank_us=by_rank,
+            inside_by_rank_us=inside,
         )
 
 

@@ -105,7 +105,7 @@ class PipelineModel:
 
     def host_stops(self) -> None:
         """None: threads are not recorded."""
-        return None
+        return
 
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
         """Step times with the launch delays of one part alone."""

@@ -1,0 +1,81 @@
+"""Ask triage about every recorded take, and keep what it says beside what was measured.
+
+python benchmarks/real/evaluate.py TAKES --out ANSWERS.json.gz [--seeds 0:100] [--jobs 2]
+
+The answers are small tables: for each take the draw, the measured times and the verdict. `report.py` makes the
+accuracy table of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+
+def main() -> int:
+    """Evaluate the takes of the command line; 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("takes", type=Path, help="the folder that record.py filled")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write")
+    parser.add_argument("--seeds", default="0:1000000", help="FIRST:STOP")
+    parser.add_argument("--cache", type=Path, help="where read traces are kept (default: a temporary folder)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    options = parser.parse_args()
+    first, _, stop = options.seeds.partition(":")
+    folders = [
+        path.parent
+        for path in sorted(options.takes.glob("seed*/take.json"))
+        if int(first) <= int(path.parent.name.removeprefix("seed")) < int(stop)
+    ]
+    with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(options.jobs) as processes:
+        answered = list(processes.map(partial(answer, cache=options.cache or Path(temporary)), folders, chunksize=4))
+    options.out.write_bytes(gzip.compress(json.dumps(answered, separators=(",", ":")).encode(), mtime=0))
+    print(f"{len(answered)} takes, {options.out.stat().st_size / 1e6:.1f} MB", file=sys.stderr)
+    return 0
+
+
+def answer(folder: Path, cache: Path) -> dict[str, Any]:
+    """take.json and what triage says of the traces beside it; a take that cannot be read says why."""
+    from kair_engine.errors import KairError
+    from kair_engine.recording.opening import open_trace
+    from kair_engine.triage.analysis import triage
+
+    document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
+    begun = time.monotonic()
+    try:
+        result = triage(open_trace(folder / "traces", cache=cache, workers=1))
+    except KairError as error:
+        return {"document": document, "error": str(error)}
+    said = {
+        "verdict": result.verdict,
+        "step_time_us": result.step_time_us,
+        "findings": [
+            {
+                "cause": one.cause,
+                "pattern": one.pattern,
+                "ranks": list(one.ranks),
+                "operator": one.operator,
+                "p_value": one.p_value,
+                "since": one.since,
+                "priced_by": one.priced_by,
+                "time_lost_us_per_step": round(one.time_lost_us_per_step, 1),
+                "figures": {e.kind: {k: round(float(v), 6) for k, v in e.figures.items()} for e in one.evidence},
+            }
+            for one in result.findings
+        ],
+        "warnings": [[one.code, list(one.ranks)] for one in result.warnings],
+        "first": result.ranking[0].rank,
+    }
+    return {"document": document, "answer": said, "seconds": round(time.monotonic() - begun, 2)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Compares what triage says of a take with what was measured in it; pure functions on plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from truth import guilty_ranks, median_step_ns, parts_of, peers
+
+RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
+    "extra_work": frozenset({"uneven_work"}),
+    "larger_batch": frozenset({"uneven_work"}),
+    "slower_kernel": frozenset({"compute"}),
+    "slow_input": frozenset({"input"}),
+    "busy_python": frozenset({"host"}),
+    "sleep": frozenset({"host"}),
+    # From inside, a process that is stopped or has no core looks the same.
+    "sigstop": frozenset({"contention", "host"}),
+    "nice": frozenset({"contention"}),
+    "quota": frozenset({"contention"}),
+    "core_hog": frozenset({"contention"}),
+    "bandwidth_hog": frozenset({"contention", "compute"}),
+    # The profiler does not record collections by hand: they are Python that holds up the thread.
+    "garbage_collection": frozenset({"garbage_collection", "host"}),
+    "slow_link": frozenset({"communication"}),
+}
+"""A fault's kind → the causes that name it."""
+SHARED: Final = frozenset(
+    {"quota_on_all", "stops_on_all", "busy_processes_x2", "busy_processes_x4", "threads_x2", "threads_x4"}
+)
+TRULY_SLOWER: Final = 0.05
+"""Of the step: a rank that measurably took so much more for itself than its peers is no innocent, fault or not."""
+NOTABLE, LARGE, ENOUGH_STEPS = 0.10, 0.25, 8
+"""Faults that must be found: as shares of the step, measured, over so many steps."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One take: what it was, and how the answer compares."""
+
+    seed: int
+    kind: str
+    """`healthy`, `fault`, `shared`, or `two` (faults at once)."""
+    fault: str | None
+    load: str
+    ranks: int
+    steps: int
+    """From the fault's onset on."""
+    severity: float
+    """Measured: how much more of the step the slowest guilty rank took for itself than its peers did, in the mean."""
+    verdict: str
+    accused: tuple[int, ...]
+    """By findings about ranks."""
+    innocents: tuple[int, ...]
+    """Accused, without a fault, and not measurably slower than their peers either."""
+    right_rank: bool
+    right_cause: bool
+    said_shared: bool
+    """Whether contention on all ranks was found."""
+    shared_price: float | None
+    """What the step would save without it by the answer, in ms."""
+    delayed: float
+    """Measured: the share of the median step that the mean rank's main thread was ready and had no core."""
+
+
+def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
+    """`document` is a take.json, `answer` what `kair triage --json` says of it."""
+    take = document["take"]
+    guilty = set(guilty_ranks(document))
+    faults = take["faults"]
+    first = min((fault.get("onset") or 0 for fault in faults), default=0)
+    more = {rank: mean_excess(document, rank, first) for rank in range(take["ranks"])}
+    findings = [one for one in answer["findings"] if one["ranks"]]
+    accused = {rank for one in findings for rank in one["ranks"]}
+    alone = {fault["kind"] for fault in faults}
+    shared = next((one for one in answer["findings"] if one["cause"] == "contention" and not one["ranks"]), None)
+    named = [one for one in findings if guilty & set(one["ranks"])]
+    kinds = [fault["kind"] for fault in faults if fault["kind"] not in SHARED]
+    causes = frozenset[str]().union(*(RIGHT_CAUSES[kind] for kind in kinds))
+    return Scored(
+        seed=take["seed"],
+        kind=_kind(alone, len(faults)),
+        fault="+".join(sorted(alone)) or None,
+        load=take["load"],
+        ranks=take["ranks"],
+        steps=take["steps"] - first,
+        severity=max((more[rank] for rank in guilty), default=0.0),
+        verdict=answer["verdict"],
+        accused=tuple(sorted(accused)),
+        innocents=tuple(sorted(rank for rank in accused - guilty if more[rank] < TRULY_SLOWER)),
+        right_rank=bool(named),
+        right_cause=any(one["cause"] in causes for one in named),
+        said_shared=shared is not None,
+        shared_price=None if shared is None else shared["time_lost_us_per_step"] / 1e3,
+        delayed=_delayed(document),
+    )
+
+
+def mean_excess(document: dict[str, Any], rank: int, first: int = 0) -> float:
+    """How much more of the step the rank took for itself than the median of its peers, in the mean over steps."""
+    mine, others = _own(document, rank)[first:], [_own(document, peer)[first:] for peer in peers(document, rank)]
+    apart = [own - median(other[at] for other in others) for at, own in enumerate(mine)]
+    return sum(apart) / len(apart) / median_step_ns(document, first)
+
+
+def _own(document: dict[str, Any], rank: int) -> list[float]:
+    spells = [spell for stop in document["stops"] if rank in stop["ranks"] for spell in stop["spells"]]
+    return [float(parts_of(step, spells).own) for step in document["ranks"][rank]["steps"]]
+
+
+def _kind(faults: set[str], count: int) -> str:
+    if not count:
+        return "healthy"
+    if faults <= SHARED:
+        return "shared"
+    return "fault" if count == 1 else "two"
+
+
+def _delayed(document: dict[str, Any]) -> float:
+    lengths = median_step_ns(document)
+    delays = [step["delay_ns"] for rank in document["ranks"] for step in rank["steps"]]
+    return sum(delays) / len(delays) / lengths

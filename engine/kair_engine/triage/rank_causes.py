@@ -1,0 +1,117 @@
+"""Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.causes import Cause
+from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.imbalance import NOTABLE_OPTIMIZER
+from kair_engine.ranks import Rank, ranks_at
+from kair_engine.results.blame import BlameResult
+from kair_engine.results.evidence import Evidence, ShownBy
+from kair_engine.results.whatif import HostStops
+
+MOST = 0.5
+"""Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
+OFTEN = 1.0
+"""Calls more than its peers in the median step."""
+LONGER_PASSES, LIKE_OPTIMIZER = 0.03, 1 / 3
+"""Longer batches: passes take this share longer, the optimizer at most this part of that."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """A rank's cause, with the operator that it comes from where there is one, and what speaks for it."""
+
+    cause: Cause
+    operator: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+def why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly) -> Why:
+    """Why the ranks of an anomaly are slow, by the class of their largest excess.
+
+    What more calls explain is uneven work; what stops in the middle of operators do is the processor's; a slow
+    forward and backward pass beside a usual optimizer is a longer batch.
+    """
+    name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
+    if name == "host":
+        return Why(_of_host(blamed, ranks))
+    if name != "compute" or (largest.operator is not None and not _calls_more(job, largest)):
+        return Why(name)
+    return _more_calls(job, largest) or _stopped(job, stops, largest, ranks) or _longer(job, largest) or Why(name)
+
+
+def _of_host(blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
+    """Garbage collection where blame saw that behind the host's gaps."""
+    host = [c for c in blamed.root_causes if c.rank in ranks and c.cause in {"host", "garbage_collection"}]
+    collected = sum(c.blamed_us for c in host if c.cause == "garbage_collection")
+    return "garbage_collection" if host and collected * 2 > sum(c.blamed_us for c in host) else "host"
+
+
+def _calls_more(job: JobExcess, largest: Anomaly) -> bool:
+    assert largest.operator is not None
+    return bool(job.more_calls(largest.operator)[list(largest.positions)].min() >= OFTEN)
+
+
+def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
+    """Operators that the ranks call more often than their peers, where those make up most of what they lose."""
+    places = list(largest.positions)
+    extra: dict[str, tuple[float, float]] = {}
+    for name, fetches in job.operators.items():
+        calls = job.more_calls(name)[places].min()
+        if not fetches and calls >= OFTEN:
+            extra[name] = float(job.operator_ns(name)[0][:, places].mean()), float(calls)
+    lost = sum(excess for excess, _ in extra.values())
+    if not extra or lost < MOST * largest.excess_ns:
+        return None
+    first = max(extra, key=lambda name: extra[name][0])
+    figures = {"more_calls": extra[first][1], "excess_us_per_step": extra[first][0] / 1e3, "operators": len(extra)}
+    ranks = ranks_at(job.ranks, largest.positions)
+    return Why("uneven_work", first, (Evidence("more_calls", figures, None, ranks, about=first),))
+
+
+def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+    """Stops in the middle of operators, where the ranks have so many more than their peers."""
+    if stops is None:
+        return None
+    inside = stops.inside_by_rank_us
+    peers = [inside.get(rank, 0.0) for rank in _peers(job, largest)]
+    mine = float(np.mean([inside.get(rank, 0.0) for rank in ranks]))
+    usual = float(np.median(peers)) if peers else 0.0
+    if (mine - usual) * 1e3 < MOST * largest.excess_ns:
+        return None
+    figures = {"stopped_us_per_step": mine, "peers_us_per_step": usual}
+    return Why("contention", None, (Evidence("stopped", figures, ShownBy("whatif"), ranks),))
+
+
+def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
+    """A longer batch: both passes take longer and the optimizer, which works on the parameters, does not."""
+    passes, optimizer = job.passes_ns.sum(axis=1), job.optimizer_ns
+    if np.median(optimizer) < NOTABLE_OPTIMIZER * np.median(passes):
+        return None
+    slower, same = (_slower(job, of, largest) for of in (passes, optimizer))
+    if slower < LONGER_PASSES or same > LIKE_OPTIMIZER * slower:
+        return None
+    figures = {"passes_share": slower, "optimizer_share": same}
+    return Why(
+        "uneven_work", None, (Evidence("longer_batches", figures, None, ranks_at(job.ranks, largest.positions)),)
+    )
+
+
+def _slower(job: JobExcess, values: Floats, largest: Anomaly) -> float:
+    """By what share the ranks' values (steps × ranks) exceed their peers', the median over steps."""
+    others = np.searchsorted(job.ranks, _peers(job, largest))
+    typical = np.median(values[:, others], axis=1)
+    return float(np.median(values[:, list(largest.positions)].mean(axis=1) / np.maximum(typical, 1.0)) - 1)
+
+
+def _peers(job: JobExcess, largest: Anomaly) -> list[int]:
+    """The other ranks of their role."""
+    role = job.role[largest.positions[0]]
+    others: Ints = np.setdiff1d(np.flatnonzero(job.role == role), np.array(largest.positions))
+    return [int(rank) for rank in job.ranks[others]]
