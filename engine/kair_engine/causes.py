@@ -17,6 +17,7 @@ RemedyName = Literal["even_stages", "sorted_microbatches"]
 """What evens out the work of a job whose ranks are not at fault."""
 
 _TOGETHER = "{Who} are slow together: check what they share (host, power, cooling, switch) and drain it."
+_BEFORE_DRAINING = "Before draining: run kair probe on {who} and on a peer, then kair probe --compare."
 _SHARED = (
     "No rank is to blame: delays fall on changing ranks. Look for what the hosts share: other jobs, storage, power and "
     "clock limits, daemons."
@@ -45,10 +46,14 @@ class CauseRow:
     """The kind of time that a fix of it takes away (`kind=` of a fix); None where none does."""
     job_wide_fix_kind: FixKind | None = None
     """The same of all ranks at once, where it can be told from the ordinary noise in every rank's time."""
+    job_wide_operators: tuple[str, ...] = ()
+    """Patterns of the operators that a fix of all ranks at once takes away."""
     remedy: RemedyName | None = None
     """What-if's remedy that evens it out."""
     undone: str = "without that"
     """How a replay with the fix or the remedy is called in a sentence."""
+    look_at: str = "look at what the hosts share"
+    """Where it is job-wide, what to turn to, in the answer's one sentence."""
 
 
 CAUSES: Mapping[Cause, CauseRow] = {
@@ -57,7 +62,8 @@ CAUSES: Mapping[Cause, CauseRow] = {
         time_class="compute",
         spends_on="{their} own compute",
         suggestion="Compare clocks, temperature, ECC and other load of {who}'s device with a peer's{operator}; if it "
-        "stays slow, drain it and restart elsewhere.",
+        f"stays slow, drain it and restart elsewhere. {_BEFORE_DRAINING}",
+        group_suggestion=f"{_TOGETHER} {_BEFORE_DRAINING}",
         job_wide_suggestion=_SHARED,
         fix_kind="compute",
     ),
@@ -75,8 +81,10 @@ CAUSES: Mapping[Cause, CauseRow] = {
         time_class="input",
         spends_on="fetching {their} input",
         suggestion="Look at {who}'s data loading: its shard's size and storage, workers, decoding on the host.",
-        job_wide_suggestion=_SHARED,
+        job_wide_suggestion="No rank is to blame: look at what data loading shares (storage, network, cores), and load "
+        "ahead of the step with more workers.",
         fix_kind="input",
+        look_at="look at data loading",
     ),
     "host": CauseRow(
         words="host",
@@ -97,17 +105,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         operator_from_blame=True,
         fix_kind="host",
         job_wide_fix_kind="gc",
-    ),
-    "uneven_work": CauseRow(
-        words="uneven work",
-        time_class="compute",
-        spends_on="{their} own compute",
-        suggestion="{Who} does more than its peers{operator}, its device is not to blame: look for longer batches or "
-        "sequences, experts that draw more tokens, retries, and debugging or logging code that runs there alone.",
-        group_suggestion="{Who} do more than their peers{operator}: look for longer batches or sequences, experts that "
-        "draw more tokens, and code that runs there alone.",
-        fix_kind="compute",
-        undone="with its peers' work",
+        look_at="collect at the same step on all ranks",
     ),
     "contention": CauseRow(
         words="CPU contention",
@@ -123,6 +121,20 @@ CAUSES: Mapping[Cause, CauseRow] = {
         fix_kind="stops",
         job_wide_fix_kind="stops",
         undone="without the stops",
+        look_at="look at the hosts' cores",
+    ),
+    "uneven_work": CauseRow(
+        words="uneven work",
+        time_class="compute",
+        spends_on="{their} larger share of the work",
+        suggestion="{Who} does more than its peers{operator}, its device is not slow: compare how batches, experts or "
+        "layers are dealt out.",
+        group_suggestion="{Who} do more than their peers, their devices are not slow: compare how batches, experts or "
+        "layers are dealt out.",
+        job_wide_suggestion="No rank is to blame: even out how batches, experts or layers are dealt out to ranks.",
+        fix_kind="compute",
+        undone="with no more work than the peers'",
+        look_at="look at how work is dealt out",
     ),
     "stage_imbalance": CauseRow(
         words="stage imbalance",
@@ -131,6 +143,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         suggestion="Move layers from the slow pipeline stage to the others.",
         remedy="even_stages",
         undone="with even stages",
+        look_at="look at the layers of each stage",
     ),
     "sequence_imbalance": CauseRow(
         words="sequence imbalance",
@@ -139,6 +152,46 @@ CAUSES: Mapping[Cause, CauseRow] = {
         suggestion="Balance sequence lengths across ranks when batches are built.",
         remedy="sorted_microbatches",
         undone="with microbatches dealt to the ranks by their length",
+        look_at="look at how batches are built",
+    ),
+    "input_bound": CauseRow(
+        words="input",
+        time_class=None,
+        spends_on="fetching input",
+        suggestion="No rank is to blame: all wait for their input. Load ahead of the step with more workers, decode "
+        "less, and look at the storage.",
+        job_wide_fix_kind="input",
+        undone="with input that is there in time",
+        look_at="look at data loading",
+    ),
+    "launch_bound": CauseRow(
+        words="kernel launches",
+        time_class=None,
+        spends_on="launching kernels",
+        suggestion="No rank is to blame: devices wait for the host to launch small kernels. Fuse them (torch.compile), "
+        "capture them (CUDA graphs), or use larger batches.",
+        undone="with no wait for launches",
+        look_at="look at the host's work between kernels",
+    ),
+    "exposed_communication": CauseRow(
+        words="exposed communication",
+        time_class=None,
+        spends_on="communication that nothing hides",
+        suggestion="No rank is to blame: devices compute nothing while collectives run. Overlap them with compute "
+        "(buckets, prefetching, other streams), send less, or look at the network's bandwidth.",
+        job_wide_fix_kind="communication",
+        undone="with communication hidden behind compute",
+        look_at="look at its overlap with compute, and at the network",
+    ),
+    "copies": CauseRow(
+        words="copies between host and device",
+        time_class=None,
+        spends_on="copies between host and device",
+        suggestion="No rank is to blame: pin the host's memory, copy asynchronously and ahead of the step, and avoid "
+        ".item() and .cpu() in the loop.",
+        job_wide_operators=("*emcpy*HtoD*", "*emcpy*DtoH*"),
+        undone="without these copies",
+        look_at="look at what the loop copies",
     ),
     "unknown": CauseRow(
         words="unknown",

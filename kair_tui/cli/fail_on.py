@@ -1,22 +1,25 @@
-"""The condition of `--fail-on`: what a script hears of through the exit status."""
+"""The conditions of `--fail-on`: what a script hears of through the exit status."""
 
-import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from kair_engine.errors import UsageError
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.triage import TriageResult
 
+Found = Literal["straggler", "job_wide", "inconclusive", "finding"]
+"""Verdicts, and any finding at all."""
 _SLOWDOWN = re.compile(r"slowdown\s*(>=|>)\s*(\d+(?:\.\d*)?|\.\d+)")
+_HINT: Final = f"use {', '.join(get_args(Found))}, or 'slowdown>1.05'"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """`straggler`, or a slowdown beyond a limit."""
+    """Something found, or a slowdown beyond a limit."""
 
-    what: Literal["straggler", "slowdown"]
+    what: Found | Literal["slowdown"]
     limit: float = 1.0
     inclusive: bool = False
 
@@ -24,20 +27,33 @@ class Condition:
         """Whether `result` found it."""
         if isinstance(result, LocalizeResult):
             return any(row.flagged for row in result.scores)
-        if self.what == "straggler":
-            return result.verdict == "straggler"
-        worst = max((finding.slowdown for finding in result.findings), default=-math.inf)
-        return worst >= self.limit if self.inclusive else worst > self.limit
+        if self.what == "slowdown":
+            slowdown = slowdown_of(result)
+            return slowdown >= self.limit if self.inclusive else slowdown > self.limit
+        return bool(result.findings) if self.what == "finding" else result.verdict == self.what
 
 
-def parse_condition(text: str, command: str) -> Condition:
-    """`straggler`, `slowdown>1.05` or `slowdown>=1.05`. Raises UsageError for anything else."""
+def slowdown_of(result: TriageResult) -> float:
+    """The step's time over that without any of the findings; where they were not replayed together, the largest one's."""
+    found = [finding.slowdown for finding in result.findings]
+    if result.together is not None and len(found) > 1:
+        found.append(1 + result.together.throughput_gain)
+    return max(found, default=1.0)
+
+
+def parse_conditions(texts: Sequence[str], command: str) -> tuple[Condition, ...]:
+    """`straggler,inconclusive`, `slowdown>1.05`, each also by itself. Raises UsageError for anything else."""
+    return tuple(_parsed(one, command) for text in texts for one in text.split(","))
+
+
+def _parsed(text: str, command: str) -> Condition:
     wanted = text.strip().lower()
-    if wanted == "straggler":
-        return Condition("straggler")
     match = _SLOWDOWN.fullmatch(wanted)
-    if match is None:
-        raise UsageError(f"--fail-on {text!r} is not a condition", "use straggler, or 'slowdown>1.05'")
-    if command != "triage":
-        raise UsageError(f"{command} does not report a slowdown", "use --fail-on straggler, or kair triage")
-    return Condition("slowdown", float(match[2]), inclusive=match[1] == ">=")
+    if match is None and wanted not in get_args(Found):
+        raise UsageError(f"--fail-on {text.strip()!r} is not a condition", _HINT)
+    if command != "triage" and wanted != "straggler":
+        what = "a slowdown" if match else f"{wanted!r}"
+        raise UsageError(f"{command} does not report {what}", "use --fail-on straggler, or kair triage")
+    if match is not None:
+        return Condition("slowdown", float(match[2]), inclusive=match[1] == ">=")
+    return Condition(next(found for found in get_args(Found) if found == wanted))

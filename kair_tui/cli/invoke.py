@@ -63,13 +63,13 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = _presenter(entry, arguments)
     choice = take(JobChoice, arguments)
     parse_steps(choice.step)
-    condition = _condition(entry, arguments)
+    conditions = _conditions(entry, arguments)
     with presenter.progress_bar() as progress:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
         answer = analysed(entry, arguments, trace)
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
-    return ExitCode.FOUND if condition is not None and condition.is_met(answer.result) else ExitCode.ANSWERED
+    return ExitCode.FOUND if any(one.is_met(answer.result) for one in conditions) else ExitCode.ANSWERED
 
 
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -85,10 +85,10 @@ def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:
     return Presenter(take(Presentation, arguments), entry.load_view, result_type)
 
 
-def _condition(entry: Entry, arguments: dict[str, Any]) -> "Condition | None":
-    wanted = take(FailOn, arguments).fail_on if entry.fails_on else None
-    if wanted is None:
-        return None
-    from kair_tui.cli.fail_on import parse_condition  # loads results that other commands do without
+def _conditions(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
+    wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
+    if not wanted:
+        return ()
+    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
 
-    return parse_condition(wanted, entry.name)
+    return parse_conditions(wanted, entry.name)

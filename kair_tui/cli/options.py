@@ -1,7 +1,7 @@
 """The options that commands share, each declared once."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -53,11 +53,14 @@ class FailOn:
     """When the exit status should tell what was found."""
 
     fail_on: Annotated[
-        str | None,
+        Sequence[str],
         Option(
-            "--fail-on", "Exit with status 10 if this is found: straggler, or slowdown>1.05 (triage).", metavar="WHAT"
+            "--fail-on",
+            "Exit with status 10 if one of these is found: straggler; of triage also job_wide, inconclusive, finding, "
+            "slowdown>1.05. Set apart by commas, or repeated.",
+            metavar="WHAT",
         ),
-    ] = None
+    ] = ()
 
 
 @dataclass(frozen=True)

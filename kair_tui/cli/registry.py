@@ -74,7 +74,7 @@ COMMANDS: Final = (
         "triage",
         ANALYSES,
         "The whole investigation: which rank, which operator, why, what it costs, what to do.",
-        ("kair triage traces/", "kair triage job123 --json", "kair triage job123 --fail-on 'slowdown>1.05'"),
+        ("kair triage traces/", "kair triage job123 --json", "kair triage job123 --fail-on 'straggler,slowdown>1.05'"),
         fails_on=True,
     ),
     Entry(

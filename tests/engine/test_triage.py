@@ -15,7 +15,8 @@ from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.operators import model
 from kair_tui.render.words.sentences import sentence_of
-from kair_tui.render.words.triage import suggestion_of, summary
+from kair_tui.render.words.triage import suggestion_of
+from kair_tui.render.words.verdict import summary
 
 KERNELS = {"embed": 40, "attention": 150, "mlp": 250, "norm": 60, "head": 100}
 SETTLE = 50

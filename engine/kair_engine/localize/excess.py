@@ -53,8 +53,9 @@ class OperatorExcess:
     excess_ns: Floats
     typical_ns: Floats
     """Per rank of the job, like the excess."""
-    more_calls: Floats
-    """Per rank, how often it was called beyond the role's median."""
+    calls: Floats
+    usual_calls: Floats
+    """Per rank, how often it was called, and the role's median of that."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,11 @@ class JobExcess:
         excess = [nothing if one is None else np.nan_to_num(one.excess_ns, nan=0.0) for one in known]
         return np.stack(excess), np.asarray(typical)
 
-    def more_calls(self, name: str) -> Floats:
-        """(ranks): the median over steps of how often an operator was called beyond the role's median."""
-        known = [step.operators.get(name) for step in self.steps]
-        nothing = np.zeros(len(self.ranks))
-        more = [nothing if one is None else np.nan_to_num(one.more_calls, nan=0.0) for one in known]
-        return np.asarray(np.median(np.stack(more), axis=0))
+    def calls(self, name: str) -> tuple[Floats, Floats]:
+        """(ranks) each: how often an operator is called, and the role's median of that, in the median step."""
+        known = [one for step in self.steps if (one := step.operators.get(name)) is not None]
+        calls, usual = (np.stack(of) for of in zip(*((one.calls, one.usual_calls) for one in known), strict=True))
+        return np.nanmedian(calls, axis=0), np.nanmedian(usual, axis=0)
 
     @cached_property
     def passes_ns(self) -> Floats:
@@ -240,14 +240,14 @@ def _by_operator(
     spent = spent.reshape(len(names), ranks)
     calls = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], minlength=len(names) * ranks)
     calls = calls.reshape(len(names), ranks).astype(float)
-    more = calls - role_medians(calls, role)
+    usual = role_medians(calls, role)
     typical = role_medians(spent, role)
     excess = spent - typical
     kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * ops.step_time_ns)
     fetches = np.isin(names, ops.name[ops.kind == INPUT])
     return {
         ops.name_text[int(names[at])]: OperatorExcess(
-            bool(fetches[at]), of_job(excess[at]), of_job(typical[at]), of_job(more[at])
+            bool(fetches[at]), of_job(excess[at]), of_job(typical[at]), of_job(calls[at]), of_job(usual[at])
         )
         for at in kept
     }

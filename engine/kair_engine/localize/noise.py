@@ -86,7 +86,7 @@ def on_top_by_chance(per_step: Floats, place: int, inflated: float) -> float:
     # Of equal ones half lie below.
     equal = (means == means[:, [place]]).sum(axis=1) - 1
     reached = math.floor(float((below + equal / 2).sum()))
-    return min(1.0, ranks * _sum_of_places(reached, blocks, ranks))
+    return min(1.0, float(ranks) * _sum_of_places(reached, blocks, ranks))
 
 
 def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:
@@ -98,7 +98,7 @@ def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:
     chances = np.ones(1)
     for _ in range(blocks):
         chances = np.convolve(chances, np.full(ranks, 1 / ranks))
-    return float(min(1.0, chances[max(reached, 0) :].sum())) if reached <= most else 0.0
+    return min(1.0, float(chances[max(reached, 0) :].sum())) if reached <= most else 0.0
 
 
 def episodes(events: Bools) -> Ints:

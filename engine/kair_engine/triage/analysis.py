@@ -16,8 +16,9 @@ from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
-from kair_engine.triage.job_wide import contention, host_stops, job_wide_findings, link_findings
+from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.pricing import priced
+from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
 
@@ -40,11 +41,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     found = conclude(reduce_steps(trace, look))
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    stops = host_stops(trace)
-    of_ranks = (rank_finding(trace, found, blamed, stops, suspect) for suspect in suspects(trace.job, found))
+    shared = SharedCosts(trace)
+    of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
-    wide = (*job_wide_findings(trace, patterns, step_time), *contention(trace, stops, step_time))
+    wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
     checked = check(found.job, blamed, costs.findings, costs.hidden_us)
     findings = checked.findings

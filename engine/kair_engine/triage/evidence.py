@@ -69,6 +69,17 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
     )
 
 
+def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
+    """When it began, and by how much more of the step than before."""
+    if anomaly.since is None:
+        return ()
+    own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, list(anomaly.positions)].mean(axis=1)
+    later = np.array([step.step >= anomaly.since for step in job.steps])
+    before, after = (float(np.median(own[of])) / 1e3 for of in (~later, later))
+    figures = {"step": anomaly.since, "before_us": before, "after_us": after}
+    return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
+
+
 def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
     """What speaks for threads that stand still."""
     figures = {

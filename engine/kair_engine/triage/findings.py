@@ -15,7 +15,7 @@ from kair_engine.results.triage import Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
-from kair_engine.triage.evidence import rank_evidence
+from kair_engine.triage.evidence import rank_evidence, since_evidence
 from kair_engine.triage.rank_causes import why
 from kair_engine.triage.suspects import Suspect
 
@@ -46,6 +46,7 @@ def rank_finding(
         evidence=(
             *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
             *reason.evidence,
+            *since_evidence(job, largest),
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),
         steps=steps,

@@ -12,6 +12,7 @@ from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
+from kair_engine.triage.shared_costs import fix_of_all
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.models import model_of
@@ -124,7 +125,7 @@ def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple
         return _even(stage)
     if finding.pattern == "job_wide":
         # Of all ranks a kind of delay cannot be told from the ordinary noise in it, except garbage collection's.
-        of_all = None if cause.job_wide_fix_kind is None else Fix(kinds=(cause.job_wide_fix_kind,))
+        of_all = fix_of_all(finding.cause)
         return (of_all,) if of_all is not None and _fits(model, of_all) else ()
     if cause.fix_kind is None or cause.fix_kind not in model.kinds:
         return ()

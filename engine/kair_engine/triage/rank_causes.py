@@ -55,22 +55,30 @@ def _of_host(blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
 
 def _calls_more(job: JobExcess, largest: Anomaly) -> bool:
     assert largest.operator is not None
-    return bool(job.more_calls(largest.operator)[list(largest.positions)].min() >= OFTEN)
+    return _further_calls(job, largest.operator, largest.positions)[1] >= OFTEN
+
+
+def _further_calls(job: JobExcess, name: str, places: Sequence[int]) -> tuple[float, float]:
+    """How often the ranks call an operator in the median step, and how much more often than usual, the fewest."""
+    calls, usual = job.calls(name)
+    chosen = list(places)
+    return float(calls[chosen].min()), float((calls - usual)[chosen].min())
 
 
 def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
     """Operators that the ranks call more often than their peers, where those make up most of what they lose."""
     places = list(largest.positions)
-    extra: dict[str, tuple[float, float]] = {}
+    extra: dict[str, tuple[float, float, float]] = {}
     for name, fetches in job.operators.items():
-        calls = job.more_calls(name)[places].min()
-        if not fetches and calls >= OFTEN:
-            extra[name] = float(job.operator_ns(name)[0][:, places].mean()), float(calls)
-    lost = sum(excess for excess, _ in extra.values())
+        calls, more = _further_calls(job, name, places)
+        if not fetches and more >= OFTEN:
+            extra[name] = float(job.operator_ns(name)[0][:, places].mean()), calls, calls - more
+    lost = sum(excess for excess, *_ in extra.values())
     if not extra or lost < MOST * largest.excess_ns:
         return None
     first = max(extra, key=lambda name: extra[name][0])
-    figures = {"more_calls": extra[first][1], "excess_us_per_step": extra[first][0] / 1e3, "operators": len(extra)}
+    excess, calls, usual = extra[first]
+    figures = {"calls": calls, "usual_calls": usual, "excess_us_per_step": excess / 1e3}
     ranks = ranks_at(job.ranks, largest.positions)
     return Why("uneven_work", first, (Evidence("more_calls", figures, None, ranks, about=first),))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_tui.render.column import ALARM, Cell, Column, Styled
-from kair_tui.render.text import short_name, spaced
+from kair_tui.render.text import short_name
 from kair_tui.render.units import (
     count,
     duration,
@@ -16,6 +16,7 @@ from kair_tui.render.units import (
     p_value,
     percent,
     plural,
+    ranks_in_words,
     ratio,
     score,
     signed_duration,
@@ -23,7 +24,15 @@ from kair_tui.render.units import (
 )
 from kair_tui.render.view import View
 from kair_tui.render.views.localize import flag
-from kair_tui.render.words.triage import FindingInWords, TriageInWords, cause_in_words
+from kair_tui.render.words.triage import FindingInWords, TriageInWords
+from kair_tui.render.words.verdict import (
+    cause_in_words,
+    costs,
+    is_hidden,
+    lost_us,
+    pattern_in_words,
+    verdict_in_words,
+)
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -74,9 +83,9 @@ def triage_totals(result: TriageResult) -> str:
 def title(finding: Finding, *, wide: bool = False) -> str:
     """Who, and what is wrong."""
     if finding.pattern == "job_wide":
-        return f"no rank's fault: {cause_in_words(finding.cause)} (seen on ranks {spans(finding.ranks)})"
-    noun = "rank" if len(finding.ranks) == 1 else "ranks"
-    who = f"{noun} {spans(finding.ranks)}" if finding.ranks else "the whole job"
+        seen = f" (seen on {ranks_in_words(finding.seen_on)})" if finding.seen_on else ""
+        return f"no rank is to blame: {cause_in_words(finding.cause)}{seen}"
+    who = ranks_in_words(finding.ranks) if finding.ranks else "the whole job"
     on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
     name = finding.operator if wide or not finding.operator else short_name(finding.operator)
     return f"{who}{on}: {cause_in_words(finding.cause)}" + (f" in {name}" if name else "")
@@ -89,9 +98,9 @@ def _others(number: int) -> str:
 def facts(finding: Finding) -> list[str]:
     """Its figures: what it costs, when, and how sure that is."""
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
-    where = (
-        f"{spaced(finding.pattern)}, {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}{chance}"
-    )
+    began = "" if finding.since is None else f", since step {finding.since}"
+    steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
+    where = f"{pattern_in_words(finding.pattern)}, {steps}{began}{chance}"
     return [_price(finding), where, *([f"between: {finding.edge}"] if finding.edge else [])]
 
 
@@ -103,8 +112,13 @@ def sentences(finding: FindingInWords) -> list[str]:
 def _price(finding: Finding) -> str:
     about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
     price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
+    if is_hidden(finding):
+        return f"nothing lost by it alone, as others are as late{about}"
+    least, most = lost_us(finding)
+    if duration(least) != duration(most):
+        about = f" (at {duration(finding.time_lost_us_per_step)}, by the replay; the most is what one rank stands still)"
     return (
-        f"{duration(finding.time_lost_us_per_step)} lost per step, slowdown {ratio(finding.slowdown)}; without it "
+        f"{costs(finding)} lost per step, slowdown {ratio(finding.slowdown)}; without it "
         f"+{percent(finding.throughput_gain)} throughput, "
         f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day{price}{about}"
     )
@@ -120,7 +134,7 @@ def _tree(result: TriageInWords, page: Page) -> None:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
         root.add(safe(triage_totals(result)))
 
-    page.tree(f"verdict: {spaced(result.verdict)}", grow)
+    page.tree(f"verdict: {verdict_in_words(result.verdict)}", grow)
 
 
 VIEW = View[TriageInWords, RankedRank](

@@ -7,6 +7,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.results.blame import STEP_BEGIN, RootCause
 from kair_engine.results.evidence import Evidence
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant
+from kair_tui.render.words.stops import stops_in_words
 
 
 def sentence_of(evidence: Evidence) -> str:
@@ -109,6 +110,47 @@ def _longest_delays(one: Evidence) -> str:
     return f"the longest of each step costs {_share(one)} of the step"
 
 
+def _host_stops(one: Evidence) -> str:
+    return f"threads of the mean rank stand still {stops_in_words(one.figures)}"
+
+
+def _more_calls(one: Evidence) -> str:
+    calls, usual = significant(one.figures["calls"]), significant(one.figures["usual_calls"])
+    excess = duration(one.figures["excess_us_per_step"])
+    return f"{_who(one)} {_verb(one, 'call')} {one.about} {calls} times a step, peers {usual} times: {excess} a step more"
+
+
+def _longer_batches(one: Evidence) -> str:
+    passes, optimizer = percent(one.figures["passes_share"]), percent(one.figures["optimizer_share"])
+    return (
+        f"{_who(one)} {_verb(one, 'take')} {passes} longer than peers in forward and backward passes, {optimizer} in the "
+        "optimizer: longer batches, not a slower device"
+    )
+
+
+def _stopped(one: Evidence) -> str:
+    stopped, peers = duration(one.figures["stopped_us_per_step"]), duration(one.figures["peers_us_per_step"])
+    return (
+        f"threads of {_who(one)} stand still for {stopped} a step in the middle of operations, those of peers for "
+        f"{peers}"
+    )
+
+
+def _device_idle(one: Evidence) -> str:
+    idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
+    return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
+
+
+def _since(one: Evidence) -> str:
+    before, after = duration(one.figures["before_us"]), duration(one.figures["after_us"])
+    return f"since step {int(one.figures['step'])}: before it {before} a step more than peers, from then on {after}"
+
+
+def _differ_by(one: Evidence) -> str:
+    spread = duration(one.figures["spread_us"])
+    return f"peers differ from one another by {spread} a step (standard deviation)"
+
+
 def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     return f"replayed {CAUSES[one.about or 'unknown'].undone}, a step takes {after} instead of {before}"
@@ -135,6 +177,10 @@ def _theirs(one: Evidence) -> str:
 
 def _it(one: Evidence) -> str:
     return "it" if len(one.ranks) == 1 else "them"
+
+
+def _verb(one: Evidence, verb: str) -> str:
+    return f"{verb}s" if len(one.ranks) == 1 else verb
 
 
 def _cost(one: Evidence) -> str:
@@ -172,6 +218,13 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "longest_batch": _longest_batch,
     "delays_on_changing_ranks": _delays_on_changing_ranks,
     "longest_delays": _longest_delays,
+    "host_stops": _host_stops,
+    "more_calls": _more_calls,
+    "longer_batches": _longer_batches,
+    "stopped": _stopped,
+    "device_idle": _device_idle,
+    "since": _since,
+    "differ_by": _differ_by,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,
     "estimated": _estimated,

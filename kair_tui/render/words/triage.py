@@ -10,9 +10,9 @@ from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.whatif.fixes import fix_text
-from kair_tui.render.units import duration, plural, ranks_in_words
+from kair_tui.render.units import ranks_in_words
 from kair_tui.render.words.sentences import sentence_of
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.words.verdict import summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,26 +50,6 @@ def triage_in_words(result: TriageResult) -> TriageInWords:
     return TriageInWords(**_fields(result, findings=findings), summary=summary(result))
 
 
-def summary(result: TriageResult) -> str:
-    """The answer in one sentence."""
-    scope = f"{plural(len(result.ranking), 'rank')}, {plural(len(result.steps), 'step')}"
-    if result.verdict == "straggler":
-        parts = [f"{_culprit(one)} ({cause_in_words(one.cause)}, {_a_step(one)})" for one in result.findings]
-        together = result.together
-        both = "" if together is None or together.saved_us <= 0 else f"; together {duration(together.saved_us)} a step"
-        return f"straggler: {' and '.join(parts)}{both}"
-    if result.verdict == "no_straggler":
-        return f"no straggler: {scope}, no rank differs from its peers beyond chance"
-    reasons = {warning.code: warning.message for warning in warnings_in_words(result.warnings)}
-    why = reasons.get("one_rank") or reasons.get("few_steps") or reasons.get("few_peers") or "too few peers for a test"
-    return f"inconclusive: {scope}; {why}"
-
-
-def cause_in_words(cause: str) -> str:
-    """As it is called in a sentence."""
-    return CAUSES[cause].words
-
-
 def suggestion_of(finding: Finding) -> str:
     """What to do about it."""
     row = CAUSES[finding.cause]
@@ -78,7 +58,7 @@ def suggestion_of(finding: Finding) -> str:
         text = row.job_wide_suggestion
     elif finding.pattern == "group":
         text = row.group_suggestion
-    who = ranks_in_words(finding.ranks)
+    who = ranks_in_words(finding.ranks or finding.seen_on)
     named = f" ({finding.operator[:80]})" if finding.operator else ""
     return text.format(who=who, Who=who.capitalize(), operator=named)
 
@@ -109,11 +89,3 @@ def _evidence(one: Evidence) -> EvidenceInWords:
 
 def _fields(record: Any, **changed: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the records above
     return {**vars(record), **changed}
-
-
-def _culprit(finding: Finding) -> str:
-    return "no rank's fault" if finding.pattern == "job_wide" else ranks_in_words(finding.ranks)
-
-
-def _a_step(finding: Finding) -> str:
-    return f"{duration(finding.time_lost_us_per_step)} a step"

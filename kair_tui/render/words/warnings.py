@@ -83,6 +83,30 @@ def _simulation_error(one: KairWarning) -> str:
     )
 
 
+def _nobody_waits(one: KairWarning) -> str:
+    waited = percent(one.figures["waited_share"])
+    return (
+        f"{_who(one)} {_is(one)} slower than {_its(one)} peers by {_share(one)} of the step, but they wait only {waited} of "
+        f"it for {_them(one)}: no straggler"
+    )
+
+
+def _price_and_waiting(one: KairWarning) -> str:
+    waited = percent(one.figures["waited_share"])
+    return (
+        f"{_who(one)} {_differs(one)} from {_its(one)} peers, who wait {waited} of the step for {_them(one)}, but replayed "
+        f"without {_them(one)} a step is no more than {_share(one)} shorter: who slows the job down stays open"
+    )
+
+
+def _waited_for(one: KairWarning) -> str:
+    waited = percent(one.figures["waited_share"])
+    return (
+        f"peers wait {waited} of the step for {_who(one)}, though no test sets {_them(one)} apart: record more steps, "
+        f"and what else runs on {_its(one)} host"
+    )
+
+
 def _too_many_workers(one: KairWarning) -> str:
     # Rounded up: it is a bound.
     bound = percent(math.ceil(one.figures["others_at_most"] * 1000) / 1000)
@@ -90,6 +114,22 @@ def _too_many_workers(one: KairWarning) -> str:
         f"of {_number(one, 'ranks')} ranks the {_number(one, 'priced')} that exceed their peers most are priced one by "
         f"one; none of the others makes a step more than {bound} longer"
     )
+
+
+def _is(one: KairWarning) -> str:
+    return "is" if len(one.ranks) == 1 else "are"
+
+
+def _differs(one: KairWarning) -> str:
+    return "differs" if len(one.ranks) == 1 else "differ"
+
+
+def _its(one: KairWarning) -> str:
+    return "its" if len(one.ranks) == 1 else "their"
+
+
+def _them(one: KairWarning) -> str:
+    return "it" if len(one.ranks) == 1 else "them"
 
 
 def _who(one: KairWarning) -> str:
@@ -111,4 +151,7 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "z_cannot_fire": _z_cannot_fire,
     "simulation_error": _simulation_error,
     "too_many_workers": _too_many_workers,
+    "nobody_waits": _nobody_waits,
+    "price_and_waiting": _price_and_waiting,
+    "waited_for": _waited_for,
 }

@@ -11,6 +11,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.operators.parts import NodeParts
 
 SHORTEST_NS = 1_000_000
@@ -24,23 +25,41 @@ _USUAL, _FAST = 0.25, 0.05
 
 
 def stops_ns(parts: NodeParts) -> Floats:
-    """Per part, how much longer than usual for that operation its thread took; 0 where that is no stop."""
+    """Per part, how much longer than usual for that operation its thread took; 0 where that is no stop.
+
+    Usual is what the operation takes at most other times on any rank, and on this one: an operator that is slow on a
+    rank in most steps is a slow operator.
+    """
     rows = np.flatnonzero(parts.thread & (parts.kind != NONE))
     result = np.zeros(len(parts.value_ns))
     if not len(rows):
         return result
-    value = parts.value_ns[rows]
-    order = np.lexsort((value, parts.key[rows]))
-    key = parts.key[rows][order]
-    starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
+    key, value = parts.key[rows], parts.value_ns[rows]
+    anywhere = _quantiles(dense(key[None]), value)
+    here = _quantiles(dense(np.stack((key, parts.rank[rows]))), value)
+    usual = np.where(here.times >= _FEWEST, np.maximum(here.usual, anywhere.usual), anywhere.usual)
+    least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (anywhere.usual - anywhere.fast))
+    beyond = value - usual
+    result[rows] = np.where((beyond > least) & (anywhere.times >= _FEWEST), beyond, 0.0)
+    return result
+
+
+@dataclass(frozen=True)
+class _Quantiles:
+    """Of each value's group."""
+
+    usual: Floats
+    fast: Floats
+    times: Ints
+
+
+def _quantiles(group: Ints, value: Floats) -> _Quantiles:
+    order = np.lexsort((value, group))
+    ordered = group[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     sizes = np.diff(np.r_[starts, len(order)])
     usual, fast = (value[order[starts + ((sizes - 1) * share).astype(np.int64)]] for share in (_USUAL, _FAST))
-    least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (usual - fast))
-    least[sizes < _FEWEST] = np.inf
-    group = np.repeat(np.arange(len(starts)), sizes)
-    beyond = value[order] - usual[group]
-    result[rows[order]] = np.where(beyond > least[group], beyond, 0.0)
-    return result
+    return _Quantiles(usual[group], fast[group], sizes[group])
 
 
 @dataclass

@@ -1,0 +1,148 @@
+"""Finds what all ranks spend alike: stops of their threads, input, launches, communication, copies, collections.
+
+Peers do not show it. Each is priced by a replay without it, and told where it costs a good part of the step.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from kair_engine.causes import CAUSES, Cause
+from kair_engine.errors import InputError, UsageError
+from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Evidence
+from kair_engine.results.fix import Fix
+from kair_engine.results.triage import Finding
+from kair_engine.results.whatif import HostStops
+from kair_engine.trace.model import Trace
+from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.triage.evidence import stops_evidence
+from kair_engine.triage.findings import new_finding
+from kair_engine.whatif.model import Baseline, Model
+from kair_engine.whatif.models import model_of
+
+STOPPED_SHARE = 0.05
+"""Of the step: what the mean rank must stand still for, and half of the ranks."""
+SAMPLE = 1_000_000
+"""Operations in which shared costs are looked for."""
+NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
+    "input_bound": 0.05,
+    "garbage_collection": 0.05,
+    "copies": 0.10,
+    "exposed_communication": 0.30,
+}
+"""Of the step, what each must cost: collectives and launches every job has, fetches should cost nothing."""
+LAUNCH_SHARE: Final = 0.30
+"""Of the step: how long the median rank's device must idle because its host has not launched yet."""
+OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
+"""Told of recordings with devices: on a thread, communication is the job's ordinary work."""
+
+
+class SharedCosts:
+    """A sample of the recording, made ready for replay; steps that are too large for one tell nothing."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._model = _model(trace)
+        self.stops: HostStops | None = None
+        if self._model is not None:
+            try:
+                self.stops = self._model.host_stops()
+            except InputError:
+                self._model = None
+
+    def findings(self, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
+        """One for each that costs enough."""
+        if self._model is None:
+            return
+        stopped = list(self._contention(step_time_ns))
+        yield from stopped or self._launches(job, step_time_ns)
+        fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
+        recorded, *without = (float(of.mean()) for of in self._replayed(self._model, fixes))
+        for cause, after in zip(fixes, without, strict=False):
+            share = 1 - after / max(recorded, 1.0)
+            if share >= NOTABLE_SHARE[cause]:
+                yield new_finding(
+                    self._trace,
+                    cause=cause,
+                    seen_on=tuple(self._trace.job.ranks),
+                    lost_ns=share * step_time_ns,
+                    step_time_ns=step_time_ns,
+                    evidence=(),
+                )
+
+    def _contention(self, step_time_ns: float) -> Iterator[Finding]:
+        """Threads that stand still on all ranks now and then, though they wait for nobody."""
+        stops = self.stops
+        if stops is None or stops.share_of_step < STOPPED_SHARE:
+            return
+        # Of single ranks their peers show it.
+        if float(np.median(list(stops.by_rank_us.values()))) * 1e3 < STOPPED_SHARE * step_time_ns:
+            return
+        yield new_finding(
+            self._trace,
+            cause="contention",
+            seen_on=tuple(Rank(rank) for rank in stops.by_rank_us),
+            lost_ns=stops.share_of_step * step_time_ns,
+            step_time_ns=step_time_ns,
+            evidence=stops_evidence(stops),
+        )
+
+    def _launches(self, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
+        """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
+        idle = float(np.median(job.work_ns[CLASSES.index("host")]))
+        if self._trace.job.has_device and idle >= LAUNCH_SHARE * step_time_ns:
+            yield new_finding(
+                self._trace,
+                cause="launch_bound",
+                seen_on=tuple(self._trace.job.ranks),
+                lost_ns=idle,
+                step_time_ns=step_time_ns,
+                evidence=(Evidence("device_idle", {"idle_us": idle / 1e3, "share_of_step": idle / step_time_ns}),),
+            )
+
+    def _without(self, cause: Cause) -> Fix | None:
+        """The fix that takes a cost away on all ranks; None where the recording has nothing of it."""
+        assert self._model is not None
+        fix = fix_of_all(cause)
+        if fix is None or (cause in OF_DEVICES and not self._trace.job.has_device):
+            return None
+        try:
+            self._model.require(fix)
+        except UsageError:
+            return None
+        return fix
+
+    @staticmethod
+    def _replayed(model: Model, fixes: Mapping[Cause, Fix]) -> Iterator[np.ndarray]:
+        yield from model.replay([Baseline.RECORDED, *((fix,) for fix in fixes.values())]).times
+
+
+def fix_of_all(cause: Cause) -> Fix | None:
+    """What takes a cause away on all ranks at once; None where nothing does."""
+    row = CAUSES[cause]
+    if row.job_wide_operators:
+        return Fix(operators=row.job_wide_operators, scale=0.0)
+    if row.job_wide_fix_kind is None:
+        return None
+    # What all ranks do alike is no longer than their peers': it is taken away whole.
+    whole = cause in NOTABLE_SHARE and cause != "garbage_collection"
+    return Fix(kinds=(row.job_wide_fix_kind,), scale=0.0 if whole else None)
+
+
+def _model(trace: Trace) -> Model | None:
+    """Of the first steps that fit into the sample; None for recordings of operation types, which have no threads."""
+    steps: list[int] = []
+    held = 0
+    for step, of_step in operations_of_steps(trace).items():
+        held += of_step
+        if steps and held > SAMPLE:
+            break
+        steps.append(step)
+    try:
+        model = model_of(trace.select(steps))
+        return model if "stops" in model.kinds and model.fits_memory() else None
+    except (InputError, UsageError):
+        return None

@@ -1,0 +1,111 @@
+"""A triage's answer in one sentence: who, why, what it costs; or why there is no answer."""
+
+from kair_engine.causes import CAUSES
+from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
+from kair_engine.trace.model import KairWarning
+from kair_tui.render.text import spaced
+from kair_tui.render.units import duration, plural, ranks_in_words
+from kair_tui.render.words.warnings import warning_in_words
+
+WORTH_A_FIGURE = 0.0005
+"""Of the step: less is 0.0 % as printed, and no price to name a rank with."""
+_WHY_INCONCLUSIVE = ("price_and_waiting", "waited_for", "one_rank", "few_steps", "few_peers")
+"""Codes of warnings that leave a verdict open, the first one that there is tells why."""
+
+
+def summary(result: TriageResult) -> str:
+    """The answer in one sentence."""
+    scope = f"{plural(len(result.ranking), 'rank')}, {plural(len(result.steps), 'step')}"
+    if result.verdict == "straggler":
+        return _straggler(result)
+    if result.verdict == "job_wide":
+        return _job_wide(result)
+    if result.verdict == "inconclusive":
+        why = _first(result.warnings, _WHY_INCONCLUSIVE) or "too few peers for a test"
+        return f"inconclusive: {scope}; {why}"
+    cleared = _first(result.warnings, ("nobody_waits",))
+    return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"
+
+
+def verdict_in_words(verdict: Verdict) -> str:
+    """`no straggler`, `job-wide`."""
+    return _hyphened(verdict)
+
+
+def pattern_in_words(pattern: Pattern) -> str:
+    """`persistent`, `job-wide`."""
+    return _hyphened(pattern)
+
+
+def cause_in_words(cause: str) -> str:
+    """As it is called in a sentence."""
+    return CAUSES[cause].words
+
+
+def lost_us(finding: Finding) -> tuple[float, float]:
+    """(at least, at most) what a finding costs per step, in µs; the same twice but for stops of all ranks' threads.
+
+    A replay without stops keeps what ranks wait for besides, and no step is shorter by more than the slowest rank's.
+    """
+    lost = finding.time_lost_us_per_step
+    if finding.pattern != "job_wide":
+        return lost, lost
+    bounds = [one.figures["slowest_rank_us"] for one in finding.evidence if one.kind == "host_stops"]
+    return min(lost, *bounds, lost), max(lost, *bounds, lost)
+
+
+def costs(finding: Finding) -> str:
+    """What it costs: `22.8 ms`, `456 ms to 546 ms`; in words where others hide all of it."""
+    least, most = map(duration, lost_us(finding))
+    return least if least == most else f"{least} to {most}"
+
+
+def is_hidden(finding: Finding) -> bool:
+    """Whether it alone costs nothing, as others are as late."""
+    return finding.slowdown - 1 < WORTH_A_FIGURE
+
+
+def _straggler(result: TriageResult) -> str:
+    accused = [one for one in result.findings if one.pattern != "job_wide"]
+    shared = [one for one in result.findings if one.pattern == "job_wide"]
+    told = " and ".join(f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in accused)
+    besides = " and ".join(f"{cause_in_words(one.cause)} ({_price(one)})" for one in shared)
+    return f"straggler: {told}{_together(result)}" + (f"; no rank's fault: {besides}" if shared else "")
+
+
+def _job_wide(result: TriageResult) -> str:
+    told = " and ".join(f"{cause_in_words(one.cause)} {_seen_on(one, result)}, {costs(one)}" for one in result.findings)
+    step = f"of {duration(result.step_time_us)} a step{_together(result)}"
+    return f"job-wide: {told} {step}; no rank is to blame: {CAUSES[result.findings[0].cause].look_at}"
+
+
+def _seen_on(finding: Finding, result: TriageResult) -> str:
+    seen = finding.seen_on
+    return "on all ranks" if len(seen) in (0, len(result.ranking)) else f"on {ranks_in_words(seen)}"
+
+
+def _together(result: TriageResult) -> str:
+    together = result.together
+    if together is None or together.saved_us <= 0 or len(result.findings) < 2:
+        return ""
+    return f"; together {duration(together.saved_us)} a step"
+
+
+def _culprit(finding: Finding) -> str:
+    return ranks_in_words(finding.ranks) if finding.ranks else finding.edge or "a link"
+
+
+def _price(finding: Finding) -> str:
+    if is_hidden(finding):
+        return "nothing by itself: others are as late"
+    return f"{costs(finding)} a step"
+
+
+def _hyphened(name: str) -> str:
+    return "job-wide" if name == "job_wide" else spaced(name)
+
+
+def _first(warnings: tuple[KairWarning, ...], codes: tuple[str, ...]) -> str | None:
+    """What the first of these codes says, of the warnings that have it the first."""
+    told = {warning.code: warning_in_words(warning).message for warning in reversed(warnings) if warning.code in codes}
+    return next((told[code] for code in codes if code in told), None)
