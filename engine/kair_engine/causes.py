@@ -109,10 +109,10 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="CPU contention",
         time_class="compute",
         spends_on="waiting for a core to run on",
-        suggestion="{Who}'s threads stand still in the middle of operations: look at what else runs on their cores (top, "
-        "/proc/PID/schedstat), at pinning and NUMA placement, and at the cgroup's cpu.max and nr_throttled.",
-        group_suggestion="The threads of {who} stand still in the middle of operations: look at what else runs on their "
-        "cores, at pinning, and at the cgroup's cpu.max and nr_throttled.",
+        suggestion="{Who}'s threads stand still in the middle of operations: look at what else runs on their cores "
+        "(top, /proc/PID/schedstat), at pinning and NUMA placement, and at the cgroup's cpu.max and nr_throttled.",
+        group_suggestion="The threads of {who} stand still in the middle of operations: look at what else runs on "
+        "their cores, at pinning, and at the cgroup's cpu.max and nr_throttled.",
         job_wide_suggestion="Threads of all ranks stand still in the middle of operations: compare nproc with ranks × "
         "threads of each (OMP_NUM_THREADS, data workers), look at the cgroup's cpu.max and nr_throttled, at pinning, "
         "and at what else runs on the hosts.",
@@ -183,8 +183,8 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="the profiler's own work",
         time_class=None,
         spends_on="the profiler's own work",
-        suggestion="No rank is to blame: the profiler itself slows the steps. Record without with_stack, profile_memory "
-        "and record_shapes, and leave out the steps in which it starts.",
+        suggestion="No rank is to blame: the profiler itself slows the steps. Record without with_stack, "
+        "profile_memory and record_shapes, and leave out the steps in which it starts.",
         undone="without the profiler's work",
         look_at="record with fewer of the profiler's options",
     ),
