@@ -34,7 +34,7 @@ class Condition:
 
 
 def slowdown_of(result: TriageResult) -> float:
-    """The step's time over that without any of the findings; where they were not replayed together, the largest one's."""
+    """The step's time over that without any of the findings; not replayed together, without the costliest one."""
     found = [finding.slowdown for finding in result.findings]
     if result.together is not None and len(found) > 1:
         found.append(1 + result.together.throughput_gain)

@@ -31,9 +31,11 @@ class Presenter:
         if wanted.fields is not None:
             if wanted.format in GRAPH_FORMATS:
                 raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
-            from kair_tui.render.tabular import chosen_fields, field_names
+            from kair_tui.render.tabular import chosen_fields, csv_names, field_names
 
-            self._keep = chosen_fields(wanted.fields, field_names(result_type, self.view.main))
+            is_csv = wanted.format == "csv"
+            known = csv_names(result_type, self.view) if is_csv else field_names(result_type, self.view.main)
+            self._keep = chosen_fields(wanted.fields, known)
 
     def present(self, answer: "Answer") -> None:
         """The answer, whole, then the warnings."""

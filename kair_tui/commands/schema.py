@@ -31,6 +31,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     """The document's schema as a plain object."""
     from msgspec.json import schema_components
 
+    from kair_tui.commands.descriptions import describe, records_in
     from kair_tui.render.answer import JobInfo
     from kair_tui.render.document import SCHEMA_VERSION
     from kair_tui.render.words.warnings import WarningInWords
@@ -39,6 +40,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     (data, job, warning), definitions = schema_components(
         (result, JobInfo, WarningInWords), ref_template="#/$defs/{name}"
     )
+    describe(definitions, records_in(result) | {JobInfo, WarningInWords})
     _leave_out_warnings(definitions, result.__name__)
     _name_causes(definitions)
     return {
@@ -49,15 +51,23 @@ def schema_of(entry: Entry) -> dict[str, Any]:
         "type": "object",
         "required": ["schema", "version", "kair", "job", "data", "warnings"],
         "properties": {
-            "schema": {"const": f"kair.{entry.name}"},
+            "schema": {"const": f"kair.{entry.name}", "description": "Which command answered."},
             "version": {
                 "type": "string",
+                "description": "Of the document; the first number changes when a field goes or means something else.",
                 "pattern": f"^{SCHEMA_VERSION.split('.', maxsplit=1)[0]}\\.[0-9]+$",
             },
             "kair": {"type": "string", "description": "The version of Kair that wrote the document."},
-            "job": job if entry.needs == "trace" else {"type": "null"},
-            "data": data,
-            "warnings": {"type": "array", "items": warning},
+            "job": {
+                **(job if entry.needs == "trace" else {"type": "null"}),
+                "description": "What the answer is about.",
+            },
+            "data": {**data, "description": "The answer."},
+            "warnings": {
+                "type": "array",
+                "items": warning,
+                "description": "What the reader of the answer should know.",
+            },
         },
         "$defs": definitions,
     }

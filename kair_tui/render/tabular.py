@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
@@ -60,22 +60,68 @@ def ndjson(answer: Answer, view: View[Any, Any], keep: Sequence[str] | None) -> 
 
 
 def csv_table(answer: Answer, view: View[Any, Any], keep: Sequence[str] | None) -> str:
-    """The main table as RFC 4180 has it: CRLF, a header line, quotes where they are needed."""
-    names = keep or field_names(type(answer.result), view.main)
-    data = data_of(answer)
-    rows = [data] if view.main is None else data[view.main]
+    """The main table, or the one made for CSV, as RFC 4180 has it but for lines that end with LF.
+
+    What is nested has a column for each of its values: `excess_us.compute`.
+    """
+    names = keep or csv_names(type(answer.result), view)
+    flat = [dict(_flat(row, names)) for row in _rows(answer, view)]
+    columns = list(dict.fromkeys(column for name in names for column in _columns_of(name, flat)))
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(names)
-    writer.writerows([[_cell(row[name]) for name in names] for row in rows])
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(_text, columns))
+    writer.writerows([[_cell(row.get(column)) for column in columns] for row in flat])
     return out.getvalue()
 
 
+def csv_names(result_type: type, view: View[Any, Any]) -> tuple[str, ...]:
+    """The columns of CSV."""
+    return field_names(result_type, view.main) if view.csv is None else tuple(f.name for f in fields(view.csv.row_type))
+
+
+def _rows(answer: Answer, view: View[Any, Any]) -> list[dict[str, Any]]:
+    if view.csv is not None:
+        return [to_plain(row) for row in view.csv.rows(answer.result)]
+    data = data_of(answer)
+    return [data] if view.main is None else data[view.main]
+
+
+def _flat(row: dict[str, Any], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for name in names:
+        yield from _leaves(name, row[name])
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """(column, cell) of a value: of objects and lists of objects one for each of their values."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple) and any(isinstance(item, dict | list | tuple) for item in value):
+        for at, inner in enumerate(value):
+            yield from _leaves(f"{name}.{at}", inner)
+    else:
+        yield name, value
+
+
+def _columns_of(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The columns that a field takes, in the order in which they come first; its own where all rows are without it."""
+    found = dict.fromkeys(column for row in rows for column in row if column == name or column.startswith(f"{name}."))
+    if len(found) > 1:
+        found.pop(name, None)  # empty in all rows that have it: elsewhere it is nested
+    return list(found) or [name]
+
+
 def _cell(value: Any) -> Any:  # noqa: ANN401
-    """Numbers as they are, lists of them set apart by blanks, other structures as JSON, text harmless."""
+    """Numbers as they are, lists of them set apart by blanks, of texts by semicolons, text harmless."""
     if value is None or isinstance(value, int | float):
         return value
-    if isinstance(value, list) and all(isinstance(item, int | float) for item in value):
-        return " ".join(map(str, value))
-    text = clean(value if isinstance(value, str) else encode(value))
+    if isinstance(value, list | tuple):
+        numbers = all(isinstance(item, int | float) for item in value)
+        text = (" " if numbers else "; ").join(map(str, value))
+        return text if numbers else _text(text)
+    return _text(value)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    text = clean(str(value))
     return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text

@@ -17,6 +17,15 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
+class CsvTable(Generic[Result]):
+    """Rows made for CSV, of an answer whose main table does not tell it."""
+
+    row_type: type[Any]
+    """A dataclass: its fields are the columns."""
+    rows: Callable[[Result], Sequence[Any]]
+
+
+@dataclass(frozen=True)
 class View(Generic[Result, Row]):
     """Everything the formats need to know about one kind of result."""
 
@@ -31,6 +40,9 @@ class View(Generic[Result, Row]):
     """What `-o tree` shows; an answer that is no tree shows its body."""
     graph: "Callable[[Result, GraphFormat], DiGraph] | None" = None
     """What the formats for graphs show, of an answer that is one."""
+
+    csv: CsvTable[Result] | None = None
+    """What `-o csv` writes in the main table's place."""
 
     def rows(self, result: Result) -> Sequence[Row]:
         """The main table's rows."""

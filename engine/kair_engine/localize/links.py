@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.localize.noise import inflation, noise_of_mean, surely_above
 from kair_engine.localize.outlying import FEWEST_DF, Peers, single
 from kair_engine.ranks import Rank
 from kair_engine.stats import median_by
@@ -20,6 +21,8 @@ from kair_engine.trace.operations import COLLECTIVE, SEND
 FEWEST_SIBLINGS = 4
 """Links that do the same transfer, the scored one among them."""
 SLOWER_BY = 0.15
+STEADY_STEPS = 0.75
+"""In more than this share of the steps a slow link is slower."""
 _PRIOR = 0.05
 """Healthy links of one kind differ by about this share of their time."""
 
@@ -124,13 +127,15 @@ def slow_links(
     for links in families.values():
         own = np.array([sum(time.own_ns for time in of[link]) for link in links])
         expected = np.array([sum(time.expected_ns for time in of[link]) for link in links])
-        peers = Peers(own / np.maximum(expected, 1.0), _PRIOR)
+        peers = Peers(own / np.maximum(expected, 1.0), _PRIOR, _noise([of[link] for link in links]))
         if len(links) < FEWEST_SIBLINGS or peers.known_df < FEWEST_DF:
             continue
         p_values = np.minimum(1.0, len(families) * single(peers))
         costly = (own - expected) / len(steps) > smallest * step_time_ns
         for place in np.flatnonzero((p_values < p_below) & (peers.values > 1 + SLOWER_BY) & costly):
             times = of[links[place]]
+            if not _steady(times):
+                continue
             found.append(
                 SlowLink(
                     link=links[place],
@@ -142,6 +147,23 @@ def slow_links(
                 )
             )
     return sorted(found, key=lambda slow: slow.expected_ns - slow.own_ns)
+
+
+def _noise(links: Sequence[Sequence[OwnTime]]) -> float:
+    """What the ratio of a link to its siblings is uncertain by, from how it varies over the steps."""
+    steps = min(map(len, links))
+    return noise_of_mean(np.stack([_ratios(times)[:steps] for times in links], axis=1))
+
+
+def _steady(times: Sequence[OwnTime]) -> bool:
+    """Whether a link is surely slower than its siblings, and in nearly all steps."""
+    ratios = _ratios(times)
+    slower = (ratios > 1 + SLOWER_BY / 2).mean() > STEADY_STEPS
+    return bool(slower) and surely_above(ratios, 1 + SLOWER_BY / 2, inflation(ratios[:, None]))
+
+
+def _ratios(times: Sequence[OwnTime]) -> Floats:
+    return np.array([time.own_ns / max(time.expected_ns, 1.0) for time in times])
 
 
 def in_common(found: Sequence[SlowLink]) -> list[tuple[tuple[Rank, ...], tuple[SlowLink, ...]]]:

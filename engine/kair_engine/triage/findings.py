@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, stalls
-from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -16,15 +16,11 @@ from kair_engine.results.whatif import HostStops
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import rank_evidence, since_evidence
-from kair_engine.triage.rank_causes import why
+from kair_engine.triage.rank_causes import one_operator, why
 from kair_engine.triage.suspects import Suspect
 
-ONE_OPERATOR_SHARE = 0.5
-"""Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
 MOST_STEPS = 0.75
 """A rank that stalls in more than this share of the steps is slow persistently."""
-LIKE_THE_REST = 0.25
-"""A rank whose other operators are slower too, by more than this part of the largest one, is slow as a whole."""
 
 
 def rank_finding(
@@ -105,29 +101,6 @@ def _operator(
         edge = f"idle before {largest.operator}" if largest.is_edge else None
         return largest.operator, edge
     return one_operator(job, int(np.searchsorted(job.ranks, ranks[0])), cause), None
-
-
-def one_operator(job: JobExcess, place: int, cause: Cause) -> str | None:
-    """The operator that makes up most of a rank's excess, and is slower than the rest of what it runs; else None."""
-    time_class = CAUSES[cause].time_class
-    if time_class is None:
-        return None
-    excess: dict[str, float] = {}
-    typical: dict[str, float] = {}
-    for name, fetches in job.operators.items():
-        if fetches == (time_class == "input"):
-            per_step, of_rank = job.operator_ns(name)
-            excess[name], typical[name] = float(per_step[:, place].mean()), float(of_rank[place])
-    if not excess:
-        return None
-    row = CLASSES.index(time_class)
-    largest = max(excess, key=lambda name: excess[name])
-    total = float(np.nan_to_num(job.by_step_ns[:, row, place], nan=0.0).mean())
-    rest, others = total - excess[largest], float(job.work_ns[row, place]) - typical[largest] - total
-    slower = excess[largest] / max(typical[largest], 1.0)
-    if excess[largest] <= ONE_OPERATOR_SHARE * total or rest / max(others, 1.0) > LIKE_THE_REST * slower:
-        return None
-    return largest
 
 
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.causes import Cause
+from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.imbalance import NOTABLE_OPTIMIZER
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, ShownBy
@@ -19,8 +18,14 @@ MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
 OFTEN = 1.0
 """Calls more than its peers in the median step."""
+ONE_OPERATOR_SHARE = 0.5
+"""Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
+LIKE_THE_REST = 0.25
+"""A rank whose other operators are slower too, by more than this part of the largest one, is slow as a whole."""
 LONGER_PASSES, LIKE_OPTIMIZER = 0.03, 1 / 3
 """Longer batches: passes take this share longer, the optimizer at most this part of that."""
+LEAST_OPTIMIZER_NS = 50_000
+"""An optimizer that takes less says nothing."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,11 @@ def why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: A
         return Why(_of_host(blamed, ranks))
     if name != "compute" or (largest.operator is not None and not _calls_more(job, largest)):
         return Why(name)
-    return _more_calls(job, largest) or _stopped(job, stops, largest, ranks) or _longer(job, largest) or Why(name)
+    if found := _more_calls(job, largest):
+        return found
+    if one_operator(job, largest.positions[0], name) is not None:
+        return Why(name)
+    return _stopped(job, stops, largest, ranks) or _longer(job, largest) or Why(name)
 
 
 def _of_host(blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
@@ -99,8 +108,10 @@ def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: t
 
 def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
     """A longer batch: both passes take longer and the optimizer, which works on the parameters, does not."""
-    passes, optimizer = job.passes_ns.sum(axis=1), job.optimizer_ns
-    if np.median(optimizer) < NOTABLE_OPTIMIZER * np.median(passes):
+    since = largest.since if largest.since is not None else job.steps[0].step
+    later = np.array([step.step >= since for step in job.steps])
+    passes, optimizer = job.passes_ns.sum(axis=1)[later], job.optimizer_ns[later]
+    if np.median(optimizer) < LEAST_OPTIMIZER_NS:
         return None
     slower, same = (_slower(job, of, largest) for of in (passes, optimizer))
     if slower < LONGER_PASSES or same > LIKE_OPTIMIZER * slower:
@@ -123,3 +134,26 @@ def _peers(job: JobExcess, largest: Anomaly) -> list[int]:
     role = job.role[largest.positions[0]]
     others: Ints = np.setdiff1d(np.flatnonzero(job.role == role), np.array(largest.positions))
     return [int(rank) for rank in job.ranks[others]]
+
+
+def one_operator(job: JobExcess, place: int, cause: Cause) -> str | None:
+    """The operator that makes up most of a rank's excess, and is slower than the rest of what it runs; else None."""
+    time_class = CAUSES[cause].time_class
+    if time_class is None:
+        return None
+    excess: dict[str, float] = {}
+    typical: dict[str, float] = {}
+    for name, fetches in job.operators.items():
+        if fetches == (time_class == "input"):
+            per_step, of_rank = job.operator_ns(name)
+            excess[name], typical[name] = float(per_step[:, place].mean()), float(of_rank[place])
+    if not excess:
+        return None
+    row = CLASSES.index(time_class)
+    largest = max(excess, key=lambda name: excess[name])
+    total = float(np.nan_to_num(job.by_step_ns[:, row, place], nan=0.0).mean())
+    rest, others = total - excess[largest], float(job.work_ns[row, place]) - typical[largest] - total
+    slower = excess[largest] / max(typical[largest], 1.0)
+    if excess[largest] <= ONE_OPERATOR_SHARE * total or rest / max(others, 1.0) > LIKE_THE_REST * slower:
+        return None
+    return largest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from kair_engine.results.triage import Finding, RankedRank, TriageResult
+from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.text import short_name
 from kair_tui.render.units import (
@@ -22,12 +23,11 @@ from kair_tui.render.units import (
     signed_duration,
     spans,
 )
-from kair_tui.render.view import View
+from kair_tui.render.view import CsvTable, View
 from kair_tui.render.views.localize import flag
 from kair_tui.render.words.triage import FindingInWords, TriageInWords
 from kair_tui.render.words.verdict import (
     cause_in_words,
-    costs,
     is_hidden,
     lost_us,
     pattern_in_words,
@@ -114,14 +114,19 @@ def _price(finding: Finding) -> str:
     price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
     if is_hidden(finding):
         return f"nothing lost by it alone, as others are as late{about}"
-    least, most = lost_us(finding)
-    if duration(least) != duration(most):
-        about = f" (at {duration(finding.time_lost_us_per_step)}, by the replay; the most is what one rank stands still)"
     return (
-        f"{costs(finding)} lost per step, slowdown {ratio(finding.slowdown)}; without it "
+        f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; without it "
         f"+{percent(finding.throughput_gain)} throughput, "
         f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day{price}{about}"
     )
+
+
+def _lost(finding: Finding) -> str:
+    least, most = map(duration, lost_us(finding))
+    if least == most:
+        return f"{least} lost per step"
+    replayed = duration(finding.time_lost_us_per_step)
+    return f"{least} to {most} lost per step, {replayed} by the replay: by that"
 
 
 def _tree(result: TriageInWords, page: Page) -> None:
@@ -137,6 +142,65 @@ def _tree(result: TriageInWords, page: Page) -> None:
     page.tree(f"verdict: {verdict_in_words(result.verdict)}", grow)
 
 
+@dataclass(frozen=True)
+class VerdictRow:
+    """The verdict, or one finding, on one line of CSV."""
+
+    record: Literal["verdict", "finding"]
+    number: int | None
+    """Of the finding, from 1."""
+    verdict: Verdict
+    cause: str | None = None
+    pattern: str | None = None
+    ranks: tuple[int, ...] = ()
+    seen_on: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    operator: str | None = None
+    edge: str | None = None
+    steps: tuple[int, ...] = ()
+    since: int | None = None
+    p_value: float | None = None
+    step_time_us: float | None = None
+    time_lost_us_per_step: float | None = None
+    slowdown: float | None = None
+    throughput_gain: float | None = None
+    gpu_hours_per_day: float | None = None
+    cost_per_day: float | None = None
+    priced_by: str | None = None
+    fix: tuple[str, ...] = ()
+    text: str = ""
+    """The answer in one sentence; of a finding, what to do."""
+
+
+def _csv_rows(result: TriageInWords) -> list[VerdictRow]:
+    """The verdict, then the findings; of several the verdict has the price of all together."""
+    return [_verdict_row(result), *(_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1))]
+
+
+def _verdict_row(result: TriageInWords) -> VerdictRow:
+    row = VerdictRow("verdict", None, result.verdict, steps=result.steps, step_time_us=result.step_time_us)
+    row = replace(row, text=result.summary)
+    together = result.together
+    if together is None or len(result.findings) < 2:
+        return row
+    return replace(
+        row,
+        time_lost_us_per_step=together.saved_us,
+        slowdown=1 + together.throughput_gain,
+        throughput_gain=together.throughput_gain,
+        gpu_hours_per_day=together.gpu_hours_per_day,
+        cost_per_day=together.cost_per_day,
+    )
+
+
+def _finding_row(result: TriageInWords, number: int, finding: FindingInWords) -> VerdictRow:
+    columns = {field.name for field in fields(VerdictRow)}
+    shared = {name: value for name, value in vars(finding).items() if name in columns - {"fix"}}
+    # Without the dashes, which a spreadsheet takes for a formula.
+    fixes = tuple(option.removeprefix("--fix ").removeprefix("--scale ") for option in finding.fix_options)
+    return VerdictRow("finding", number, result.verdict, **shared, fix=fixes, text=finding.suggestion)
+
+
 VIEW = View[TriageInWords, RankedRank](
     main="ranking",
     columns=COLUMNS,
@@ -144,4 +208,5 @@ VIEW = View[TriageInWords, RankedRank](
     body=_body,
     records=(("findings", "finding"), ("ranking", "rank")),
     tree=_tree,
+    csv=CsvTable(VerdictRow, _csv_rows),
 )

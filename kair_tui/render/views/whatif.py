@@ -23,6 +23,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.view import View
+from kair_tui.render.words.stops import stops_in_words
 from kair_tui.render.words.whatif import RemedyInWords, WhatifInWords
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def _body(result: WhatifInWords, page: Page) -> None:
         f"{percent(result.simulation_error)} off the recording, with delays that no recorded operation explains kept; "
         f"{percent(result.delay_share)} of the step rests on them alone",
     )
+    if result.host_stops is not None:
+        page.fact("threads stop", f"of the mean rank {stops_in_words(vars(result.host_stops))}")
     page.line()
     _parts(
         "kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "operation type",

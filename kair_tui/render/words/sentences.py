@@ -117,14 +117,16 @@ def _host_stops(one: Evidence) -> str:
 def _more_calls(one: Evidence) -> str:
     calls, usual = significant(one.figures["calls"]), significant(one.figures["usual_calls"])
     excess = duration(one.figures["excess_us_per_step"])
-    return f"{_who(one)} {_verb(one, 'call')} {one.about} {calls} times a step, peers {usual} times: {excess} a step more"
+    return (
+        f"{_who(one)} {_verb(one, 'call')} {one.about} {calls} times a step, peers {usual} times: {excess} a step more"
+    )
 
 
 def _longer_batches(one: Evidence) -> str:
     passes, optimizer = percent(one.figures["passes_share"]), percent(one.figures["optimizer_share"])
     return (
-        f"{_who(one)} {_verb(one, 'take')} {passes} longer than peers in forward and backward passes, {optimizer} in the "
-        "optimizer: longer batches, not a slower device"
+        f"{_who(one)} {_verb(one, 'take')} {passes} longer than peers in forward and backward passes, {optimizer} "
+        "in the optimizer: longer batches, not a slower device"
     )
 
 

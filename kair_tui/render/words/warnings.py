@@ -86,16 +86,16 @@ def _simulation_error(one: KairWarning) -> str:
 def _nobody_waits(one: KairWarning) -> str:
     waited = percent(one.figures["waited_share"])
     return (
-        f"{_who(one)} {_is(one)} slower than {_its(one)} peers by {_share(one)} of the step, but they wait only {waited} of "
-        f"it for {_them(one)}: no straggler"
+        f"{_who(one)} {_is(one)} slower than {_its(one)} peers by {_share(one)} of the step, but they wait only "
+        f"{waited} of it for {_them(one)}: no straggler"
     )
 
 
 def _price_and_waiting(one: KairWarning) -> str:
     waited = percent(one.figures["waited_share"])
     return (
-        f"{_who(one)} {_differs(one)} from {_its(one)} peers, who wait {waited} of the step for {_them(one)}, but replayed "
-        f"without {_them(one)} a step is no more than {_share(one)} shorter: who slows the job down stays open"
+        f"{_who(one)} {_differs(one)} from {_its(one)} peers, who wait {waited} of the step for {_them(one)}, but "
+        f"replayed without {_them(one)} a step is no more than {_share(one)} shorter: who slows the job down stays open"
     )
 
 

@@ -34,7 +34,7 @@ _HOW_TO_BEGIN = (
     "where FOLDER holds the traces of PyTorch's profiler, one file for each rank. Here: type : and then that line.",
     "To look at traces without the store: kair-tui FOLDER",
 )
-_VERDICTS = ("straggler", "inconclusive", "no_straggler", None)
+_VERDICTS = ("straggler", "job_wide", "inconclusive", "no_straggler", None)
 """In the order in which they want to be looked at."""
 
 

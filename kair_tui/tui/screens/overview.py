@@ -24,7 +24,7 @@ from kair_tui.tui.widgets.cells.grid_layout import Group, by_host, by_position
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.findings import Findings
-from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.styles import styles_of, verdict_style
 
 _LOW = 24
 """Lines below which a screen is low."""
@@ -90,9 +90,9 @@ class OverviewScreen(ScreenOfParts):
     def _show_triage(self, result: TriageInWords) -> None:
         self._triage = result
         styles = styles_of(self.look)
-        verdict = styles.alarm if result.verdict == "straggler" else styles.strong
         self.query_one("#verdict", Paragraphs).show(
-            Paragraph(result.summary, verdict), Paragraph(triage_totals(result), styles.dim)
+            Paragraph(result.summary, verdict_style(result.verdict, self.look)),
+            Paragraph(triage_totals(result), styles.dim),
         )
         self._regroup()
         self._grid.show(result.ranking)
@@ -118,7 +118,7 @@ class OverviewScreen(ScreenOfParts):
         kept = tuple(
             (number, finding)
             for number, finding in enumerate(found, 1)
-            if self._kept is None or not finding.ranks or self._kept & set(finding.ranks)
+            if self._kept is None or not (about := finding.ranks or finding.seen_on) or self._kept & set(about)
         )
         warnings = warnings_in_words(self.session.trace.job.warnings, self._triage.warnings)
         self.query_one(Findings).show_findings(kept, warnings)

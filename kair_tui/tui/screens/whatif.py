@@ -15,6 +15,7 @@ from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
+from kair_tui.render.words.stops import stops_in_words
 from kair_tui.render.words.triage import fix_option
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.render.words.whatif import WhatifInWords
@@ -213,9 +214,12 @@ class WhatifScreen(ScreenOfParts):
             self.describe_cursor()
 
     def _rests_on(self, result: WhatifResult) -> list[str]:
+        stops = result.host_stops
+        stopped = [] if stops is None else [f"threads of the mean rank stand still {stops_in_words(vars(stops))}"]
         return [
+            *stopped,
             f"the replay is {percent(result.simulation_error)} off the recording; {percent(result.delay_share)} of the "
-            "step are delays that no recorded operation explains"
+            "step are delays that no recorded operation explains",
         ]
 
     def on_fix_list_toggled(self, message: FixList.Toggled) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.style import Style
 
+from kair_engine.results.triage import Verdict
 from kair_tui.render.terminal import Look
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class TextStyles:
     dim: Style
     strong: Style
     alarm: Style
+    notice: Style
+    """What costs time though nobody is to blame."""
     title: Style
     """The heading of a part of the screen."""
     bar: Style
@@ -74,6 +77,7 @@ def styles_of(look: Look) -> TextStyles:
         dim=base + Style(color=palette.dim),
         strong=base + Style(bold=True),
         alarm=base + Style(color=palette.alarm, bold=True),
+        notice=base + Style(color=palette.levels[2], bold=True),
         title=base + Style(color=palette.dim, bold=True),
         bar=bar,
         bar_strong=bar + Style(color=palette.text, bold=True),
@@ -94,6 +98,7 @@ def _ansi(*, coloured: bool) -> TextStyles:
         dim=dim,
         strong=bold,
         alarm=bold + Style(color="red" if coloured else None),
+        notice=bold + Style(color="yellow" if coloured else None),
         title=dim + Style(bold=True),
         bar=dim,
         bar_strong=bold,
@@ -102,6 +107,12 @@ def _ansi(*, coloured: bool) -> TextStyles:
         cursor=Style(reverse=True),
         levels=(dim, *(base + Style.parse(shade) for shade in shades)),
     )
+
+
+def verdict_style(verdict: Verdict, look: Look) -> Style:
+    """Of the sentence that says it."""
+    styles = styles_of(look)
+    return {"straggler": styles.alarm, "job_wide": styles.notice}.get(verdict, styles.strong)
 
 
 def theme_of(look: Look) -> "Theme":

@@ -51,7 +51,8 @@ class Findings(Choices[ListedFinding]):
         if finding is None:
             note = Paragraph(item.text, styles.dim, " ")
             return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
-        head = Paragraph(title(finding), styles.alarm, f" {item.number} {glyphs.alarm} ")
+        sign, style = (glyphs.alarm, styles.alarm) if finding.ranks else (glyphs.weak_alarm, styles.notice)
+        head = Paragraph(title(finding), style, f" {item.number} {sign} ")
         rest = [Paragraph(fact, styles.base, _INDENT) for fact in facts(finding)]
         rest += [Paragraph(sentence, styles.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in sentences(finding)]
         if finding.suggestion:

@@ -8,7 +8,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.render.views.jobs import minute
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
-from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.styles import styles_of, verdict_style
 
 _WIDEST_NAME = 40
 _INDENT = "     "
@@ -28,7 +28,8 @@ class JobList(Choices[ListedJob]):
 
     def _lines_of(self, job: ListedJob, width: int) -> Lines:  # noqa: ARG002
         styles, glyphs = styles_of(self.look), self.look.glyphs
-        is_slow = job.last_verdict == "straggler"
+        sign = {"straggler": glyphs.alarm, "job_wide": glyphs.weak_alarm}.get(job.last_verdict or "", " ")
+        style = styles.dim if job.last_verdict is None else verdict_style(job.last_verdict, self.look)
         verdict = job.last_summary or "not triaged yet"
         ranks = plural(job.ranks, "rank") if job.ranks == job.world_size else f"{job.ranks}/{job.world_size} ranks"
         about = [
@@ -41,9 +42,9 @@ class JobList(Choices[ListedJob]):
         name = f"{self._safe(job.name):<{self._name_width}} "
         return [
             [
-                (f" {glyphs.alarm if is_slow else ' '} ", styles.alarm),
+                (f" {sign} ", style),
                 (name, styles.strong),
-                (self._safe(verdict), styles.alarm if is_slow else styles.base if job.last_verdict else styles.dim),
+                (self._safe(verdict), style if sign != " " or job.last_verdict is None else styles.base),
             ],
             [(_INDENT, styles.dim), (self._safe(f" {glyphs.dot} ".join(part for part in about if part)), styles.dim)],
         ]
