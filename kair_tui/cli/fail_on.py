@@ -7,6 +7,7 @@ from typing import Literal
 
 from kair_engine.errors import UsageError
 from kair_engine.results.localize import LocalizeResult
+from kair_engine.results.probe import ProbeResult
 from kair_engine.results.triage import TriageResult
 
 _SLOWDOWN = re.compile(r"slowdown\s*(>=|>)\s*(\d+(?:\.\d*)?|\.\d+)")
@@ -14,14 +15,16 @@ _SLOWDOWN = re.compile(r"slowdown\s*(>=|>)\s*(\d+(?:\.\d*)?|\.\d+)")
 
 @dataclass(frozen=True)
 class Condition:
-    """`straggler`, or a slowdown beyond a limit."""
+    """`straggler`, a slowdown beyond a limit, or a machine that is `slower` than its peers."""
 
-    what: Literal["straggler", "slowdown"]
+    what: Literal["straggler", "slowdown", "slower"]
     limit: float = 1.0
     inclusive: bool = False
 
-    def is_met(self, result: TriageResult | LocalizeResult) -> bool:
+    def is_met(self, result: TriageResult | LocalizeResult | ProbeResult) -> bool:
         """Whether `result` found it."""
+        if isinstance(result, ProbeResult):
+            return result.verdict == "confirmed"
         if isinstance(result, LocalizeResult):
             return any(row.flagged for row in result.scores)
         if self.what == "straggler":
@@ -31,8 +34,12 @@ class Condition:
 
 
 def parse_condition(text: str, command: str) -> Condition:
-    """`straggler`, `slowdown>1.05` or `slowdown>=1.05`. Raises UsageError for anything else."""
+    """`straggler`, `slowdown>1.05` or `slowdown>=1.05`; of probe `slower`. Raises UsageError for anything else."""
     wanted = text.strip().lower()
+    if command == "probe":
+        if wanted != "slower":
+            raise UsageError(f"--fail-on {text!r} is not a condition", "use --fail-on slower")
+        return Condition("slower")
     if wanted == "straggler":
         return Condition("straggler")
     match = _SLOWDOWN.fullmatch(wanted)

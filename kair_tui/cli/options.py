@@ -61,6 +61,16 @@ class FailOn:
 
 
 @dataclass(frozen=True)
+class FailOnSlower(FailOn):
+    """The same of a comparison of machines."""
+
+    fail_on: Annotated[
+        str | None,
+        Option("--fail-on", "With --compare: exit with status 10 if the suspect is slower.", metavar="slower"),
+    ] = None
+
+
+@dataclass(frozen=True)
 class StorePlace:
     """Where the store is."""
 
@@ -114,6 +124,7 @@ CACHE: Final = "cache"
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
     "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
+    "machine": (PresentationOfNoGraph, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
     "nothing": (Diagnostics,),
 }
@@ -131,6 +142,8 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
     chosen = GROUPS[entry.needs]
     if entry.is_graph:
         chosen = tuple(Presentation if group is PresentationOfNoGraph else group for group in chosen)
+    if entry.needs == "machine":
+        return (FailOnSlower, *chosen)
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 

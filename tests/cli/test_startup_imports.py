@@ -69,7 +69,20 @@ def test_help_imports_no_command() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency", "jobs", "schema"],
+    [
+        "tui",
+        "triage",
+        "localize",
+        "pinpoint",
+        "blame",
+        "whatif",
+        "rank",
+        "sensitivity",
+        "frequency",
+        "probe",
+        "jobs",
+        "schema",
+    ],
 )
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert loaded_by(command, "--help") & LATE == set()
