@@ -203,7 +203,7 @@ def test_a_file_without_end_is_read_to_the_limit_only() -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read .*: No such file"):
+    with pytest.raises(InputError, match=r"cannot read .*: No such file"):
         read_probe(tmp_path / "none.json")
 
 
@@ -219,7 +219,7 @@ PLACES = ["data", "machine", "measurements", "link", "schema_version", "host", "
 @example("values", [float("inf")])
 @example("rank", -1)
 def test_whatever_stands_in_a_file_it_is_read_or_turned_down(
-    tmp_path_factory: pytest.TempPathFactory, place: str, value: Any
+    tmp_path_factory: pytest.TempPathFactory, place: str, value: object
 ) -> None:
     made = document(HEALTHY)
     data = made["data"]
