@@ -25,7 +25,7 @@ from kair_engine.probe.link import link_series
 from kair_engine.probe.recording import Recording
 from kair_engine.probe.repetitions import TURNS, Quantity, repeated
 from kair_engine.probe.summary import pattern
-from kair_engine.results.probe import Measurement
+from kair_engine.results.probe import HostCounters, Measurement
 
 HEALTHY = recording(machine("node1"), gpu_matrix_product=around(600_000.0), wake_up=around(60.0))
 
@@ -64,6 +64,16 @@ def test_a_wide_interval_cannot_tell() -> None:
 def test_fewer_than_eight_values_cannot_tell() -> None:
     few = recording(gpu_matrix_product=(300_000.0,) * 7, wake_up=around(60.0))
     assert rows(few, HEALTHY)["gpu_matrix_product"].verdict == "cannot_tell"
+
+
+def test_a_busy_peer_tells_nothing_of_the_processor_but_a_busy_suspect_is_slow() -> None:
+    busy = HostCounters(0.5, 100.0, None, 0)
+    slow, fast = recording(python_loop=around(2e7)), recording(machine("node1"), python_loop=around(4e7))
+    both = [replace(one, machine=replace(one.machine, counters=busy)) for one in (slow, fast)]
+    assert compared(slow, [both[1]]).verdict == "cannot_tell"
+    result = compared(both[0], [fast])
+    assert result.verdict == "confirmed"
+    assert [(one.code, one.figures) for one in result.warnings] == [("busy_machine", {"waited_share": 0.5})]
 
 
 def test_the_peers_median_forgives_one_odd_peer() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.errors import InputError
-from kair_engine.probe.recording import Recording, Series
+from kair_engine.probe.recording import Recording, Series, busy_warning, is_busy
 from kair_engine.probe.summary import measurement, summary
 from kair_engine.results.probe import Measurement, MeasureName, ProbedMachine, ProbeResult, ProbeVerdict, RowVerdict
 from kair_engine.trace.model import KairWarning
@@ -140,7 +140,12 @@ def _drawn_medians(series: Series, rng: np.random.Generator) -> Floats:
 def _can_tell(name: MeasureName, suspect: Recording, peers: Sequence[Recording]) -> bool:
     """Whether there is enough of it, and from apart."""
     fewest = min(len(_series(of, name).values) for of in (suspect, *peers))
-    return fewest >= FEWEST_VALUES and not _measured_together(suspect, peers, name)
+    return fewest >= FEWEST_VALUES and not (_on_busy_peer(peers, name) or _measured_together(suspect, peers, name))
+
+
+def _on_busy_peer(peers: Sequence[Recording], name: MeasureName) -> bool:
+    """Whether others took a peer's cores; where they take the suspect's, that is what makes it slow."""
+    return not name.startswith(("gpu", "all_reduce")) and any(is_busy(peer.machine) for peer in peers)
 
 
 def _row_verdict(name: MeasureName, low: float, high: float) -> RowVerdict:
@@ -181,6 +186,7 @@ def _warnings(suspect: Recording, peers: Sequence[Recording], names: Sequence[Me
     differing = [what for what, of in _circumstances(everyone) if len(set(of)) > 1]
     if differing:
         found.append(KairWarning("probed_differently", f"the probes differ in {_listed(differing)}"))
+    found += [busy_warning(one.machine) for one in everyone if is_busy(one.machine)]
     if any(one.machine == suspect.machine for one in peers):
         found.append(KairWarning("same_probe", "the suspect's probe is compared with itself"))
     return found

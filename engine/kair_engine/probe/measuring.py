@@ -13,7 +13,7 @@ from kair_engine.probe.host import cores, counted, host_quantities, processor_na
 from kair_engine.probe.launch import Launch, launch_of
 from kair_engine.probe.link import link_series
 from kair_engine.probe.processor import numpy_on_one_core, processor_quantities
-from kair_engine.probe.recording import Recording
+from kair_engine.probe.recording import Recording, busy_warning, is_busy
 from kair_engine.probe.repetitions import Quantity, Report, repeated, repetition_seconds
 from kair_engine.ranks import Rank
 from kair_engine.results.probe import HostCounters, ProbedMachine
@@ -40,7 +40,8 @@ def measured(seconds: float, device: str, rank: int | None, report: Report) -> R
     series = repeated(quantities, alone_s, report)
     counters = counted(before, snapshot())
     machine = _machine(replace(launch, rank=launch.rank if rank is None else Rank(rank)), gpu, seconds, counters)
-    return Recording(machine, (*series, *link), state, warnings)
+    busy = (busy_warning(machine),) if is_busy(machine) else ()
+    return Recording(machine, (*series, *link), state, (*warnings, *busy))
 
 
 def _quantities(gpu: int | None, threads: str, seconds: float) -> tuple[Quantity, ...]:

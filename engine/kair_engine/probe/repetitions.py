@@ -50,6 +50,8 @@ def timed(operation: Callable[[int], None], amount: float, repetition_s: float) 
     times = 1
     while (took := seconds_of(operation, times)) < repetition_s / 2:
         times = max(2 * times, int(times * min(repetition_s / max(took, 1e-9), 100) / 2))
+    # The quickest of three: a machine that stalls here would have repetitions too short to time.
+    took = min(took, seconds_of(operation, times), seconds_of(operation, times))
     return Timed(operation, amount, max(round(times * repetition_s / took), 1))
 
 
@@ -82,6 +84,6 @@ def _turn(once: Callable[[], float], turn_s: float) -> list[float]:
     until = time.perf_counter() + turn_s
     once()
     found = [once()]
-    while time.perf_counter() < until:
+    while time.perf_counter() < until and len(found) < 2 * MAX_REPETITIONS // TURNS:
         found.append(once())
     return found
