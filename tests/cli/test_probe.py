@@ -12,6 +12,8 @@ import pytest
 from support.cli_samples import HOSTILE, assert_valid, kair
 from support.probes import around, machine, recording, written
 
+from kair_engine.results.probe import HostCounters
+
 PEER = recording(machine("node1", 4), gpu_matrix_product=around(600_000.0), python_loop=around(4e7))
 SLOW = recording(machine("node0", 5), gpu_matrix_product=around(536_000.0), python_loop=around(4e7))
 FINE = recording(machine("node0", 5), gpu_matrix_product=around(590_000.0), python_loop=around(4e7))
@@ -36,6 +38,16 @@ def test_a_machine_within_what_devices_differ_by_is_not_confirmed(files: dict[st
     out = kair("probe", "--compare", files["fine"], files["peer"], files["peer"]).out
     assert out.startswith("not confirmed: rank 5 is within what devices of one type differ by (at most 2 % slower")
     assert "8 % on average (Sinha et al." in out
+
+
+def test_a_suspect_whose_cores_others_take_is_told(tmp_path: Path, files: dict[str, str]) -> None:
+    busy = machine("node0", 5, counters=HostCounters(0.5, 100.0, 2.0, 3))
+    path = str(written(tmp_path / "busy.json", recording(busy, python_loop=around(2e7))))
+    outcome = kair("probe", "--compare", path, files["peer"])
+    assert outcome.out.startswith("confirmed: rank 5's Python loop is 100 % slower (")
+    assert "); it waited for a core 50.0 % of the time, taken by other programs\n" in outcome.out
+    assert "limited to 2, stopped by that limit 3 times" in " ".join(outcome.out.split())
+    assert "node0: the probe waited for a core 50.0 % of the time" in outcome.err
 
 
 @pytest.mark.parametrize(("suspect", "status"), [("slow", 10), ("fine", 0)])

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
+from kair_engine.probe.recording import is_busy
 from kair_engine.results.probe import Measurement, MeasureName, ProbedMachine, ProbeResult
+from kair_tui.render.units import percent
 
 NAMES: Final[dict[MeasureName, str]] = {
     "gpu_matrix_product": "matrix product on the GPU",
@@ -47,8 +49,8 @@ def change(slowdown: float) -> str:
     """`12 % slower`, `3 % faster`; three times and more as `3.1 times as long`."""
     if slowdown >= 3:
         return f"{slowdown:.1f} times as long"
-    percent = round(100 * (slowdown - 1))
-    return "as fast" if percent == 0 else f"{abs(percent)} % {'slower' if percent > 0 else 'faster'}"
+    whole = round(100 * (slowdown - 1))
+    return "as fast" if whole == 0 else f"{abs(whole)} % {'slower' if whole > 0 else 'faster'}"
 
 
 def interval(row: Measurement) -> str:
@@ -65,7 +67,7 @@ def interval(row: Measurement) -> str:
 def _summary(result: ProbeResult) -> str:
     whose = who(result.machine)
     if result.verdict == "confirmed":
-        return f"confirmed: {whose}'s {_all_of(_with_verdict(result, 'slower'))}"
+        return f"confirmed: {whose}'s {_all_of(_with_verdict(result, 'slower'))}{_busy(result.machine)}"
     if result.verdict == "cannot_tell":
         unsure = _with_verdict(result, "cannot_tell")
         return f"cannot tell: {whose}'s {_all_of(unsure)}; probe both again with nothing else running, --seconds 60"
@@ -85,6 +87,12 @@ def _with_verdict(result: ProbeResult, verdict: str) -> list[Measurement]:
 def _all_of(rows: Sequence[Measurement]) -> str:
     told = [f"{NAMES[row.name]} is {change(row.slowdown or 1)} ({interval(row)})" for row in rows[:_TOLD]]
     return ", ".join(told) + (f" and {len(rows) - _TOLD} more" if len(rows) > _TOLD else "")
+
+
+def _busy(machine: ProbedMachine) -> str:
+    share = machine.counters.run_queue_share
+    waited = f"; it waited for a core {percent(share or 0)} of the time, taken by other programs"
+    return waited if is_busy(machine) else ""
 
 
 def _spells(result: ProbeResult) -> str:
