@@ -1,5 +1,7 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kair_engine.arrays import Ints
