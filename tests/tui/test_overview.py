@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from support.answers import triaged
 from support.places import SAMPLES
 from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
 
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import TriageResult
-from kair_engine.trace.model import Trace
-from kair_engine.triage.analysis import triage
 from kair_tui.render.terminal import Look
+from kair_tui.render.words.triage import TriageInWords, triage_in_words
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.widgets.bars.step_strip import StepStrip
 from kair_tui.tui.widgets.cells.grid import RankGrid
@@ -121,19 +120,19 @@ async def test_below_the_smallest_size_only_that_is_said() -> None:
         await until(pilot, lambda: "straggler: rank 2" in screen_text(app))
 
 
-def nobodys_fault(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
+def nobodys_fault() -> TriageInWords:
     """The triage of a job whose only finding is seen on two ranks and accuses none."""
-    result = triage(trace, gpu_cost=gpu_cost)
+    result = triaged(SAMPLES / "slow_operator")
     seen = replace(result.findings[0], cause="contention", pattern="job_wide", ranks=(), seen_on=(Rank(0), Rank(1)))
-    return replace(result, verdict="job_wide", findings=(seen,))
+    return triage_in_words(replace(result, verdict="job_wide", findings=(seen,)))
 
 
 @played
-async def test_what_is_nobodys_fault_is_told_and_goes_with_the_ranks_that_it_is_seen_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("kair_engine.triage.analysis.triage", nobodys_fault)
+async def test_what_is_nobodys_fault_is_told_and_goes_with_the_ranks_that_it_is_seen_on() -> None:
     async with opened(SLOW, size=(160, 50)) as (app, pilot):
+        assert isinstance(app.screen, OverviewScreen)
+        app.screen.show("triage", nobodys_fault())
+        await pilot.pause()
         shown = screen_text(app)
         assert "job-wide: CPU contention on ranks 0-1, 22.8 ms of 94.4 ms a step; no rank is to blame" in shown
         assert "1 △ no rank is to blame: CPU contention (seen on ranks 0-1)" in shown
