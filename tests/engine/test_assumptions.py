@@ -3,17 +3,26 @@
 from pathlib import Path
 
 import pytest
-from compute_faults import SlowGpu
+from compute_faults import SlowGpu, SlowKernel
 from support.broken_assumptions import (
     PIPELINE,
+    Edit,
+    autotuned,
     recorded,
+    with_extra_kernels,
     with_ranks_as_peers,
 )
 
-from kair_engine.results.triage import TriageResult
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.timeline.collectives import match
 from kair_engine.trace.loading import load_step
+from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
+
+
+def the_finding(trace: Trace) -> Finding:
+    (finding,) = triage(trace).findings
+    return finding
 
 
 def share(result: TriageResult) -> float:
@@ -31,3 +40,18 @@ def test_peers_that_are_ranks_of_the_job_are_not_taken_for_places(tmp_path: Path
     answers = [triage(trace) for trace in (places, ranks)]
     assert share(answers[0]) > 0.03
     assert share(answers[1]) == pytest.approx(share(answers[0]))
+
+
+def test_kernels_of_other_names_do_the_same_work(tmp_path: Path) -> None:
+    finding = the_finding(recorded(tmp_path, SlowGpu(3, 1.15), edits=[autotuned]))
+    assert (finding.ranks, finding.cause, finding.operator) == ((3,), "compute", None)
+
+
+def test_kernels_of_other_names_are_no_fault(tmp_path: Path) -> None:
+    assert triage(recorded(tmp_path, edits=[autotuned])).verdict == "no_straggler"
+
+
+@pytest.mark.parametrize("edits", [[with_extra_kernels], [autotuned, with_extra_kernels]])
+def test_kernels_that_only_one_rank_runs_are_more_work(tmp_path: Path, edits: list[Edit]) -> None:
+    finding = the_finding(recorded(tmp_path, SlowKernel(3, "attention", 1.6), edits=edits))
+    assert (finding.ranks, finding.cause) == ((3,), "uneven_work")
