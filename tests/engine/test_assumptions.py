@@ -7,6 +7,7 @@ from compute_faults import SlowGpu, SlowKernel
 from support.broken_assumptions import (
     PIPELINE,
     Edit,
+    as_cuda_graph,
     autotuned,
     recorded,
     with_extra_kernels,
@@ -23,6 +24,10 @@ from kair_engine.triage.analysis import triage
 def the_finding(trace: Trace) -> Finding:
     (finding,) = triage(trace).findings
     return finding
+
+
+def accused(result: TriageResult) -> set[int]:
+    return {rank for finding in result.findings for rank in finding.ranks}
 
 
 def share(result: TriageResult) -> float:
@@ -55,3 +60,10 @@ def test_kernels_of_other_names_are_no_fault(tmp_path: Path) -> None:
 def test_kernels_that_only_one_rank_runs_are_more_work(tmp_path: Path, edits: list[Edit]) -> None:
     finding = the_finding(recorded(tmp_path, SlowKernel(3, "attention", 1.6), edits=edits))
     assert (finding.ranks, finding.cause) == ((3,), "uneven_work")
+
+
+def test_a_cuda_graph_has_the_price_of_its_kernels(tmp_path: Path) -> None:
+    one_by_one = triage(recorded(tmp_path / "one_by_one", SlowGpu(3, 1.1)))
+    graph = triage(recorded(tmp_path / "graph", SlowGpu(3, 1.1), edits=[as_cuda_graph]))
+    assert accused(graph) == accused(one_by_one) == {3}
+    assert share(graph) == pytest.approx(share(one_by_one), rel=0.05)
