@@ -7,6 +7,7 @@ from compute_faults import SlowGpu, SlowKernel
 from support.broken_assumptions import (
     PIPELINE,
     Edit,
+    MoreWork,
     as_cuda_graph,
     autotuned,
     recorded,
@@ -67,3 +68,15 @@ def test_a_cuda_graph_has_the_price_of_its_kernels(tmp_path: Path) -> None:
     graph = triage(recorded(tmp_path / "graph", SlowGpu(3, 1.1), edits=[as_cuda_graph]))
     assert accused(graph) == accused(one_by_one) == {3}
     assert share(graph) == pytest.approx(share(one_by_one), rel=0.05)
+
+
+@pytest.mark.parametrize("labels", [(), ("gemm", "gemm_backward")])
+def test_longer_batches_and_hot_experts_are_uneven_work(tmp_path: Path, labels: tuple[str, ...]) -> None:
+    finding = the_finding(recorded(tmp_path, MoreWork(3, 1.1, labels)))
+    assert (finding.ranks, finding.cause) == ((3,), "uneven_work")
+
+
+@pytest.mark.parametrize("fault", [SlowGpu(3, 1.1), SlowKernel(3, "attention", 1.5)])
+def test_a_slow_device_and_a_slow_kernel_are_not(tmp_path: Path, fault: SlowGpu | SlowKernel) -> None:
+    finding = the_finding(recorded(tmp_path, fault))
+    assert (finding.ranks, finding.cause) == ((3,), "compute")

@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import Cause
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
 from kair_engine.localize.imbalance import NOTABLE_OPTIMIZER
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -21,6 +21,8 @@ OFTEN = 1.0
 """Calls more than its peers in the median step."""
 LONGER_PASSES, LIKE_OPTIMIZER = 0.03, 1 / 3
 """Longer batches: passes take this share longer, the optimizer at most this part of that."""
+LIKE_ONE_ANOTHER = 1 / 3
+"""A longer batch is longer in both passes, in each by at least this part of the other."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,11 @@ def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
     if np.median(optimizer) < NOTABLE_OPTIMIZER * np.median(passes):
         return None
     slower, same = (_slower(job, of, largest) for of in (passes, optimizer))
+    forward, backward = (_slower(job, job.passes_ns[:, of], largest) for of in range(len(PASSES)))
     if slower < LONGER_PASSES or same > LIKE_OPTIMIZER * slower:
         return None
+    if min(forward, backward) < LIKE_ONE_ANOTHER * max(forward, backward):
+        return None  # a kernel of one pass is slow
     figures = {"passes_share": slower, "optimizer_share": same}
     return Why(
         "uneven_work", None, (Evidence("longer_batches", figures, None, ranks_at(job.ranks, largest.positions)),)
