@@ -8,6 +8,7 @@ from support.broken_assumptions import (
     PIPELINE,
     Edit,
     MoreWork,
+    PeriodicPause,
     as_cuda_graph,
     autotuned,
     recorded,
@@ -20,6 +21,7 @@ from kair_engine.timeline.collectives import match
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
+from kair_tui.render.words.sentences import sentence_of
 
 
 def the_finding(trace: Trace) -> Finding:
@@ -80,3 +82,16 @@ def test_longer_batches_and_hot_experts_are_uneven_work(tmp_path: Path, labels: 
 def test_a_slow_device_and_a_slow_kernel_are_not(tmp_path: Path, fault: SlowGpu | SlowKernel) -> None:
     finding = the_finding(recorded(tmp_path, fault))
     assert (finding.ranks, finding.cause) == ((3,), "compute")
+
+
+def test_pauses_at_equal_distances_are_meant_to_be(tmp_path: Path) -> None:
+    finding = the_finding(recorded(tmp_path, PeriodicPause(0, (4, 9, 14, 19), 0.4), steps=20))
+    assert (finding.ranks, finding.cause, finding.pattern) == ((0,), "periodic_pause", "intermittent")
+    (periodic,) = [one for one in finding.evidence if one.kind == "periodic"]
+    assert periodic.figures == {"every": 5, "events": 4}
+    assert sentence_of(periodic) == "rank 0's 4 large delays come at equal distances, every 5 steps"
+
+
+def test_pauses_at_other_distances_are_the_hosts(tmp_path: Path) -> None:
+    finding = the_finding(recorded(tmp_path, PeriodicPause(0, (3, 9, 13, 19), 0.4), steps=20))
+    assert (finding.ranks, finding.cause) == ((0,), "host")

@@ -27,6 +27,7 @@ EvidenceKind = Literal[
     "more_calls",
     "longer_batches",
     "stopped",
+    "periodic",
     "replayed",
     "others_nearly_as_late",
     "estimated",
