@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+import noise_models
 import pytest
-from compute_faults import SlowGpu, SlowKernel
+from compute_faults import SequenceImbalance, SlowGpu, SlowKernel
+from costs import Noise
+from layouts import STANDARD
 from support.broken_assumptions import (
     PIPELINE,
     Edit,
     MoreWork,
     PeriodicPause,
+    SlowBesideSpinning,
     as_cuda_graph,
     autotuned,
     recorded,
@@ -16,6 +20,8 @@ from support.broken_assumptions import (
     with_ranks_as_peers,
 )
 
+from kair_engine.localize.excess import job_excess
+from kair_engine.localize.localization import conclude
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.timeline.collectives import match
 from kair_engine.trace.loading import load_step
@@ -95,3 +101,32 @@ def test_pauses_at_equal_distances_are_meant_to_be(tmp_path: Path) -> None:
 def test_pauses_at_other_distances_are_the_hosts(tmp_path: Path) -> None:
     finding = the_finding(recorded(tmp_path, PeriodicPause(0, (3, 9, 13, 19), 0.4), steps=20))
     assert (finding.ranks, finding.cause) == ((0,), "host")
+
+
+@pytest.mark.parametrize("spinning", [0.06, 0.07, 0.08])
+def test_a_rank_that_is_waited_for_is_told_though_spinning_slows_the_others(tmp_path: Path, spinning: float) -> None:
+    result = triage(recorded(tmp_path, SlowBesideSpinning(3, 1.06, spinning), steps=12))
+    told = {rank for warning in result.warnings for rank in warning.ranks}
+    assert result.verdict in {"straggler", "inconclusive"}
+    assert accused(result) | told == {3}
+
+
+def batches_of(folder: Path, model: str, seed: int) -> bool:
+    """Whether batches of different length are seen in a job of eight ranks under this kind of noise."""
+    trace = noise_models.write_job(noise_models.healthy(model, 8, 12, seed), folder)
+    return conclude(job_excess(trace)).batches is not None
+
+
+@pytest.mark.parametrize(("model", "uneven"), [("ar8_10", False), ("ar5_3", False), ("dynlen", True)])
+def test_a_wobbling_speed_is_no_batch_of_another_length(tmp_path: Path, model: str, uneven: bool) -> None:
+    assert [batches_of(tmp_path / str(seed), model, seed) for seed in range(3)] == [uneven] * 3
+
+
+def test_batches_of_different_length_are_seen_in_a_pipeline(tmp_path: Path) -> None:
+    trace = recorded(tmp_path, SequenceImbalance(0.2), layout=STANDARD["3d64"], steps=5)
+    assert conclude(job_excess(trace)).batches is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_is_accused_of_what_healthy_devices_differ_by(tmp_path: Path, seed: int) -> None:
+    assert accused(triage(recorded(tmp_path, noise=Noise(spread=0.08), seed=seed))) == set()
