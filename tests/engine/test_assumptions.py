@@ -1,12 +1,15 @@
 """What real clusters do, convenient as it were to rule it out: the right rank and cause all the same, or a warning."""
 
+import re
 from pathlib import Path
 
 import noise_models
 import pytest
 from compute_faults import SequenceImbalance, SlowGpu, SlowKernel
 from costs import Noise
+from kineto import write_kineto
 from layouts import STANDARD
+from simulator import JobSpec, simulate
 from support.broken_assumptions import (
     PIPELINE,
     Edit,
@@ -22,6 +25,7 @@ from support.broken_assumptions import (
 
 from kair_engine.localize.excess import job_excess
 from kair_engine.localize.localization import conclude
+from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.timeline.collectives import match
 from kair_engine.trace.loading import load_step
@@ -130,3 +134,29 @@ def test_batches_of_different_length_are_seen_in_a_pipeline(tmp_path: Path) -> N
 @pytest.mark.parametrize("seed", range(4))
 def test_nobody_is_accused_of_what_healthy_devices_differ_by(tmp_path: Path, seed: int) -> None:
     assert accused(triage(recorded(tmp_path, noise=Noise(spread=0.08), seed=seed))) == set()
+
+
+def recorded_files(folder: Path, *faults: SlowGpu, higher: tuple[int, ...] = (), by: int = 1) -> Trace:
+    """A job of one host as the profiler's files; some ranks number their steps higher."""
+    spec = JobSpec(STANDARD["dp4"], steps=6, seed=1, faults=faults)
+    paths = write_kineto(simulate([spec])[0], folder / "job", compress=False)
+    for rank in higher:
+        text = paths[rank].read_text()
+        paths[rank].write_text(re.sub(r"ProfilerStep#(\d+)", lambda step: f"ProfilerStep#{int(step[1]) + by}", text))
+    return open_trace(folder / "job", cache=folder / "cache")
+
+
+@pytest.mark.parametrize(("higher", "by", "how"), [((3,), 1, "1 higher"), ((0, 1, 2), 2, "2 lower")])
+def test_steps_that_a_rank_numbers_otherwise_are_matched_by_time(
+    tmp_path: Path, higher: tuple[int, ...], by: int, how: str
+) -> None:
+    alike = recorded_files(tmp_path / "alike", SlowGpu(1, 1.2))
+    other = recorded_files(tmp_path / "other", SlowGpu(1, 1.2), higher=higher, by=by)
+    (warning,) = other.job.warnings
+    assert warning.code == "steps_counted_differently"
+    assert warning.message.startswith(f"rank 3: steps are numbered {how} than on the same host's other ranks")
+    assert len(other.steps) == len(alike.steps)
+    answers = [triage(trace) for trace in (alike, other)]
+    assert accused(answers[1]) == {1}
+    assert share(answers[1]) == share(answers[0])
+    assert triage(other.select(other.steps[2:4])).step_time_us == triage(alike.select(alike.steps[2:4])).step_time_us
