@@ -48,9 +48,15 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
-    costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+    raised = (*of_ranks, *links, *wide)
+    costs = priced(trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
     checked = check(found.job, blamed, costs.findings, costs.hidden_us)
     findings = checked.findings
+    if len(findings) < len(raised):
+        # What the others cost together, and hide of each other, is without those that were dropped.
+        kept = [one for one in raised if any(_same(one, other) for other in findings)]
+        costs = priced(trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+        findings = costs.findings
     warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings, *checked.warnings)))
     steps = len(trace.steps)
     return TriageResult(
@@ -74,6 +80,10 @@ def _verdict(found: Localization, checked: Checked) -> Verdict:
     if found.undecided:
         return "inconclusive"
     return "job_wide" if checked.findings else "no_straggler"
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    return (one.cause, one.ranks, one.seen_on, one.pattern) == (other.cause, other.ranks, other.seen_on, other.pattern)
 
 
 def _ranking(
