@@ -5,9 +5,11 @@ import numpy as np
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
+from kair_engine.localize.anomalies import can_accuse
 from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.ranks import ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import RankedRank, TriageResult, Verdict
 from kair_engine.timeline.synchronisation import Synchronisation
@@ -47,7 +49,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
-    checked = check(found.job, blamed, costs.findings, costs.hidden_us)
+    told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
+    checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told)
     findings = checked.findings
     warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings, *checked.warnings)))
     steps = len(trace.steps)
@@ -69,7 +72,7 @@ def _verdict(found: Localization, checked: Checked) -> Verdict:
         return "inconclusive"
     if any(finding.pattern != "job_wide" for finding in checked.findings):
         return "straggler"
-    if found.undecided:
+    if found.undecided or not can_accuse(found.persistence, found.job):
         return "inconclusive"
     return "job_wide" if checked.findings else "no_straggler"
 
