@@ -14,9 +14,9 @@ from kair_engine.localize.anomalies import (
     CLASS_SHARES,
     SHARES,
     Anomaly,
+    can_accuse,
     intermittent,
     persistence,
-    can_accuse,
 )
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
