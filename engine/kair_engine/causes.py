@@ -42,6 +42,8 @@ class CauseRow:
     """Where it falls on changing ranks; None where that makes no difference."""
     operator_from_blame: bool = False
     """The operator is what blame found behind the lateness; otherwise the one that makes up most of the excess."""
+    seen_by_blame_as: str | None = None
+    """The row that it is to blame, which looks at single delays; None for the same."""
     fix_kind: FixKind | None = None
     """The kind of time that a fix of it takes away (`kind=` of a fix); None where none does."""
     job_wide_fix_kind: FixKind | None = None
@@ -95,6 +97,19 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_suggestion=_SHARED,
         operator_from_blame=True,
         fix_kind="host",
+    ),
+    "periodic_pause": CauseRow(
+        words="periodic pauses",
+        time_class="host",
+        spends_on="keeping {their} device (or thread) idle",
+        suggestion="{Who} pauses every few steps, as for checkpointing, logging or evaluation: is that meant to run on "
+        "that rank alone? Make it asynchronous, or do it less often.",
+        group_suggestion="{Who} pause every few steps, as for checkpointing, logging or evaluation: is that meant to "
+        "run on these ranks alone? Make it asynchronous, or do it less often.",
+        operator_from_blame=True,
+        seen_by_blame_as="host",
+        fix_kind="host",
+        undone="without the pauses",
     ),
     "garbage_collection": CauseRow(
         words="garbage collection",

@@ -7,6 +7,7 @@ from typing import Final, Literal, get_args
 
 from kair_engine.errors import UsageError
 from kair_engine.results.localize import LocalizeResult
+from kair_engine.results.probe import ProbeResult
 from kair_engine.results.triage import TriageResult
 
 Found = Literal["straggler", "job_wide", "inconclusive", "finding"]
@@ -17,14 +18,16 @@ _HINT: Final = f"use {', '.join(get_args(Found))}, or 'slowdown>1.05'"
 
 @dataclass(frozen=True)
 class Condition:
-    """Something found, or a slowdown beyond a limit."""
+    """Something found, a slowdown beyond a limit, or a machine that is `slower` than its peers."""
 
-    what: Found | Literal["slowdown"]
+    what: Found | Literal["slowdown", "slower"]
     limit: float = 1.0
     inclusive: bool = False
 
-    def is_met(self, result: TriageResult | LocalizeResult) -> bool:
+    def is_met(self, result: TriageResult | LocalizeResult | ProbeResult) -> bool:
         """Whether `result` found it."""
+        if isinstance(result, ProbeResult):
+            return result.verdict == "confirmed"
         if isinstance(result, LocalizeResult):
             return any(row.flagged for row in result.scores)
         if self.what == "slowdown":
@@ -48,6 +51,10 @@ def parse_conditions(texts: Sequence[str], command: str) -> tuple[Condition, ...
 
 def _parsed(text: str, command: str) -> Condition:
     wanted = text.strip().lower()
+    if command == "probe":
+        if wanted != "slower":
+            raise UsageError(f"--fail-on {text.strip()!r} is not a condition", "use --fail-on slower")
+        return Condition("slower")
     match = _SLOWDOWN.fullmatch(wanted)
     if match is None and wanted not in get_args(Found):
         raise UsageError(f"--fail-on {text.strip()!r} is not a condition", _HINT)

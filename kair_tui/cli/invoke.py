@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
@@ -16,6 +17,9 @@ from kair_tui.render.answer import Answer, JobInfo
 from kair_tui.render.words.warnings import warnings_in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kair_engine.probe.repetitions import Report
     from kair_engine.recording.importing import Progress
     from kair_tui.cli.fail_on import Condition
 
@@ -26,6 +30,8 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
         return _analyse(entry, arguments)
     if entry.needs == "store":
         return _ask_store(entry, arguments)
+    if entry.needs == "machine":
+        return _ask_machine(entry, arguments)
     if entry.needs == "screen":
         wanted = JobWanted(**vars(take(JobChoice, arguments)), **vars(take(StorePlace, arguments)))
         return int(entry.load()(wanted, **own_arguments(entry, arguments)))
@@ -57,6 +63,12 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> 
     return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
 
 
+def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Answer:
+    """The answer of a command about this machine. Raises KairError."""
+    result = entry.load()(report, **own_arguments(entry, arguments))
+    return Answer(entry.name, result, None, warnings_in_words(result.warnings))
+
+
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     """Everything that can be wrong with the question is found before the job is opened."""
     began = time.monotonic()
@@ -69,7 +81,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
         answer = analysed(entry, arguments, trace)
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
-    return ExitCode.FOUND if any(one.is_met(answer.result) for one in conditions) else ExitCode.ANSWERED
+    return _status(conditions, answer)
 
 
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -78,6 +90,21 @@ def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
         presenter.present(ask_store(entry, arguments, progress))
     presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
     return ExitCode.ANSWERED
+
+
+def _ask_machine(entry: Entry, arguments: dict[str, Any]) -> int:
+    presenter = _presenter(entry, arguments)
+    conditions = _conditions(entry, arguments)
+    if conditions and not arguments["compare"]:
+        raise UsageError("--fail-on needs --compare", "kair probe --compare SUSPECT.json PEER.json --fail-on slower")
+    with presenter.progress_bar() as progress:
+        answer = ask_machine(entry, arguments, progress)
+    presenter.present(answer)
+    return _status(conditions, answer)
+
+
+def _status(conditions: "Iterable[Condition]", answer: Answer) -> int:
+    return ExitCode.FOUND if any(one.is_met(answer.result) for one in conditions) else ExitCode.ANSWERED
 
 
 def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:

@@ -64,6 +64,16 @@ class FailOn:
 
 
 @dataclass(frozen=True)
+class FailOnSlower(FailOn):
+    """The same of a comparison of machines."""
+
+    fail_on: Annotated[
+        Sequence[str],
+        Option("--fail-on", "With --compare: exit with status 10 if the suspect is slower.", metavar="slower"),
+    ] = ()
+
+
+@dataclass(frozen=True)
 class StorePlace:
     """Where the store is."""
 
@@ -117,6 +127,7 @@ CACHE: Final = "cache"
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
     "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
+    "machine": (PresentationOfNoGraph, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
     "nothing": (Diagnostics,),
 }
@@ -134,6 +145,8 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
     chosen = GROUPS[entry.needs]
     if entry.is_graph:
         chosen = tuple(Presentation if group is PresentationOfNoGraph else group for group in chosen)
+    if entry.needs == "machine":
+        return (FailOnSlower, *chosen)
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0
 
 
-def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
+def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
     """Nobody watches this work."""
 
 
@@ -40,7 +40,7 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome") -> None:  # noqa: ARG002
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:  # noqa: ARG002
         """Called by the engine as it goes."""
         if not self._shown or time.monotonic() - self._began < _PATIENCE_S:
             return

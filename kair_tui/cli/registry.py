@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "screen", "nothing"]
+Needs = Literal["trace", "store", "machine", "screen", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Entry:
     @property
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
-        return self.needs in ("trace", "store")
+        return self.needs in ("trace", "store", "machine")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -43,7 +43,7 @@ class Entry:
         return run
 
     def load_view(self) -> Any:  # noqa: ANN401
-        """How its result is shown; only commands that need a trace or the store have one."""
+        """How its result is shown; only commands with a result have one."""
         return import_module(self._module().RENDERER).VIEW
 
     def _module(self) -> Any:  # noqa: ANN401
@@ -52,6 +52,7 @@ class Entry:
 
 ANALYSES: Final = "Find the straggler"
 LOOKS: Final = "Look at the job"
+MACHINE: Final = "Confirm it"
 STORE: Final = "Keep jobs"
 MACHINES: Final = "For machines"
 
@@ -142,6 +143,19 @@ COMMANDS: Final = (
         LOOKS,
         "What the recording holds: ranks, hosts, layout, steps, clocks.",
         ("kair info traces/", "kair info job123 --json", "kair info job123 --operators"),
+    ),
+    Entry(
+        "probe",
+        MACHINE,
+        "Measure this machine, and compare a suspect with its peers, before a node is drained.",
+        (
+            "kair probe --rank 5 --out rank5.json",
+            "kair probe --compare rank5.json rank4.json",
+            "torchrun --nproc-per-node 8 --no-python kair probe --out 'probe-{rank}.json'",
+            "srun kair probe --out 'probe-{rank}.json'",
+        ),
+        needs="machine",
+        fails_on=True,
     ),
     Entry("jobs", STORE, "The jobs of the store.", ("kair jobs", "kair jobs --json"), needs="store"),
     Entry(

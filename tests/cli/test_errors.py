@@ -2,13 +2,15 @@
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.cli_samples import answering, kair
+from support.cli_samples import RESULTS, answering, kair
 from support.places import SAMPLES
 
 from kair_engine.errors import InputError
+from kair_engine.results.whatif import FixPrice
 from kair_tui.cli.registry import Entry
 
 
@@ -160,6 +162,41 @@ def test_fail_on_tells_through_the_status(monkeypatch: pytest.MonkeyPatch, condi
 def test_fail_on_straggler_of_localize(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(monkeypatch):
         assert kair("localize", "--fail-on", "straggler").status == 10
+
+
+def test_fail_on_takes_several_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(monkeypatch):
+        assert kair("triage", "--fail-on", "inconclusive,job_wide").status == 0
+        assert kair("triage", "--fail-on", "inconclusive, straggler").status == 10
+        assert kair("triage", "--fail-on", "inconclusive", "--fail-on", "finding").status == 10
+        assert kair("triage", "--fail-on", "straggler,doom").err.startswith("kair: error: --fail-on 'doom' is not a")
+        assert "localize does not report 'finding'" in kair("localize", "--fail-on", "straggler,finding").err
+
+
+@pytest.mark.parametrize(
+    ("verdict", "condition", "status"),
+    [
+        ("job_wide", "job_wide", 10),
+        ("job_wide", "straggler", 0),
+        ("job_wide", "finding", 10),
+        ("inconclusive", "inconclusive", 10),
+        ("no_straggler", "straggler,job_wide,inconclusive", 0),
+    ],
+)
+def test_fail_on_a_verdict(monkeypatch: pytest.MonkeyPatch, verdict: str, condition: str, status: int) -> None:
+    with answering(monkeypatch, {"triage": replace(RESULTS["triage"], verdict=verdict)}):
+        assert kair("triage", "--fail-on", condition).status == status
+
+
+def test_the_slowdown_that_fails_is_of_all_findings_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = RESULTS["triage"].findings[0]
+    together = FixPrice("all together", 90_000.0, 15_000.0, 0.14, 0.167, 1.0)
+    both = replace(RESULTS["triage"], findings=(one, one), together=together)
+    with answering(monkeypatch, {"triage": both}):
+        assert kair("triage", "--fail-on", "slowdown>1.16").status == 10
+        assert kair("triage", "--fail-on", "slowdown>1.17").status == 0
+    with answering(monkeypatch, {"triage": replace(both, findings=(one,))}):
+        assert kair("triage", "--fail-on", "slowdown>1.06").status == 0
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ EXISTING = {
     "frequency",
     "steps",
     "info",
+    "probe",
     "jobs",
     "use",
     "import",
@@ -84,7 +85,7 @@ def test_only_the_verdicts_take_fail_on() -> None:
         for command in document["data"]["commands"]
         if any(option["name"] == "fail_on" for option in command["options"])
     }
-    assert takers == {"triage", "localize"}
+    assert takers == {"triage", "localize", "probe"}
 
 
 def test_version() -> None:

@@ -77,10 +77,8 @@ def test_a_named_job_needs_no_note() -> None:
 
 def test_the_store_option_outranks_the_environment(tmp_path: Path) -> None:
     kair("import", str(HEALTHY), "--job", "elsewhere", "--store", str(tmp_path / "other"))
-    assert kair("jobs", "-o", "csv", "--fields", "name").out == "name\r\n"
-    assert (
-        kair("jobs", "-o", "csv", "--fields", "name", "--store", str(tmp_path / "other")).out == "name\r\nelsewhere\r\n"
-    )
+    assert kair("jobs", "-o", "csv", "--fields", "name").out == "name\n"
+    assert kair("jobs", "-o", "csv", "--fields", "name", "--store", str(tmp_path / "other")).out == "name\nelsewhere\n"
 
 
 def test_a_name_that_is_a_job_and_a_folder_means_the_job_unless_written_as_a_path(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from jsonschema import ValidationError  # type: ignore[import-untyped]
 from support.cli_samples import ARGUMENTS, HOSTILE_RESULTS, RESULTS, answering, assert_valid, blame, kair, trace
 
 from kair_engine.trace.model import KairWarning
-from kair_tui.cli.registry import find
+from kair_tui.cli.registry import COMMANDS, find
 
 FORMATS = ("table", "wide", "tree", "json", "ndjson", "csv")
 TREES = ("triage", "blame")
@@ -103,7 +103,9 @@ def test_ndjson_of_triage_has_findings_and_ranking(monkeypatch: pytest.MonkeyPat
 
 def test_csv_is_the_main_table(monkeypatch: pytest.MonkeyPatch) -> None:
     text = _answer(monkeypatch, "localize", "-o", "csv")
-    assert text.split("\r\n")[0] == "rank,host,role,score,p_value,flagged,excess_us,large_delays"
+    assert "\r" not in text
+    header = "rank,host,role,score,p_value,flagged,excess_us.compute,excess_us.host,large_delays"
+    assert text.splitlines()[0] == header
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["rank"], row["score"]) for row in rows] == [("1", "8.25"), ("0", "-0.5")]
 
@@ -111,7 +113,40 @@ def test_csv_is_the_main_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv_keeps_a_spreadsheet_from_running_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     results = {"localize": replace(RESULTS["localize"], scores=(replace(RESULTS["localize"].scores[0], host="=1+1"),))}
     text = _answer(monkeypatch, "localize", "-o", "csv", "--fields", "host,score", results=results)
-    assert text == "host,score\r\n'=1+1,8.25\r\n"
+    assert text == "host,score\n'=1+1,8.25\n"
+
+
+@pytest.mark.parametrize("command", RESULTS)
+def test_no_cell_of_csv_is_json(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    rows = list(csv.reader(io.StringIO(_answer(monkeypatch, command, "-o", "csv"))))
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert not any(cell.startswith(("[", "{", "(")) for row in rows for cell in row)
+
+
+def test_csv_of_triage_is_the_verdict_and_then_a_row_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict, finding = csv.DictReader(io.StringIO(_answer(monkeypatch, "triage", "-o", "csv")))
+    assert (verdict["record"], verdict["number"], verdict["verdict"]) == ("verdict", "", "straggler")
+    assert (verdict["text"], verdict["steps"]) == (RESULTS["triage"].summary, "40 41 42")
+    assert (finding["record"], finding["number"], finding["cause"], finding["ranks"]) == (
+        "finding",
+        "1",
+        "compute",
+        "1",
+    )
+    assert finding["time_lost_us_per_step"] == "5100.0"
+    chosen = _answer(monkeypatch, "triage", "-o", "csv", "--fields", "record,ranks,seen_on")
+    assert chosen == "record,ranks,seen_on\nverdict,,\nfinding,1,\n"
+    with answering(monkeypatch):
+        assert kair("triage", "-o", "csv", "--fields", "rank").status == 2
+
+
+@pytest.mark.parametrize("command", [entry.name for entry in COMMANDS if entry.has_result])
+def test_every_property_of_a_schema_is_described(command: str) -> None:
+    schema = json.loads(kair("schema", command).out)
+    parts = [schema, *schema["$defs"].values()]
+    assert [
+        name for part in parts for name, of in part.get("properties", {}).items() if not of.get("description")
+    ] == []
 
 
 def test_fields_keep_columns_of_the_main_table(monkeypatch: pytest.MonkeyPatch) -> None:

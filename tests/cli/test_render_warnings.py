@@ -36,6 +36,24 @@ from kair_tui.render.words.warnings import warning_in_words, warnings_in_words
             "waiting cannot be told, and it counts as the rest",
         ),
         (
+            "nobody_waits",
+            {"share_of_step": 0.12, "waited_share": 0.002},
+            "rank 3 is slower than its peers by 12.0 % of the step, but they wait only 0.2 % of it for it: no "
+            "straggler",
+        ),
+        (
+            "price_and_waiting",
+            {"share_of_step": 0.002, "waited_share": 0.12},
+            "rank 3 differs from its peers, who wait 12.0 % of the step for it, but replayed without it a step is no "
+            "more than 0.2 % shorter: who slows the job down stays open",
+        ),
+        (
+            "waited_for",
+            {"share_of_step": 0.0, "waited_share": 0.42},
+            "peers wait 42.0 % of the step for rank 3, though no test sets it apart: record more steps, and what else "
+            "runs on its host",
+        ),
+        (
             "simulation_error",
             {"off": 0.12, "worst_step": 1200, "replayed_us": 1240.0, "recorded_us": 990.0},
             "the replay is 12 % off the recording, most in step 1200 (1.24 ms instead of 990 µs): read the figures "

@@ -10,6 +10,8 @@ import pytest
 from support.answers import recorded, shared_cache
 from support.pipeline_builder import pipeline_job, written
 from support.places import SAMPLES
+from support.probes import around, recording
+from support.probes import written as written_probe
 
 SAMPLE = SAMPLES / "slow_operator"
 LATE = {
@@ -69,7 +71,10 @@ def test_help_imports_no_command() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency", "jobs", "schema"],
+    [
+        *("tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency"),
+        *("probe", "jobs", "schema"),
+    ],
 )
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert loaded_by(command, "--help") & LATE == set()
@@ -85,6 +90,11 @@ def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(output: str)
     recorded(SAMPLE)
     allowed = {"msgspec", "numpy", "polars", "platformdirs", *(["rich"] if output == "table" else [])}
     assert loaded_by("localize", str(SAMPLE), "-o", output, cache=shared_cache()) & LATE <= allowed
+
+
+def test_probes_are_compared_with_numpy_alone(tmp_path: Path) -> None:
+    probe = str(written_probe(tmp_path / "probe.json", recording(python_loop=around(4e7))))
+    assert loaded_by("probe", "--compare", probe, probe, "--json") & LATE <= {"msgspec", "numpy"}
 
 
 @pytest.mark.slow

@@ -1,14 +1,20 @@
 """The overview: pictures of it, and what its keys do."""
 
+from dataclasses import replace
+
 import pytest
+from support.answers import triaged
 from support.places import SAMPLES
 from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
 
+from kair_engine.ranks import Rank
 from kair_tui.render.terminal import Look
+from kair_tui.render.words.triage import TriageInWords, triage_in_words
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.widgets.bars.step_strip import StepStrip
 from kair_tui.tui.widgets.cells.grid import RankGrid
 from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
+from kair_tui.tui.widgets.styles import verdict_style
 
 SLOW = str(SAMPLES / "slow_operator")
 TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")
@@ -112,3 +118,29 @@ async def test_below_the_smallest_size_only_that_is_said() -> None:
         assert "straggler" not in screen_text(app)
         await pilot.resize_terminal(100, 30)
         await until(pilot, lambda: "straggler: rank 2" in screen_text(app))
+
+
+def nobodys_fault() -> TriageInWords:
+    """The triage of a job whose only finding is seen on two ranks and accuses none."""
+    result = triaged(SAMPLES / "slow_operator")
+    seen = replace(result.findings[0], cause="contention", pattern="job_wide", ranks=(), seen_on=(Rank(0), Rank(1)))
+    return triage_in_words(replace(result, verdict="job_wide", findings=(seen,)))
+
+
+@played
+async def test_what_is_nobodys_fault_is_told_and_goes_with_the_ranks_that_it_is_seen_on() -> None:
+    async with opened(SLOW, size=(160, 50)) as (app, pilot):
+        assert isinstance(app.screen, OverviewScreen)
+        app.screen.show("triage", nobodys_fault())
+        await pilot.pause()
+        shown = screen_text(app)
+        assert "job-wide: CPU contention on ranks 0-1, 22.8 ms of 94.4 ms a step; no rank is to blame" in shown
+        assert "1 △ no rank is to blame: CPU contention (seen on ranks 0-1)" in shown
+        await type_line(pilot, "slash", "rank:3")
+        assert "△" not in screen_text(app)
+        await type_line(pilot, "slash", "rank:1")
+        assert "△" in screen_text(app)
+        assert verdict_style("job_wide", app.look) not in (
+            verdict_style("straggler", app.look),
+            verdict_style("no_straggler", app.look),
+        )

@@ -55,7 +55,7 @@ class OperatorExcess:
     """Per rank of the job, like the excess."""
     calls: Floats
     usual_calls: Floats
-    """Per rank, how often it was called, and the role's median of that."""
+    """Per rank, how often it was called, and what is usual: the role's median, with calls in place of others."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,11 @@ def _by_operator(
     calls = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], minlength=len(names) * ranks)
     calls = calls.reshape(len(names), ranks).astype(float)
     usual = role_medians(calls, role)
+    more = calls - usual
+    additional = np.where(more > 0, _additional(more), 1.0)
+    usual = calls - more * additional
     typical = role_medians(spent, role)
-    excess = spent - typical
+    excess = (spent - typical) * additional
     kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * ops.step_time_ns)
     fetches = np.isin(names, ops.name[ops.kind == INPUT])
     return {
@@ -251,6 +254,16 @@ def _by_operator(
         )
         for at in kept
     }
+
+
+def _additional(more: Floats) -> Floats:
+    """Per rank, which part of its calls beyond the median (operators × ranks) stands for no missing call of another.
+
+    One rank's library may have chosen other kernels than its peers' for the same work: that is not more work, and of
+    such kernels no peer shows how long they should take.
+    """
+    extra, missing = np.maximum(more, 0.0).sum(axis=0), np.maximum(-more, 0.0).sum(axis=0)
+    return np.asarray(np.maximum(extra - missing, 0.0) / np.maximum(extra, 1.0))
 
 
 def _by_phase(ops: Operations, values: Floats, phases: Sequence[str]) -> Floats:

@@ -8,8 +8,8 @@ import numpy as np
 from kair_engine.arrays import Floats
 from kair_engine.localize.noise import inflation
 
-FEWEST_AROUND = 4
-"""Steps before and after: fewer are a slow moment at the recording's edge."""
+FEWEST_BEFORE, FEWEST_AFTER = 4, 8
+"""Steps on either side: a few at the end of a recording are a spell as soon as an onset."""
 LEAST_CHANGE = 0.05
 """Of the step, by which a rank must have become slower against its peers."""
 BEYOND_NOISE = 6.0
@@ -30,7 +30,7 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
     """The change point of excesses (steps × ranks), where some rank surely became slower than before."""
     steps = len(per_step)
     best, found = BEYOND_NOISE, None
-    for at in range(FEWEST_AROUND, steps - FEWEST_AROUND + 1):
+    for at in range(FEWEST_BEFORE, steps - FEWEST_AFTER + 1):
         before, after = per_step[:at], per_step[at:]
         change = np.median(after, axis=0) - np.median(before, axis=0)
         place = int(np.argmax(change))

@@ -30,6 +30,7 @@ EvidenceKind = Literal[
     "device_idle",
     "since",
     "differ_by",
+    "periodic",
     "replayed",
     "others_nearly_as_late",
     "estimated",

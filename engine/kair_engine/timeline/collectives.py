@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, order_by
+from kair_engine.timeline.transfer_ends import ends
 from kair_engine.trace.operations import COLLECTIVE, RECV, SEND, Operations
 
 _LARGEST_KEY = 1 << 62
@@ -112,7 +113,7 @@ def match(ops: Operations) -> Collectives:
     rows = rows[np.lexsort((ops.start_ns[rows], ops.rank[rows]))]
     p2p = ops.kind[rows] != COLLECTIVE
     label = np.where(p2p, NONE, ops.name[rows])
-    sender, receiver = _ends(ops, rows)
+    sender, receiver = ends(ops, rows)
     # Among more than two, each end numbers its sends and receives by itself: ends and order tell them.
     own_numbers = (sender != NONE) & (_group_size(ops, rows) > 2)
     sequence = np.where(own_numbers, NONE, ops.group_seq[rows])
@@ -126,15 +127,6 @@ def match(ops: Operations) -> Collectives:
     fits, rejected = _complete(ops.kind[rows], instance, family, agreed)
     rows, instance = rows[fits], instance[fits]
     return Collectives(ops, *_by_start(ops, rows, instance), rejected)
-
-
-def _ends(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
-    """Sender and receiver of every send and receive that names its other end; NONE for all other rows."""
-    known = (ops.kind[rows] != COLLECTIVE) & (ops.peer[rows] != NONE)
-    sends = ops.kind[rows] == SEND
-    sender = np.where(sends, ops.rank[rows], ops.peer[rows])
-    receiver = np.where(sends, ops.peer[rows], ops.rank[rows])
-    return np.where(known, sender, NONE), np.where(known, receiver, NONE)
 
 
 def _group_size(ops: Operations, rows: Ints) -> Ints:

@@ -1,5 +1,7 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kair_engine.arrays import Ints
@@ -11,7 +13,7 @@ from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.ranks import ranks_at
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.triage import RankedRank, TriageResult, Verdict
+from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
@@ -57,7 +59,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     return TriageResult(
         verdict=_verdict(found, checked),
         findings=findings,
-        ranking=_ranking(trace, found, blamed),
+        ranking=_ranking(trace, found, blamed, findings),
         step_time_us=step_time / 1e3,
         waiting_us_per_step=blamed.waiting_us / steps,
         unattributed_us_per_step=blamed.unattributed_us / steps,
@@ -77,8 +79,11 @@ def _verdict(found: Localization, checked: Checked) -> Verdict:
     return "job_wide" if checked.findings else "no_straggler"
 
 
-def _ranking(trace: Trace, found: Localization, blamed: BlameResult) -> tuple[RankedRank, ...]:
-    steps = len(trace.steps)
+def _ranking(
+    trace: Trace, found: Localization, blamed: BlameResult, findings: Sequence[Finding]
+) -> tuple[RankedRank, ...]:
+    """In the order of stage 1; flagged is who is accused after all checks."""
+    steps, accused = len(trace.steps), {rank for finding in findings for rank in finding.ranks}
     imposed = {rank.rank: rank.blamed_us / steps for rank in blamed.by_rank}
     return tuple(
         RankedRank(
@@ -86,7 +91,7 @@ def _ranking(trace: Trace, found: Localization, blamed: BlameResult) -> tuple[Ra
             host=score.host,
             role=score.role,
             score=score.score,
-            flagged=score.flagged,
+            flagged=score.rank in accused,
             self_time_excess_us=sum(score.excess_us.values()),
             wait_imposed_us=imposed.get(score.rank, 0.0),
         )

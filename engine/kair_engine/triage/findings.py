@@ -93,7 +93,8 @@ def _operator(
 ) -> tuple[str | None, str | None]:
     """(operator, edge): the operator behind the excess, where it is one; the edge where it is idle time."""
     if CAUSES[cause].operator_from_blame:
-        mine = [c for c in blamed.root_causes if c.rank in ranks and c.cause == cause]
+        called = CAUSES[cause].seen_by_blame_as or cause
+        mine = [c for c in blamed.root_causes if c.rank in ranks and c.cause == called]
         # Many small delays with no operator of their own outweigh a single named one: no operator is the cause.
         if not mine or mine[0].operator is None:
             return None, None

@@ -1,14 +1,14 @@
 """Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import CAUSES, Cause
-from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
+from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, ShownBy
@@ -26,6 +26,10 @@ LONGER_PASSES, LIKE_OPTIMIZER = 0.03, 1 / 3
 """Longer batches: passes take this share longer, the optimizer at most this part of that."""
 LEAST_OPTIMIZER_NS = 50_000
 """An optimizer that takes less says nothing."""
+FEWEST_PERIODIC = 3
+"""Events at equal distances, that these are no chance."""
+LIKE_ONE_ANOTHER = 0.2
+"""A longer batch is longer in both passes, in each by at least this part of the other."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,19 @@ class Why:
 
 
 def why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly) -> Why:
-    """Why the ranks of an anomaly are slow, by the class of their largest excess.
+    """Why the ranks of an anomaly are slow, and whether its delays come periodically.
+
+    Of the host those are a cause of their own: something is meant to be done every few steps.
+    """
+    reason, periodic = _why(job, blamed, stops, largest), _periodic(job, largest)
+    if periodic is None:
+        return reason
+    cause = "periodic_pause" if reason.cause == "host" else reason.cause
+    return replace(reason, cause=cause, evidence=(*reason.evidence, periodic))
+
+
+def _why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly) -> Why:
+    """By the class of their largest excess.
 
     What more calls explain is uneven work; what stops in the middle of operators do is the processor's; a slow
     forward and backward pass beside a usual optimizer is a longer batch.
@@ -53,6 +69,23 @@ def why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: A
     if one_operator(job, largest.positions[0], name) is not None:
         return Why(name)
     return _stopped(job, stops, largest, ranks) or _longer(job, largest) or Why(name)
+
+
+def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
+    """Large delays at equal distances, from the recording's begin to its end."""
+    if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
+        return None
+    numbers = np.array([step.step for step in job.steps])
+    hit = numbers[stalls(job)[:, largest.positions[0]]]
+    if len(hit) < FEWEST_PERIODIC:
+        return None
+    every = int(hit[1] - hit[0])
+    # By chance events can be equally far apart, but then they mostly leave out the begin or the end.
+    throughout = hit[0] - every < numbers[0] and hit[-1] + every > numbers[-1]
+    if every < 2 or not throughout or (np.diff(hit) != every).any():
+        return None
+    ranks = ranks_at(job.ranks, largest.positions)
+    return Evidence("periodic", {"every": every, "events": len(hit)}, None, ranks)
 
 
 def _of_host(blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
@@ -114,8 +147,11 @@ def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
     if np.median(optimizer) < LEAST_OPTIMIZER_NS:
         return None
     slower, same = (_slower(job, of, largest) for of in (passes, optimizer))
+    forward, backward = (_slower(job, job.passes_ns[later, of], largest) for of in range(len(PASSES)))
     if slower < LONGER_PASSES or same > LIKE_OPTIMIZER * slower:
         return None
+    if min(forward, backward) < LIKE_ONE_ANOTHER * max(forward, backward):
+        return None  # a kernel of one pass is slow
     figures = {"passes_share": slower, "optimizer_share": same}
     return Why(
         "uneven_work", None, (Evidence("longer_batches", figures, None, ranks_at(job.ranks, largest.positions)),)

@@ -40,6 +40,11 @@ def _large_delays(one: Evidence) -> str:
     return f"{_who(one)}: {_number(one, 'delays')} of the {what} in {steps}, through {through}"
 
 
+def _periodic(one: Evidence) -> str:
+    events, every = _number(one, "events"), _number(one, "every")
+    return f"{_who(one)}'s {events} large delays come at equal distances, every {every} steps"
+
+
 def _came_last(one: Evidence) -> str:
     of_all = plural(int(one.figures["collectives"]), "collective")
     waited = f"{significant(one.figures['waited_us'] / 1e6)} rank-seconds"
@@ -209,6 +214,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "slow_operator": _slow_operator,
     "large_delays": _large_delays,
     "host_pauses": _large_delays,
+    "periodic": _periodic,
     "came_last": _came_last,
     "made_late": _made_late,
     "operator_behind": _operator_behind,

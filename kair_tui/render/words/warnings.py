@@ -144,8 +144,14 @@ def _number(one: KairWarning, name: str) -> str:
     return count(int(one.figures[name]))
 
 
+def _busy_machine(one: KairWarning) -> str:
+    waited = percent(one.figures["waited_share"])
+    return f"{one.about}: the probe waited for a core {waited} of the time: other programs ran there meanwhile"
+
+
 _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "few_steps": _few_steps,
+    "busy_machine": _busy_machine,
     "rare_delays": _rare_delays,
     "unmatched_collectives": _unknown_members,
     "z_cannot_fire": _z_cannot_fire,

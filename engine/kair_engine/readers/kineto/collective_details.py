@@ -1,6 +1,7 @@
 """Details of a collective from its recorded arguments: group, sequence number, bytes and peer."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -74,14 +75,17 @@ def group_text(name: str | None, ranks: str | None) -> str | None:
     return text if len(text) <= _MAX_GROUP_LENGTH else f"{text[: _MAX_GROUP_LENGTH - 1]}…"
 
 
-def global_peer(peer: int, group: str | None, rank: int) -> int:
-    """The other end of a send or receive as a rank of the job.
+def global_peers(peers: Sequence[int], group: str | None, rank: int) -> list[int]:
+    """The other ends of one group's sends and receives on a rank, as ranks of the job.
 
-    Recordings count it within the process group, whose ranks the group's text lists.
+    Most recordings count them within the process group, whose ranks the group's text lists; others state ranks of the
+    job. A number that is no place in the group, or is the rank's own, shows that all of them are such.
     """
     listed = _RANKS.search(group or "")
     ranks = [int(number) for number in listed[1].split(",")] if listed else []
-    return ranks[peer] if peer < len(ranks) and ranks[peer] != rank else peer
+    if any(peer >= len(ranks) or ranks[peer] == rank for peer in peers):
+        return list(peers)
+    return [ranks[peer] for peer in peers]
 
 
 def _int64(value: int | None) -> int | None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kair_engine.readers.columns import dictionary, nullable, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
-from kair_engine.readers.kineto.collective_details import global_peer
+from kair_engine.readers.kineto.collective_details import global_peers
 from kair_engine.readers.kineto.rows import Records
 from kair_engine.readers.kineto.step_collectives import StepCollectives
 from kair_engine.readers.kineto.step_phases import UNKNOWN, host_phases
@@ -150,6 +150,7 @@ class StepAssembler:
         ]
         known += zip(on_host.tolist(), collectives.of_host_rows(on_host), strict=True)
         groups: dict[str, int] = {}
+        peers: dict[str | None, dict[int, int]] = {}
         for row, details in known:
             group = (details.group if details else None) or self._default_group
             if group:
@@ -163,7 +164,9 @@ class StepAssembler:
             columns.sequence[row] = -1 if details.sequence is None else details.sequence
             columns.size[row] = -1 if details.size is None else details.size
             if details.peer is not None and (group or device[row] or self._groups_listed):
-                columns.peer[row] = global_peer(details.peer, group, self._rank)
+                peers.setdefault(group, {})[row] = details.peer
+        for group, of_row in peers.items():
+            columns.peer[list(of_row)] = global_peers(list(of_row.values()), group, self._rank)
         return list(groups)
 
     def _main_lane(self) -> int:

@@ -2,7 +2,8 @@
 
 A stream that waits for another waits for what was launched there before it. Traces do not show these waits. The n-th
 kernel of a name is taken to wait for the latest operation on another stream that was launched before it, and had ended
-when it began on every peer in every step: where one peer shows an overlap, there is no such wait.
+when it began on every peer in every step: where one peer shows an overlap, there is no such wait. A CUDA graph has one
+launch: there the order of beginning stands for that of launching.
 """
 
 from collections.abc import Sequence
@@ -68,7 +69,7 @@ def _launched_and_ended(ops: Operations, lane: int) -> tuple[Ints, Ints, Ints, I
     if not len(others) or not len(rows):
         return rows[:0], rows[:0], rows[:0], others, first
     rows = rows[np.diff(first)[ops.rank[rows]] > 0]
-    launch = np.where(ops.launch == NONE, ops.start_ns, ops.start_ns[ops.launch])
+    launch = _launched_ns(ops)
     counted = []
     for times, until in ((launch, launch), (ops.end_ns, ops.start_ns + TOLERANCE_NS + 1)):
         low = min(int(times[others].min()), int(until[rows].min(initial=0)))
@@ -77,6 +78,14 @@ def _launched_and_ended(ops: Operations, lane: int) -> tuple[Ints, Ints, Ints, I
         by_then = np.searchsorted(ordered, ops.rank[rows] * span + (until[rows] - low))
         counted.append(by_then - first[ops.rank[rows]])
     return rows, counted[0], counted[1], others, first
+
+
+def _launched_ns(ops: Operations) -> Ints:
+    """Per operation when it was launched; of a CUDA graph's, which have one launch in common, when it began."""
+    known = ops.launch != NONE
+    together = np.bincount(ops.launch[known], minlength=len(ops))
+    alone = known & (together[ops.launch] == 1)
+    return np.where(alone, ops.start_ns[ops.launch], ops.start_ns)
 
 
 def _first_to_wait(ops: Operations, rows: Ints, place: Ints, others: Ints, first: Ints) -> tuple[Ints, Ints]:

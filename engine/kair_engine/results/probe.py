@@ -1,0 +1,103 @@
+"""What a probe measured on a machine, and how that compares with its peers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.ranks import Rank
+from kair_engine.trace.model import KairWarning
+
+MeasureName = Literal[
+    "gpu_matrix_product",
+    "gpu_memory_copy",
+    "cpu_matrix_product",
+    "cpu_memory_copy",
+    "python_loop",
+    "wake_up",
+    "all_reduce_64_kib",
+    "all_reduce_1_mib",
+    "all_reduce_16_mib",
+]
+Unit = Literal["gflop_per_s", "gb_per_s", "loops_per_s", "us"]
+
+Pattern = Literal["steady", "scattered", "spells"]
+"""Over time: hardly any spread, a spread without order, or slow repetitions that come together."""
+
+RowVerdict = Literal["slower", "as_fast", "cannot_tell"]
+
+ProbeVerdict = Literal["confirmed", "not_confirmed", "cannot_tell"]
+
+LinkState = Literal["measured", "one_rank", "no_torch", "no_address", "failed"]
+"""Whether the link was measured, or why not."""
+
+
+@dataclass(frozen=True)
+class HostCounters:
+    """What the system counted while the probe ran; null where it does not tell."""
+
+    run_queue_share: float | None
+    """Of the probe's time: how long its thread could have run, and waited for a core."""
+    involuntary_switches_per_s: float | None
+    cpu_quota: float | None
+    """Cores that the control group may use; null also without a limit."""
+    throttled_periods: int | None
+    """Periods of the control group in which that limit stopped it."""
+
+
+@dataclass(frozen=True)
+class ProbedMachine:
+    """Where, when and with what a probe ran."""
+
+    host: str
+    rank: Rank | None
+    world_size: int
+    """Processes that were launched together."""
+    launch: str | None
+    """The same for all that were launched together; null for one alone."""
+    device: str
+    processor: str
+    cpus: int
+    """Cores that the process may run on."""
+    versions: dict[str, str]
+    measured_at: str
+    """UTC, ISO 8601."""
+    seconds: float
+    counters: HostCounters
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One quantity, measured again and again; the fields from `peer_median` on are null without peers."""
+
+    name: MeasureName
+    work: str
+    """What one operation of a repetition is; only the same work compares."""
+    unit: Unit
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    pattern: Pattern
+    values: tuple[float, ...]
+    """Of every repetition, in the order of time."""
+    peer_median: float | None = None
+    """The median of the peers' medians."""
+    slowdown: float | None = None
+    """The time that the same work takes, over the peers': 1.12 is 12 % slower, also where the unit is a rate."""
+    slowdown_low: float | None = None
+    slowdown_high: float | None = None
+    """The interval that holds the slowdown; all of one comparison hold together with 99 %."""
+    verdict: RowVerdict | None = None
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """A machine's measurements, alone or beside its peers'; also what a probe's file holds."""
+
+    schema_version: int
+    """Of the file."""
+    machine: ProbedMachine
+    measurements: tuple[Measurement, ...]
+    link: LinkState
+    peers: tuple[ProbedMachine, ...] = ()
+    verdict: ProbeVerdict | None = None
+    """Null where nothing was compared."""
+    warnings: tuple[KairWarning, ...] = ()

@@ -1,0 +1,197 @@
+"""What a triage says: its one sentence, findings that accuse nobody, and what each kind of evidence tells."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from support.cli_samples import triage
+
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
+from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.results.whatif import FixPrice
+from kair_engine.trace.model import KairWarning
+from kair_tui.render.page import Page
+from kair_tui.render.page_options import PageOptions
+from kair_tui.render.views.triage import VIEW, facts, title
+from kair_tui.render.words.sentences import sentence_of
+from kair_tui.render.words.triage import triage_in_words
+from kair_tui.render.words.verdict import summary
+
+STOPS = {
+    "per_step": 32.0,
+    "median_us": 13_200.0,
+    "longest_us": 44_000.0,
+    "share_of_step": 0.775,
+    "slowest_rank_us": 80_000.0,
+    "together": 0.96,
+}
+REPLAYED = Evidence("replayed", {"before_us": 105_000.0, "after_us": 45_000.0}, ShownBy("whatif"), about="contention")
+TOGETHER = FixPrice("all together", 40_000.0, 65_000.0, 0.6, 1.6, 20.0)
+
+
+def accused(**changed: Any) -> Finding:  # noqa: ANN401
+    """A compute finding about rank 1."""
+    told = vars(triage("mlp").findings[0]) | {"evidence": ()} | changed
+    return Finding(**{field.name: told[field.name] for field in fields(Finding)})
+
+
+def contention(**changed: Any) -> Finding:  # noqa: ANN401
+    """Stops of all ranks' threads, which the replay prices at 60 ms."""
+    finding = accused(
+        cause="contention",
+        pattern="job_wide",
+        ranks=(),
+        seen_on=(Rank(0), Rank(1)),
+        hosts=(),
+        operator=None,
+        time_lost_us_per_step=60_000.0,
+        slowdown=2.333,
+        priced_by="replay",
+    )
+    return replace(finding, evidence=(Evidence("host_stops", STOPS, ShownBy("whatif")), REPLAYED), **changed)
+
+
+def found(*findings: Finding, verdict: str = "straggler", **changed: Any) -> TriageResult:  # noqa: ANN401
+    told = vars(triage("mlp")) | {"verdict": verdict, "findings": findings, "warnings": ()} | changed
+    return TriageResult(**{field.name: told[field.name] for field in fields(TriageResult)})
+
+
+def test_a_job_wide_cause_is_told_with_its_range_and_that_no_rank_is_to_blame() -> None:
+    assert summary(found(contention(), verdict="job_wide")) == (
+        "job-wide: CPU contention on all ranks, 60.0 ms to 80.0 ms of 105 ms a step; no rank is to blame: look at the "
+        "hosts' cores"
+    )
+
+
+def test_a_job_wide_cause_of_some_ranks_names_where_it_is_seen() -> None:
+    uneven = contention(cause="stage_imbalance", seen_on=(Rank(1),))
+    assert "stage imbalance on rank 1, 60.0 ms to" in summary(found(uneven, verdict="job_wide"))
+
+
+def test_a_straggler_comes_before_what_is_nobodys_fault() -> None:
+    assert summary(found(contention(), accused(), together=TOGETHER)) == (
+        "straggler: rank 1 (compute, 5.10 ms a step); together 65.0 ms a step; no rank's fault: CPU contention "
+        "(60.0 ms to 80.0 ms a step)"
+    )
+
+
+def test_the_price_of_all_together_is_not_told_of_a_single_finding() -> None:
+    assert summary(found(accused(), together=TOGETHER)) == "straggler: rank 1 (compute, 5.10 ms a step)"
+
+
+def test_a_rank_that_others_hide_is_not_priced_at_nothing() -> None:
+    hidden = accused(time_lost_us_per_step=0.0, slowdown=1.0)
+    assert summary(found(hidden)) == "straggler: rank 1 (compute, nothing by itself: others are as late)"
+    assert facts(hidden)[0].startswith("nothing lost by it alone, as others are as late")
+
+
+@pytest.mark.parametrize(
+    ("codes", "why"),
+    [
+        (("few_peers",), "too few peers"),
+        (("few_steps", "waited_for"), "peers wait 30.0 % of the step for rank 1, though no test sets it apart"),
+        (("waited_for", "price_and_waiting"), "who slows the job down stays open"),
+        ((), "too few peers for a test"),
+    ],
+)
+def test_an_open_verdict_says_why(codes: tuple[str, ...], why: str) -> None:
+    checked = {"share_of_step": 0.0, "waited_share": 0.3}
+    warnings = tuple(
+        KairWarning(code, "too few peers", checked if "wait" in code else {}, (Rank(1),)) for code in codes
+    )
+    said = summary(found(verdict="inconclusive", warnings=warnings))
+    assert said.startswith("inconclusive: 2 ranks, 3 steps; ")
+    assert why in said
+
+
+def test_a_slow_rank_that_nobody_waits_for_is_told_where_there_is_no_straggler() -> None:
+    warning = KairWarning("nobody_waits", "", {"share_of_step": 0.12, "waited_share": 0.0}, (Rank(1),))
+    said = summary(found(verdict="no_straggler", warnings=(warning,)))
+    assert said.startswith("no straggler: 2 ranks, 3 steps, rank 1 is slower than its peers by 12.0 % of the step, but")
+
+
+def test_a_finding_without_ranks_says_where_it_is_seen_and_what_it_costs() -> None:
+    assert title(contention()) == "no rank is to blame: CPU contention (seen on ranks 0-1)"
+    assert facts(contention())[0].startswith(
+        "60.0 ms to 80.0 ms lost per step, 60.0 ms by the replay: by that, slowdown 2.33×; without it +"
+    )
+
+
+def test_the_step_of_the_onset_is_told() -> None:
+    assert facts(accused(since=41))[1] == "persistent, steps 40-42, since step 41; p 0.0004"
+
+
+def test_suggestions_for_accused_devices_name_the_probe_and_others_do_not() -> None:
+    compute, host, wide = triage_in_words(found(accused(), accused(cause="host"), contention())).findings
+    probe = "Before draining: run kair probe on rank 1 and on a peer, then kair probe --compare."
+    assert compute.suggestion.endswith(probe)
+    assert "probe" not in host.suggestion + wide.suggestion
+
+
+@pytest.mark.parametrize(
+    ("kind", "about", "figures", "sentence"),
+    [
+        (
+            "host_stops",
+            None,
+            STOPS,
+            "threads of the mean rank stand still 32.0 times a step (half of them longer than 13.2 ms, the longest "
+            "44.0 ms), 77.5 % of the step, on the rank that stands still longest 80.0 ms; each rank at moments of its "
+            "own, as when cores are shared",
+        ),
+        (
+            "more_calls",
+            "mlp",
+            {"calls": 12, "usual_calls": 8, "excess_us_per_step": 4200.0},
+            "rank 1 calls mlp 12.0 times a step, peers 8.00 times: 4.20 ms a step more",
+        ),
+        (
+            "longer_batches",
+            None,
+            {"passes_share": 0.21, "optimizer_share": 0.001},
+            "rank 1 takes 21.0 % longer than peers in forward and backward passes, 0.1 % in the optimizer: longer "
+            "batches, not a slower device",
+        ),
+        (
+            "stopped",
+            None,
+            {"stopped_us_per_step": 12_000.0, "peers_us_per_step": 100.0},
+            "threads of rank 1 stand still for 12.0 ms a step in the middle of operations, those of peers for 100 µs",
+        ),
+        (
+            "since",
+            None,
+            {"before_us": 120.0, "after_us": 9000.0, "step": 41},
+            "since step 41: before it 120 µs a step more than peers, from then on 9.00 ms",
+        ),
+        (
+            "differ_by",
+            None,
+            {"spread_us": 310.0},
+            "peers differ from one another by 310 µs a step (standard deviation)",
+        ),
+    ],
+)
+def test_evidence_is_told_with_its_figures(
+    kind: EvidenceKind, about: str | None, figures: dict[str, float], sentence: str
+) -> None:
+    assert sentence_of(Evidence(kind, figures, ranks=(Rank(1),), about=about)) == sentence
+
+
+def test_stops_under_one_quota_are_told_from_shared_cores() -> None:
+    said = sentence_of(Evidence("host_stops", {**STOPS, "together": 1.6}))
+    assert said.endswith("; ranks of a host together, as under one quota")
+
+
+@pytest.mark.parametrize("look", [{"width": 80}, {"width": 160}, {"width": 80, "ascii_only": True}])
+def test_a_job_wide_answer_fits_the_width(look: dict[str, Any]) -> None:
+    result = triage_in_words(found(contention(), verdict="job_wide"))
+    page = Page(PageOptions(**look))
+    VIEW.body(result, page)
+    assert VIEW.tree is not None
+    VIEW.tree(result, page)
+    shown = page.getvalue()
+    assert max(map(len, shown.splitlines())) <= look["width"]
+    assert "verdict: job-wide" in shown
+    assert shown.isascii() or "ascii_only" not in look

@@ -1,0 +1,132 @@
+"""What real clusters do, convenient as it were to rule it out: the right rank and cause all the same, or a warning."""
+
+from pathlib import Path
+
+import noise_models
+import pytest
+from compute_faults import SequenceImbalance, SlowGpu, SlowKernel
+from costs import Noise
+from layouts import STANDARD
+from support.broken_assumptions import (
+    PIPELINE,
+    Edit,
+    MoreWork,
+    PeriodicPause,
+    SlowBesideSpinning,
+    as_cuda_graph,
+    autotuned,
+    recorded,
+    with_extra_kernels,
+    with_ranks_as_peers,
+)
+
+from kair_engine.localize.excess import job_excess
+from kair_engine.localize.localization import conclude
+from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.timeline.collectives import match
+from kair_engine.trace.loading import load_step
+from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
+from kair_tui.render.words.sentences import sentence_of
+
+
+def the_finding(trace: Trace) -> Finding:
+    (finding,) = triage(trace).findings
+    return finding
+
+
+def accused(result: TriageResult) -> set[int]:
+    return {rank for finding in result.findings for rank in finding.ranks}
+
+
+def share(result: TriageResult) -> float:
+    """What the only finding costs, of the step."""
+    (finding,) = result.findings
+    return finding.time_lost_us_per_step / result.step_time_us
+
+
+def test_peers_that_are_ranks_of_the_job_are_not_taken_for_places(tmp_path: Path) -> None:
+    places = recorded(tmp_path / "places", SlowGpu(0, 1.3), layout=PIPELINE)
+    ranks = recorded(tmp_path / "ranks", SlowGpu(0, 1.3), layout=PIPELINE, edits=[with_ranks_as_peers])
+    matched = [match(load_step(trace, 0)) for trace in (places, ranks)]
+    assert len(matched[1]) == len(matched[0])
+    assert matched[1].rejected == 0
+    answers = [triage(trace) for trace in (places, ranks)]
+    assert share(answers[0]) > 0.03
+    assert share(answers[1]) == pytest.approx(share(answers[0]))
+
+
+def test_kernels_of_other_names_do_the_same_work(tmp_path: Path) -> None:
+    finding = the_finding(recorded(tmp_path, SlowGpu(3, 1.15), edits=[autotuned]))
+    assert (finding.ranks, finding.cause, finding.operator) == ((3,), "compute", None)
+
+
+def test_kernels_of_other_names_are_no_fault(tmp_path: Path) -> None:
+    assert triage(recorded(tmp_path, edits=[autotuned])).verdict == "no_straggler"
+
+
+@pytest.mark.parametrize("edits", [[with_extra_kernels], [autotuned, with_extra_kernels]])
+def test_kernels_that_only_one_rank_runs_are_more_work(tmp_path: Path, edits: list[Edit]) -> None:
+    finding = the_finding(recorded(tmp_path, SlowKernel(3, "attention", 1.6), edits=edits))
+    assert (finding.ranks, finding.cause) == ((3,), "uneven_work")
+
+
+def test_a_cuda_graph_has_the_price_of_its_kernels(tmp_path: Path) -> None:
+    one_by_one = triage(recorded(tmp_path / "one_by_one", SlowGpu(3, 1.1)))
+    graph = triage(recorded(tmp_path / "graph", SlowGpu(3, 1.1), edits=[as_cuda_graph]))
+    assert accused(graph) == accused(one_by_one) == {3}
+    assert share(graph) == pytest.approx(share(one_by_one), rel=0.05)
+
+
+@pytest.mark.parametrize("labels", [(), ("gemm", "gemm_backward")])
+def test_longer_batches_and_hot_experts_are_uneven_work(tmp_path: Path, labels: tuple[str, ...]) -> None:
+    finding = the_finding(recorded(tmp_path, MoreWork(3, 1.1, labels)))
+    assert (finding.ranks, finding.cause) == ((3,), "uneven_work")
+
+
+@pytest.mark.parametrize("fault", [SlowGpu(3, 1.1), SlowKernel(3, "attention", 1.5)])
+def test_a_slow_device_and_a_slow_kernel_are_not(tmp_path: Path, fault: SlowGpu | SlowKernel) -> None:
+    finding = the_finding(recorded(tmp_path, fault))
+    assert (finding.ranks, finding.cause) == ((3,), "compute")
+
+
+def test_pauses_at_equal_distances_are_meant_to_be(tmp_path: Path) -> None:
+    finding = the_finding(recorded(tmp_path, PeriodicPause(0, (4, 9, 14, 19), 0.4), steps=20))
+    assert (finding.ranks, finding.cause, finding.pattern) == ((0,), "periodic_pause", "intermittent")
+    (periodic,) = [one for one in finding.evidence if one.kind == "periodic"]
+    assert periodic.figures == {"every": 5, "events": 4}
+    assert sentence_of(periodic) == "rank 0's 4 large delays come at equal distances, every 5 steps"
+
+
+def test_pauses_at_other_distances_are_the_hosts(tmp_path: Path) -> None:
+    finding = the_finding(recorded(tmp_path, PeriodicPause(0, (3, 9, 13, 19), 0.4), steps=20))
+    assert (finding.ranks, finding.cause) == ((0,), "host")
+
+
+@pytest.mark.parametrize("spinning", [0.06, 0.07, 0.08])
+def test_a_rank_that_is_waited_for_is_told_though_spinning_slows_the_others(tmp_path: Path, spinning: float) -> None:
+    result = triage(recorded(tmp_path, SlowBesideSpinning(3, 1.06, spinning), steps=12))
+    told = {rank for warning in result.warnings for rank in warning.ranks}
+    assert result.verdict in {"straggler", "inconclusive"}
+    assert accused(result) | told == {3}
+
+
+def batches_of(folder: Path, model: str, seed: int) -> bool:
+    """Whether batches of different length are seen in a job of eight ranks under this kind of noise."""
+    trace = noise_models.write_job(noise_models.healthy(model, 8, 12, seed), folder)
+    return conclude(job_excess(trace)).batches is not None
+
+
+@pytest.mark.parametrize(("model", "uneven"), [("ar8_10", False), ("ar5_3", False), ("dynlen", True)])
+def test_a_wobbling_speed_is_no_batch_of_another_length(tmp_path: Path, model: str, uneven: bool) -> None:
+    assert [batches_of(tmp_path / str(seed), model, seed) for seed in range(3)] == [uneven] * 3
+
+
+def test_batches_of_different_length_are_seen_in_a_pipeline(tmp_path: Path) -> None:
+    trace = recorded(tmp_path, SequenceImbalance(0.2), layout=STANDARD["3d64"], steps=5)
+    assert conclude(job_excess(trace)).batches is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_is_accused_of_what_healthy_devices_differ_by(tmp_path: Path, seed: int) -> None:
+    assert accused(triage(recorded(tmp_path, noise=Noise(spread=0.08), seed=seed))) == set()
