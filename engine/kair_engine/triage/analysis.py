@@ -21,7 +21,7 @@ from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
-from kair_engine.triage.pricing import priced
+from kair_engine.triage.pricing import FEWEST_TOGETHER, priced
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -65,7 +65,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         unattributed_us_per_step=blamed.unattributed_us / steps,
         steps=trace.steps,
         warnings=warnings,
-        together=costs.together,
+        together=costs.together if len(findings) >= FEWEST_TOGETHER else None,
     )
 
 

@@ -93,7 +93,7 @@ class SharedCosts:
     def _launches(self, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
         """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
         idle = float(np.median(job.work_ns[CLASSES.index("host")]))
-        if self._trace.job.has_device and idle >= LAUNCH_SHARE * step_time_ns:
+        if self._trace.job.has_device and idle >= LAUNCH_SHARE * step_time_ns > 0:
             yield new_finding(
                 self._trace,
                 cause="launch_bound",
