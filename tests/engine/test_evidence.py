@@ -44,7 +44,7 @@ def simulated(layout: JobLayout, *faults: Fault, steps: int = 12) -> Callable[[P
 
 
 JOBS: dict[str, tuple[Callable[[Path], Trace], set[str]]] = {
-    "slow_operator": (recorded(ROOT / "sample_traces" / "slow_operator"), {"excess", "slow_operator", "made_late"}),
+    "slow_operator": (recorded(ROOT / "sample_traces" / "slow_operator"), {"slow_operator", "made_late"}),
     "slow_input": (recorded(ROOT / "sample_traces" / "slow_input"), {"slow_operator", "made_late"}),
     "intermittent_stall": (recorded(ROOT / "sample_traces" / "intermittent_stall"), {"large_delays", "made_late"}),
     "busy_host": (recorded(ROOT / "sample_traces" / "busy_host"), {"excess"}),
@@ -53,7 +53,7 @@ JOBS: dict[str, tuple[Callable[[Path], Trace], set[str]]] = {
     "two_hosts_slow_input": (recorded(ROOT / "sample_traces" / "two_hosts_slow_input"), {"slow_operator", "made_late"}),
     "one step": (lambda folder: trace(folder, table(1, 6, {2: [0, 1, 2, 3, 5], 6: [4]})), {"host_pauses", "made_late"}),
     "two slow GPUs": (simulated(DP8, SlowGpu(2, 1.2), SlowGpu(5, 1.2)), {"excess"}),
-    "slow link": (simulated(PIPELINE, SlowLink(10, 4.0)), {"slow_link"}),
+    "slow link": (simulated(PIPELINE, SlowLink(2, 4.0)), {"slow_link"}),
     "slow edge": (simulated(PIPELINE, SlowEdge(0, dp=1, tp=2, extra_ms=5)), {"slow_link", "links_in_common"}),
     "uneven stage": (simulated(PIPELINE, StageImbalance(1, 1.4)), {"uneven_stages"}),
     "uneven sequences": (simulated(DP8, SequenceImbalance(0.3)), {"uneven_batches", "longest_batch"}),

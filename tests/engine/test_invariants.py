@@ -121,7 +121,10 @@ def check_everything(made: Trace) -> None:
     found = triage(made)
     check_plain(found)
     assert [row.rank for row in found.ranking] != [] and len(found.ranking) == len(made.job.ranks)
-    assert (found.verdict == "straggler") == bool(found.findings)
+    of_ranks = [finding for finding in found.findings if finding.pattern != "job_wide"]
+    assert (found.verdict == "straggler") <= bool(of_ranks)
+    assert (found.verdict == "job_wide") <= (bool(found.findings) and not of_ranks)
+    assert (found.verdict == "no_straggler") <= (not found.findings)
     for finding in found.findings:
         assert 0 <= finding.time_lost_us_per_step <= found.step_time_us
         assert finding.slowdown >= 1

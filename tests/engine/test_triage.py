@@ -219,7 +219,7 @@ def test_an_operation_of_one_rank_alone_is_its_doing(tmp_path: Path) -> None:
             rows.append(Row(rank, "main", "optimizer", end, 5000, step))
     spans = {(rank, step): (step * 100_000, 80_000) for rank in range(6) for step in range(5)}
     (finding,) = triage(build(tmp_path, rows, spans)).findings
-    assert (finding.ranks, finding.cause) == ((0,), "compute")
+    assert (finding.ranks, finding.cause, finding.operator) == ((0,), "uneven_work", "save")
     assert finding.time_lost_us_per_step == pytest.approx(28_000)
 
 

@@ -48,7 +48,8 @@ def test_uneven_work_is_named_and_no_machine_is_accused(job: tuple[str, Trace]) 
     assert {finding.pattern for finding in result.findings} == {"job_wide"}
     last = max(JOBS[name][1] - 1, 0)
     uneven = next(finding for finding in result.findings if finding.cause == "stage_imbalance")
-    assert uneven.ranks == tuple(rank for rank, role in roles(trace).items() if role.stage == last)
+    assert uneven.seen_on == tuple(rank for rank, role in roles(trace).items() if role.stage == last)
+    assert (result.verdict, uneven.ranks) == ("job_wide", ())
     assert not any(score.flagged for score in localize(trace).scores)
 
 

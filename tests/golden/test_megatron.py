@@ -50,42 +50,42 @@ def arrivals(megatron: Trace) -> pl.DataFrame:
 def test_two_ranks_lead_the_ranking(megatron: Trace, found: TriageResult) -> None:
     assert {row.rank for row in found.ranking[:2]} == CULPRITS
     assert {score.rank for score in localize(megatron).scores[:2]} == CULPRITS
-    assert {row.rank for row in found.ranking if row.flagged} == CULPRITS
 
 
-def test_the_findings_blame_their_hosts_and_name_the_operators_that_stalled(
-    megatron: Trace, found: TriageResult
-) -> None:
-    assert found.verdict == "straggler"
-    assert sorted(finding.ranks for finding in found.findings) == [(0,), (6,)]
-    assert {finding.cause for finding in found.findings} == {"host"}
-    for finding in found.findings:
-        calls = (
-            megatron.scan()
-            .filter(
-                pl.col("name").cast(pl.String) == finding.operator,
-                pl.col("kind").cast(pl.String) == "host",
-                pl.col("lane").cast(pl.String).str.starts_with("thread"),
-            )
-            .select("rank", pl.col("duration_ns") / 1e6)
-            .collect()
-        )
-        # Launch stalls of 20–45 ms in single CPU operators that mostly take microseconds.
-        assert calls.filter(pl.col("rank") == finding.ranks[0])["duration_ns"].max() > 20
-        assert calls["duration_ns"].median() < 0.1
+def test_what_all_ranks_hosts_lose_is_the_finding_and_no_rank_is_accused(found: TriageResult) -> None:
+    assert found.verdict == "job_wide"
+    (contention,) = found.findings
+    assert (contention.cause, contention.pattern, contention.ranks) == ("contention", "job_wide", ())
+    assert contention.seen_on == tuple(range(8))
+    assert not any(row.flagged for row in found.ranking)
+    assert found.together is None
 
 
-def test_the_findings_are_worth_what_the_other_hosts_leave(found: TriageResult) -> None:
-    # No host waits for its device, and each of the eight takes nearly the whole step: without the stalls of ranks 0
-    # and 6 the step lasts as long as the slowest of the others, rank 4.
-    assert found.together is not None
-    step = found.step_time_us
-    assert found.together.step_time_us == pytest.approx(step - found.together.saved_us)
-    assert 0 < found.together.saved_us < 0.03 * step
-    for finding in found.findings:
-        assert 0 <= finding.time_lost_us_per_step <= found.together.saved_us
-        assert finding.slowdown == pytest.approx(step / (step - finding.time_lost_us_per_step))
-        assert finding.evidence[-1].kind == "others_nearly_as_late"
+def test_threads_of_all_ranks_stood_still(megatron: Trace, found: TriageResult) -> None:
+    # By hand: calls of CPU operators that mostly take microseconds, and once in a while 10 to 45 ms.
+    calls = (
+        megatron.scan()
+        .filter(pl.col("kind").cast(pl.String) == "host", pl.col("lane").cast(pl.String).str.starts_with("thread"))
+        .with_columns(usual=pl.col("duration_ns").median().over("name"))
+        .filter(pl.col("usual") < 100_000, pl.col("duration_ns") > 10_000_000)
+        .group_by("rank")
+        .agg(calls=pl.len(), longest=pl.col("duration_ns").max() / 1e3)
+        .collect()
+    )
+    assert len(calls) == 8 and calls["calls"].min() >= 5
+    figures = found.findings[0].evidence[0].figures
+    assert 10_000 < figures["median_us"] < figures["longest_us"] < 45_000
+    assert figures["longest_us"] == pytest.approx(calls["longest"].max(), rel=0.1)
+
+
+def test_without_the_stops_the_step_is_little_more_than_its_compute(found: TriageResult) -> None:
+    # 131–134 ms of compute on every rank: no fix of its hosts makes the step shorter.
+    (contention,) = found.findings
+    left = found.step_time_us - contention.time_lost_us_per_step
+    assert 131_000 < left < 1.25 * 134_000
+    assert contention.slowdown == pytest.approx(found.step_time_us / left)
+    # What the replay saves is no more than what the rank lost that stood still longest.
+    assert contention.time_lost_us_per_step < contention.evidence[0].figures["slowest_rank_us"]
 
 
 def test_the_waiting_is_what_was_measured(blamed: BlameResult, arrivals: pl.DataFrame) -> None:

@@ -24,20 +24,29 @@ def job(
     work: Percents | None = None,
     passes: Percents | None = None,
     idle: Percents | None = None,
+    optimizer: Percents | None = None,
+    calls: dict[str, Percents] | None = None,
     garbage: Percents | None = None,
     on_device: bool = True,
 ) -> JobExcess:
     """A job from (steps × classes × ranks) excesses in percent of the step.
 
     In percent, too: `operators` are (steps × ranks) excesses of operators that take 5 % of the step, `work` is
-    (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `garbage` is (steps × ranks).
+    (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer` and `garbage` are (steps × ranks).
+    `calls` says how often each rank calls an operator in every step (once, where it says nothing).
     """
     count, _, width = percents.shape
     ranks = np.arange(width)
     spent = np.repeat(np.array(WORK)[:, None], width, axis=1) if work is None else work
     by_pass = np.zeros((count, len(PASSES), width))
     collected = np.zeros((count, width)) if garbage is None else garbage
+    updated = np.zeros((count, width)) if optimizer is None else optimizer
     typical = np.full(width, OPERATOR / 100 * STEP_NS)
+
+    def operator(name: str, excess_ns: Percents) -> OperatorExcess:
+        called = (calls or {}).get(name, np.ones(width))
+        return OperatorExcess(False, excess_ns, typical, called, np.full(width, np.median(called)))
+
     steps = tuple(
         StepExcess(
             step,
@@ -48,13 +57,13 @@ def job(
             0,
             work_ns=spent * STEP_NS / 100,
             passes_ns=(by_pass if passes is None else passes)[step] * STEP_NS / 100,
+            optimizer_ns=updated[step] * STEP_NS / 100,
             idle_ns=(by_pass if idle is None else idle)[step] * STEP_NS / 100,
             garbage_ns=collected[step] * STEP_NS / 100,
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
             operators={
-                name: OperatorExcess(False, excess[step] * STEP_NS / 100, typical)
-                for name, excess in (operators or {}).items()
+                name: operator(name, excess[step] * STEP_NS / 100) for name, excess in (operators or {}).items()
             },
         )
         for step, of_step in enumerate(percents)

@@ -14,7 +14,7 @@ PAIRS = 5
 
 
 def pairs(slow: dict[int, float], steps: int = 6) -> str:
-    """Ten ranks in five groups of two; each computes for 100 µs, then reduces for about 50 µs (a slow group longer).
+    """Ten ranks in five groups of two; each computes for 600 µs, then reduces for about 50 µs (a slow group longer).
 
     In the end all meet for 30 µs.
     """
@@ -22,11 +22,11 @@ def pairs(slow: dict[int, float], steps: int = 6) -> str:
     for step in range(steps):
         begin = step * 1000
         all_took = {pair: slow.get(pair, 50 + pair % 2) for pair in range(PAIRS)}
-        end = begin + 100 + max(all_took.values()) + 30
+        end = begin + 600 + max(all_took.values()) + 30
         lines.append(f"step {step}: {begin}+{end - begin}")
         for pair, took in all_took.items():
-            ranks, over = f"{2 * pair}-{2 * pair + 1}", begin + 100 + took
-            work = f"gemm {begin}+100 | allreduce@dp{pair}#{step} {begin + 100}+{took}"
+            ranks, over = f"{2 * pair}-{2 * pair + 1}", begin + 600 + took
+            work = f"gemm {begin}+600 | allreduce@dp{pair}#{step} {begin + 600}+{took}"
             lines.append(f"{ranks} gpu7 | {work} | barrier@world#{step} {over}+{end - over} :collective")
     return "\n".join(lines)
 
@@ -42,7 +42,7 @@ def test_a_slow_group_is_named_and_no_rank_is_flagged(tmp_path: Path) -> None:
     assert (finding.cause, finding.pattern, finding.edge, finding.ranks) == ("communication", "group", "dp3", (6, 7))
     # Then the next slowest pair's 51 µs count.
     assert finding.time_lost_us_per_step == pytest.approx(120 - 51)
-    assert finding.slowdown == pytest.approx(250 / 181)
+    assert finding.slowdown == pytest.approx(750 / 681)
     assert finding.evidence[1].kind == "group_not_rank"
 
 
@@ -63,15 +63,15 @@ def pipeline(slow: dict[int, float], steps: int = 6) -> str:
     lines = []
     for step in range(steps):
         begin = step * 1000
-        end = begin + 180 + max(slow.get(edge, 50 + edge % 2) for edge in range(EDGES)) + 30
+        end = begin + 680 + max(slow.get(edge, 50 + edge % 2) for edge in range(EDGES)) + 30
         lines.append(f"step {step}: {begin}+{end - begin}")
         for edge in range(EDGES):
             took = slow.get(edge, 50 + edge % 2)
             group = f"send@{edge}→{edge + EDGES}", f"recv@{edge}→{edge + EDGES}"
-            sent = begin + 100 + took
+            sent = begin + 600 + took
             meet = [f"barrier@world#{step} {at}+{end - at} :collective" for at in (sent, sent + 80)]
-            lines.append(f"{edge} gpu7 | gemm {begin}+100 | {group[0]} {begin + 100}+{took} :send | {meet[0]}")
-            lines.append(f"{edge + EDGES} gpu7 | {group[1]} {begin}+{100 + took} :recv | gemm {sent}+80 | {meet[1]}")
+            lines.append(f"{edge} gpu7 | gemm {begin}+600 | {group[0]} {begin + 600}+{took} :send | {meet[0]}")
+            lines.append(f"{edge + EDGES} gpu7 | {group[1]} {begin}+{600 + took} :recv | gemm {sent}+80 | {meet[1]}")
     return "\n".join(lines)
 
 

@@ -79,9 +79,39 @@ def test_other_roles_spread_is_borrowed() -> None:
 
 def test_the_spread_is_no_less_than_what_each_value_is_uncertain_by() -> None:
     noisy, _ = deviations(Peers(np.array([0.0, 2.0, -2.0, 10.0]), 1.0, noise_ns=3.0))
-    assert noisy[3] == pytest.approx(10 / np.sqrt((2 * 9 + 4 * 1) / 6 * (1 + 1 / 3)))
+    # What the others show, 4, is less than 3²; and healthy ranks differ by 1 and by that noise.
+    assert noisy[3] == pytest.approx(10 / np.sqrt((2 * 9 + 4 * (1 + 9)) / 6 * (1 + 1 / 3)))
     certain, _ = deviations(Peers(np.array([0.0, 2.0, -2.0, 10.0]), 1.0, noise_ns=1.0))
-    assert certain[3] == pytest.approx(deviations(Peers(np.array([0.0, 2.0, -2.0, 10.0]), 1.0))[0][3])
+    assert certain[3] == pytest.approx(10 / np.sqrt((2 * 4 + 4 * (1 + 1)) / 6 * (1 + 1 / 3)))
+
+
+def mixed(above: float, own: float, df: int, scale: float, usual: float, wide: float) -> float:
+    """P of such a distance by both priors; each counts as it foretold the others' variance (scaled F, by scipy)."""
+    priors = ((0.9, usual), (0.1, wide))
+    foretold = [weight * scipy.stats.f.pdf(own / of, df, 4) / of for weight, of in priors]
+    tails = [scipy.stats.t.sf(above / np.sqrt((df * own + 4 * of) / (df + 4)) / scale, df + 4) for _, of in priors]
+    return float(np.dot(foretold, tails) / sum(foretold))
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3, 1.0, 3.0])
+def test_the_prior_gives_way_to_a_wider_one_as_the_ranks_differ(spread: float) -> None:
+    values = spread * np.array([0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 12.0])
+    own = float(values[:7].var(ddof=1))
+    p = single(Peers(values, 0.3, wide_ns=3.0))[7]
+    expected = 8 / 0.6 * mixed(12 * spread, own, 6, np.sqrt(1 + 1 / 7), 0.09, 9.0)
+    assert p == pytest.approx(min(1, expected), rel=1e-6)
+
+
+def test_ranks_that_differ_by_3_percent_accuse_none_of_6_more() -> None:
+    differ = np.array([0.0, 3.0, -3.0, 2.0, -2.0, 1.0, -1.0, 9.0])
+    assert sets(Peers(differ, 0.3, wide_ns=3.0)) == []
+    assert sets(Peers(differ / 10 + np.eye(8)[7] * 8.1, 0.3, wide_ns=3.0)) == [(7,)]
+
+
+def test_a_role_of_two_takes_from_the_other_roles_how_much_ranks_differ() -> None:
+    two = np.array([0.0, 4.0])
+    assert sets(Peers(two, 0.3, borrowed=Spread(0.01, 6.0), wide_ns=3.0)) == [(1,)]
+    assert sets(Peers(two, 0.3, borrowed=Spread(9.0, 6.0), wide_ns=3.0)) == []
 
 
 def test_from_twenty_ranks_on_several_slow_ones_do_not_widen_the_spread() -> None:

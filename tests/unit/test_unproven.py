@@ -53,9 +53,25 @@ def test_a_rank_that_was_found_already_leaves_nothing_open() -> None:
 
 
 def test_large_delays_are_steps_that_take_a_tenth_longer() -> None:
-    percents = delayed({(0, 1): 12, (1, 1): 9, (2, 1): 30, (2, 3): 11})
+    # Of a step without its own largest delay: 12 of 88 and 9 of 91, 30 and 6.9 of 70.
+    percents = delayed({(0, 1): 12, (1, 1): 9, (2, 1): 30, (2, 3): 6.9, (4, 4): 11}, ranks=6)
     percents[3, [HOST, INPUT], 2] = 6  # together 12 %
-    assert large_delays(job(percents)).tolist() == [0, 2, 1, 1]
+    assert large_delays(job(percents)).tolist() == [0, 2, 1, 0, 1, 0]
+
+
+def test_what_is_usual_on_the_ranks_is_no_large_delay() -> None:
+    """Steps that vary by 8 % have a tenth more now and then: an event lies five deviations out, too."""
+    percents = nothing(20, 6)
+    percents[:, HOST] = np.random.default_rng(4).normal(0, 8, (20, 6))
+    percents[7, HOST, 2] += 60
+    assert (percents[:, HOST] > 10).sum() > 5
+    assert large_delays(job(percents)).tolist() == [0, 0, 1, 0, 0, 0]
+
+
+def test_a_rank_that_is_slow_for_good_is_measured_from_there() -> None:
+    percents = delayed({(5, 3): 30}, steps=12)
+    percents[:, HOST, 3] += 15
+    assert large_delays(job(percents)).tolist() == [0, 0, 0, 1]
 
 
 def test_a_step_that_a_rank_lacks_is_no_delay() -> None:

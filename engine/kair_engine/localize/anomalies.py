@@ -128,6 +128,12 @@ def persistence(job: JobExcess) -> Persistence:
     return Persistence(mean, t, p, tuple(found))
 
 
+def can_accuse(found: Persistence, job: JobExcess) -> bool:
+    """Whether any rank could be found slow: it needs peers, of two or three steps enough to be above them for good."""
+    of_few = any(len(members) ** (1.0 - len(job.steps)) < TOP_BY_CHANCE for members in _roles(job))
+    return of_few or not bool(np.isnan(found.p_value).all())
+
+
 def slow_in_class(job: Excesses, row: int, role: int) -> list[Anomaly]:
     """The anomalies that `persistence` finds in one class of one role (its code)."""
     roles = _roles(job)
@@ -301,6 +307,8 @@ def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bo
     Each rank of a group is, or nearly all are: of two that pause in different steps, one is slow in most. A single
     rank is above its peers more steadily than spells of slowness make one of them.
     """
+    if len(job.by_step_ns) < FEWEST_STEPS:
+        return True  # There is no telling; whoever is slow then is left undecided.
     per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
     slow = np.isin(np.arange(len(members)), found.members)
     apart = per_step[:, slow] - np.median(per_step[:, ~slow], axis=1)[:, None]

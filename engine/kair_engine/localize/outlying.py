@@ -164,7 +164,13 @@ def _tail(above: float, own: Spread, scale: float, peers: Peers) -> float:
 
 
 def _weights(own: Spread, peers: Peers) -> list[float]:
-    """How much each prior counts once the others' spread is known: by the density of F with `own.df` and PRIOR_DF."""
+    """How much each prior counts once the others' spread is known: by the density of F with `own.df` and PRIOR_DF.
+
+    What other roles show counts with it: of a role of two the recording tells nothing else.
+    """
+    if peers.borrowed is not None:
+        df = own.df + peers.borrowed.df
+        own = Spread((own.variance * own.df + peers.borrowed.variance * peers.borrowed.df) / df, df)
     log_weights = [
         math.log(weight)
         - own.df / 2 * math.log(variance)

@@ -7,9 +7,11 @@ import numpy as np
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
+from kair_engine.localize.anomalies import can_accuse
 from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.ranks import ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.timeline.synchronisation import Synchronisation
@@ -50,7 +52,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     raised = (*of_ranks, *links, *wide)
     costs = priced(trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
-    checked = check(found.job, blamed, costs.findings, costs.hidden_us)
+    told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
+    checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told)
     findings = checked.findings
     if len(findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
@@ -77,7 +80,7 @@ def _verdict(found: Localization, checked: Checked) -> Verdict:
         return "inconclusive"
     if any(finding.pattern != "job_wide" for finding in checked.findings):
         return "straggler"
-    if found.undecided:
+    if found.undecided or not can_accuse(found.persistence, found.job):
         return "inconclusive"
     return "job_wide" if checked.findings else "no_straggler"
 

@@ -1,6 +1,6 @@
 """Checks findings, prices and who was waited for against one another, before anybody is accused."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +26,19 @@ class Checked:
     """Whether prices, tests and waiting disagree on who slows the job down."""
 
 
-def check(job: JobExcess, blamed: BlameResult, findings: Sequence[Finding], hidden_us: Sequence[float]) -> Checked:
+def check(
+    job: JobExcess,
+    blamed: BlameResult,
+    findings: Sequence[Finding],
+    hidden_us: Sequence[float],
+    undecided: Collection[Rank] = (),
+) -> Checked:
     """Keeps the findings that are worth something and that somebody waited for.
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs nothing.
     Findings below the smallest share are dropped, as are ranks for whom nobody waits. A rank that nearly all wait for
-    though no test accuses it, or that costs nothing by the replay though it is waited for, is told.
+    though no test accuses it, or that costs nothing by the replay though it is waited for, is told; not again where
+    it is `undecided` anyway.
     """
     waiting = _Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
@@ -51,7 +58,7 @@ def check(job: JobExcess, blamed: BlameResult, findings: Sequence[Finding], hidd
             told.append(_told("nobody_waits", finding.ranks, worth, share, job))
             continue
         kept.append(finding)
-    if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect()) is not None:
+    if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
         share = waiting.share_for((suspect.rank,)) or 0.0
         if share * job.step_time_ns / 1e3 > shared:
             told.append(_told("waited_for", (suspect.rank,), 0.0, share, job))
@@ -80,12 +87,12 @@ class _Waiting:
         imposed = sum(row.blamed_us for row in blamed.by_rank if row.rank in ranks)
         return imposed * 1e3 / len(job.steps) / peers / job.step_time_ns
 
-    def suspect(self) -> RankBlame | None:
+    def suspect(self, undecided: Collection[Rank]) -> RankBlame | None:
         """The rank that nearly all waiting is laid to, where that is a good part of the step."""
         if len(self._job.ranks) < 2:
             return None
         first = next(iter(self._blamed.by_rank), None)
-        if first is None or first.share <= MOST_OF_WAITING:
+        if first is None or first.share <= MOST_OF_WAITING or first.rank in undecided:
             return None
         share = self.share_for((first.rank,))
         return first if share is not None and share > NOTABLE_WAITING else None

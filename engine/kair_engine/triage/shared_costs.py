@@ -63,7 +63,7 @@ class SharedCosts:
         recorded, *without = (float(of.mean()) for of in self._replayed(self._model, fixes))
         for cause, after in zip(fixes, without, strict=False):
             share = 1 - after / max(recorded, 1.0)
-            if share >= NOTABLE_SHARE[cause]:
+            if share >= NOTABLE_SHARE[cause] <= _of_median_rank(job, cause):
                 yield new_finding(
                     self._trace,
                     cause=cause,
@@ -93,7 +93,7 @@ class SharedCosts:
     def _launches(self, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
         """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
         idle = float(np.median(job.work_ns[CLASSES.index("host")]))
-        if self._trace.job.has_device and idle >= LAUNCH_SHARE * step_time_ns:
+        if self._trace.job.has_device and idle >= LAUNCH_SHARE * step_time_ns > 0:
             yield new_finding(
                 self._trace,
                 cause="launch_bound",
@@ -118,6 +118,17 @@ class SharedCosts:
     @staticmethod
     def _replayed(model: Model, fixes: Mapping[Cause, Fix]) -> Iterator[np.ndarray]:
         yield from model.replay([Baseline.RECORDED, *((fix,) for fix in fixes.values())]).times
+
+
+def _of_median_rank(job: JobExcess, cause: Cause) -> float:
+    """Of the step, what the median rank spends itself on a cause that single ranks can have, too; 1 for the others."""
+    if cause == "garbage_collection":
+        spent = np.mean([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps], axis=0)
+    elif cause == "input_bound":
+        spent = job.work_ns[CLASSES.index("input")]
+    else:
+        return 1.0
+    return float(np.median(spent)) / job.step_time_ns
 
 
 def fix_of_all(cause: Cause) -> Fix | None:

@@ -142,7 +142,8 @@ class _Builder:
         self._edges.append((over[ordered[:-1][same]], arrival[ordered[1:][same]]))
         launched = rows[ops.launch[rows] != NONE]
         event = events.last_of_row[ops.launch[launched]]
-        self._edges.append((host[events.node[event]], arrival[launched]))
+        # What communicates on a thread is none of its host's events, though a kernel may name it as its launch.
+        self._edges.append((host[events.node[event[event != NONE]]], arrival[launched[event != NONE]]))
         issued, by = noted_by_thread(ops)
         event = events_before(ops, events, issued, by)
         over_too = np.arange(len(issued)) >= np.count_nonzero(ops.communication & ~ops.on_stream)

@@ -73,7 +73,8 @@ def host_events(ops: Operations) -> HostEvents:
     last_of_lane = last[rows[np.r_[~same, True]]] if len(rows) else rows
     kept = np.zeros(len(row), dtype=bool)
     kept[last_of_lane] = True
-    kept[last[ops.launch[ops.launch != NONE]]] = True
+    launched = last[ops.launch[ops.launch != NONE]]
+    kept[launched[launched != NONE]] = True
     kept[waits_event] = True
     earlier = before_event[waits_event]
     kept[earlier[earlier != NONE]] = True
