@@ -1,6 +1,6 @@
 """Write the accuracy table of the real takes into docs/accuracy.md, from what evaluate.py kept.
 
-python benchmarks/real/report.py ANSWERS.json.gz [--seeds 100:300] [--write docs/accuracy.md] [--misses]
+python benchmarks/real/take_report.py ANSWERS.json.gz [--seeds 100:300] [--write docs/accuracy.md] [--misses]
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
+from take_scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
 
-BEGIN: Final = "<!-- begin of what real/report.py writes -->"
-END: Final = "<!-- end of what real/report.py writes -->"
+BEGIN: Final = "<!-- begin of what real/take_report.py writes -->"
+END: Final = "<!-- end of what real/take_report.py writes -->"
 _Z: Final = 1.959964
 
 Test = Callable[[Scored], bool]
