@@ -16,7 +16,16 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import TOP_BY_CHANCE, episodes, inflation, noise_of_mean, on_top_by_chance, surely_above
-from kair_engine.localize.outlying import FEWEST_DF, Peers, SlowSet, deviations, pooled_spread, single, slow_sets
+from kair_engine.localize.outlying import (
+    ELSEWHERE_DF,
+    FEWEST_DF,
+    Peers,
+    SlowSet,
+    deviations,
+    pooled_spread,
+    single,
+    slow_sets,
+)
 from kair_engine.ranks import Position, as_positions
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, beta_binomial_tail, binomial_tail, log_beta, trimmed_mean
 
@@ -171,7 +180,7 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
             apart = per_step[:, members[place]] - np.median(np.delete(per_step[:, members], place, axis=1), axis=1)
             if (
                 _steady(apart, excess, enough, inflated)
-                and on_top_by_chance(per_step[:, members], int(place), inflated) < TOP_BY_CHANCE
+                and on_top_by_chance(per_step[:, members], (int(place),), inflated) < TOP_BY_CHANCE
             ):
                 rank, row = Position(int(members[place])), CLASSES.index("input" if job.operators[name] else "compute")
                 found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
@@ -275,9 +284,11 @@ def _of_few(job: Excesses, peers: Peers, row: int, members: Ints) -> list[Anomal
         return []
     per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
     place, inflated = int(np.argmax(peers.values)), inflation(per_step)
-    apart = per_step[:, place] - np.median(np.delete(per_step, place, axis=1), axis=1)
+    # Of two peers one can be fast: the slower one counts.
+    others = np.delete(per_step, place, axis=1)
+    apart = per_step[:, place] - others[:, int(np.argmax(trimmed_mean(others, TRIM)))]
     excess, least = float(trimmed_mean(apart, TRIM)), FEW_PEERS_SHARE * job.step_time_ns
-    p = on_top_by_chance(per_step, place, inflated)
+    p = on_top_by_chance(per_step, (place,), inflated)
     if p >= TOP_BY_CHANCE or not _steady(apart, excess, least, inflated):
         return []
     return [Anomaly("persistent", (Position(int(members[place])),), row, p, excess)]
@@ -291,14 +302,17 @@ def _peers(job: Excesses, mean: Floats, row: int, members: Ints, roles: list[Int
     of_step = _FLOOR_SHARE if COMPARED_WITH_WORK[row] else PRIOR_OF_STEP
     of_work = PRIOR_OF_WORK if COMPARED_WITH_WORK[row] else 0.0
     prior = np.hypot(of_step * job.step_time_ns, of_work * float(np.median(job.work_ns[row, members])))
-    others = [mean[other] for other in roles if other is not members] if len(members) < _SMALL_ROLE else []
+    others = [mean[other] for other in roles if other is not members]
+    near = others if len(members) < _SMALL_ROLE else []
     unit = None if job.unit is None else job.unit[members]
     wide = np.hypot(
         WIDE_OF_STEP * job.step_time_ns * (not COMPARED_WITH_WORK[row]),
         WIDE_OF_WORK * float(np.median(job.work_ns[row, members])) * COMPARED_WITH_WORK[row],
     )
     noise = noise_of_mean(np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0))
-    return Peers(mean[members], float(prior), noise, pooled_spread(others), unit, float(wide))
+    return Peers(
+        mean[members], float(prior), noise, pooled_spread(near), unit, float(wide), pooled_spread(others, ELSEWHERE_DF)
+    )
 
 
 def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bool:
@@ -316,7 +330,7 @@ def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bo
     steady = [_steady(of_rank, float(of_rank.mean()), smallest, inflated) for of_rank in apart.T]
     if float(np.mean(steady)) <= STEADY_MEMBERS:
         return False
-    return len(found.members) > 1 or on_top_by_chance(per_step, found.members[0], inflated) < TOP_BY_CHANCE
+    return on_top_by_chance(per_step, found.members, inflated) < TOP_BY_CHANCE
 
 
 def _steady(apart: Floats, excess_ns: float, smallest_ns: float, inflated: float) -> bool:

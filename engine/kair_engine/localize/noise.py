@@ -4,11 +4,12 @@ Slowness comes in spells: another process on the core, a thermal phase. Steps in
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, student_t_tail, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, log_binomial, student_t_tail, trimmed_mean
 
 MOST_CORRELATED = 0.6
 """Autocorrelation beyond which short recordings could not tell anything."""
@@ -72,21 +73,27 @@ def surely_above(apart: Floats, least: float, inflated: float) -> bool:
     return bool(error == 0 or student_t_tail(above / error, df) < SURE)
 
 
-def on_top_by_chance(per_step: Floats, place: int, inflated: float) -> float:
-    """Chance that some rank lies above its peers (steps × ranks) as often and as far up as the one at `place`.
+def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -> float:
+    """Chance that some ranks lie above their peers (steps × ranks) as often and as far up as those at `places`.
 
-    Exact if ranks may change places within blocks of steps, as healthy ones may, whatever their noise: the sum over
-    blocks of a rank's place among its peers, against places drawn at random. Blocks are as long as steps depend on
-    one another. Corrected for the number of ranks.
+    Ranks may change places within blocks of steps, as healthy ones may, whatever their noise: the sum over blocks of
+    the ranks' places among all, against places drawn at random; exact for one rank, by the rank sum's normal for more
+    (Wilcoxon). Blocks are as long as steps depend on one another. Corrected for the number of such sets.
     """
     steps, ranks = per_step.shape
+    size = len(places)
     blocks = max(round(steps / max(round(inflated), 1)), 1)
     means = np.stack([part.mean(axis=0) for part in np.array_split(per_step, blocks)])
-    below = (means < means[:, [place]]).sum(axis=1)
     # Of equal ones half lie below.
-    equal = (means == means[:, [place]]).sum(axis=1) - 1
-    reached = math.floor(float((below + equal / 2).sum()))
-    return min(1.0, float(ranks) * _sum_of_places(reached, blocks, ranks))
+    order = (means[:, :, None] > means[:, None, :]).sum(axis=2) + (
+        (means[:, :, None] == means[:, None, :]).sum(axis=2) - 1
+    ) / 2
+    reached = float(order[:, list(places)].sum())
+    if size == 1:
+        return min(1.0, float(ranks) * _sum_of_places(math.floor(reached), blocks, ranks))
+    mean, variance = blocks * size * (ranks - 1) / 2, blocks * size * (ranks - size) * (ranks + 1) / 12
+    tail = 0.5 * math.erfc((reached - 0.5 - mean) / math.sqrt(2 * variance))
+    return min(1.0, math.exp(min(log_binomial(ranks, size), 700.0)) * tail)
 
 
 def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:

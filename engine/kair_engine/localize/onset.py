@@ -33,6 +33,8 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
     for at in range(FEWEST_BEFORE, steps - FEWEST_AFTER + 1):
         before, after = per_step[:at], per_step[at:]
         change = np.median(after, axis=0) - np.median(before, axis=0)
+        # Who was faster before and is like the others now has no fault that began.
+        change = np.minimum(change, np.median(after, axis=0))
         place = int(np.argmax(change))
         if change[place] <= LEAST_CHANGE * step_time_ns:
             continue

@@ -18,6 +18,8 @@ from kair_engine.stats import MAD_TO_SIGMA, log_binomial, mad, student_t_tail
 PRIOR_DF = 4.0
 BORROWED_DF = 6.0
 """What other roles' spread counts for at most."""
+ELSEWHERE_DF = 30.0
+"""The same, for how much the two priors count."""
 FEWEST_DF = 2.0
 """Degrees of freedom that the recording itself must give: with less, the answer would be the prior's."""
 SINGLE_SHARE = 0.6
@@ -55,6 +57,8 @@ class Peers:
     borrowed: Spread | None = None
     unit: Ints | None = None
     wide_ns: float = 0.0
+    elsewhere: Spread | None = None
+    """What the ranks of all other roles show, for how much each prior counts."""
 
     @property
     def priors(self) -> tuple[tuple[float, float], ...]:
@@ -168,9 +172,9 @@ def _weights(own: Spread, peers: Peers) -> list[float]:
 
     What other roles show counts with it: of a role of two the recording tells nothing else.
     """
-    if peers.borrowed is not None:
-        df = own.df + peers.borrowed.df
-        own = Spread((own.variance * own.df + peers.borrowed.variance * peers.borrowed.df) / df, df)
+    if (other := peers.elsewhere or peers.borrowed) is not None:
+        df = own.df + other.df
+        own = Spread((own.variance * own.df + other.variance * other.df) / df, df)
     log_weights = [
         math.log(weight)
         - own.df / 2 * math.log(variance)
@@ -181,11 +185,11 @@ def _weights(own: Spread, peers: Peers) -> list[float]:
     return [one / sum(relative) for one in relative]
 
 
-def pooled_spread(roles: list[Floats]) -> Spread | None:
+def pooled_spread(roles: list[Floats], most_df: float = BORROWED_DF) -> Spread | None:
     """What the spread within other roles tells about a role's: their median variance; None where there is none."""
     of_role = [float(values.var(ddof=1)) for values in roles if len(values) > 1]
     df = sum(len(values) - 1 for values in roles if len(values) > 1)
-    return Spread(float(np.median(of_role)), min(float(df), BORROWED_DF)) if of_role else None
+    return Spread(float(np.median(of_role)), min(float(df), most_df)) if of_role else None
 
 
 def _moderated(own: Spread, prior_variance: float, peers: Peers) -> Spread:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kair_engine.causes import CAUSES
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank
@@ -12,6 +13,8 @@ from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
 
+NOTHING = 0.05
+"""Of the smallest share: a finding that costs less is worth nothing by the replay."""
 MOST_OF_WAITING, NOTABLE_WAITING = 2 / 3, 0.05
 """A rank to which so much of all waiting is laid, and so much of the step per peer, is a suspect without a test."""
 
@@ -36,7 +39,8 @@ def check(
     """Keeps the findings that are worth something and that somebody waited for.
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs nothing.
-    Findings below the smallest share are dropped, as are ranks for whom nobody waits. A rank that nearly all wait for
+    Findings below the smallest share for which nobody waits that long are dropped, as are ranks for whom nobody waits
+    at all, unless others hide them. A rank that nearly all wait for
     though no test accuses it, or that costs nothing by the replay though it is waited for, is told; not again where
     it is `undecided` anyway.
     """
@@ -48,14 +52,19 @@ def check(
     contradicted = False
     for finding, hidden in zip(findings, hidden_us, strict=True):
         worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
-        if worth < least:
-            # What all ranks share makes each of them late now and then.
-            if share is not None and share > NOTABLE_WAITING and share * job.step_time_ns / 1e3 > shared:
-                told.append(_told("price_and_waiting", finding.ranks, worth, share, job))
-                contradicted = True
+        waited = share or 0.0
+        # What all ranks share makes each of them late now and then.
+        alone = waited * job.step_time_ns / 1e3 > shared
+        # Evening out moves work about: how much that saves says nothing of how uneven it is.
+        if worth < least and CAUSES[finding.cause].remedy is None and (waited < SMALLEST_SHARE or not alone):
             continue
-        if share is not None and share < SMALLEST_SHARE and finding.cause != "communication":
-            told.append(_told("nobody_waits", finding.ranks, worth, share, job))
+        if worth < NOTHING * least and waited > NOTABLE_WAITING:
+            told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))
+            contradicted = True
+            continue
+        hides = hidden - finding.time_lost_us_per_step >= least
+        if share is not None and waited < SMALLEST_SHARE and not hides and finding.cause != "communication":
+            told.append(_told("nobody_waits", finding.ranks, worth, waited, job))
             continue
         kept.append(finding)
     if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:

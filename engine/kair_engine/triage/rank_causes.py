@@ -24,7 +24,7 @@ LIKE_THE_REST = 0.25
 """A rank whose other operators are slower too, by more than this part of the largest one, is slow as a whole."""
 LONGER_PASSES, LIKE_OPTIMIZER = 0.03, 1 / 3
 """Longer batches: passes take this share longer, the optimizer at most this part of that."""
-LEAST_OPTIMIZER_NS = 50_000
+LEAST_OPTIMIZER_NS = 10_000
 """An optimizer that takes less says nothing."""
 FEWEST_PERIODIC = 3
 """Events at equal distances, that these are no chance."""
@@ -66,7 +66,8 @@ def _why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: 
         return Why(name)
     if found := _more_calls(job, largest):
         return found
-    if one_operator(job, largest.positions[0], name) is not None:
+    # A stall of the whole process lands in whatever operator it hits.
+    if largest.kind != "intermittent" and one_operator(job, largest.positions[0], name) is not None:
         return Why(name)
     return _stopped(job, stops, largest, ranks) or _longer(job, largest) or Why(name)
 
@@ -140,7 +141,12 @@ def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: t
 
 
 def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
-    """A longer batch: both passes take longer and the optimizer, which works on the parameters, does not."""
+    """A longer batch: both passes take longer and the optimizer, which works on the parameters, does not.
+
+    Ranks that are slow together share a host and no batch.
+    """
+    if largest.kind == "group":
+        return None
     since = largest.since if largest.since is not None else job.steps[0].step
     later = np.array([step.step >= since for step in job.steps])
     passes, optimizer = job.passes_ns.sum(axis=1)[later], job.optimizer_ns[later]
