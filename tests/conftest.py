@@ -22,6 +22,7 @@ LONGEST = (
     "tui/test_terminal.py",
     "engine/test_sensitivity.py",
     "engine/test_triage.py",
+    "engine/test_assumptions.py",
     "tui/test_common_keys.py",
     "tui/test_blame.py",
     "tui/test_whatif.py",

@@ -2,7 +2,7 @@
 
 python benchmarks/real/evaluate.py TAKES --out ANSWERS.json.gz [--seeds 0:100] [--jobs 2]
 
-The answers are small tables: for each take the draw, the measured times and the verdict. `report.py` makes the
+The answers are small tables: for each take the draw, the measured times and the verdict. `take_report.py` makes the
 accuracy table of them.
 """
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from drawing import Fault
-from layouts import Program
 from models import Examples
+from parallel_layouts import Program
 
 NS_PER_S = 1e9
 LARGEST_ENLARGEMENT = 6.0
@@ -213,8 +213,8 @@ def slow_kernel(faults: InsideFaults, fault: Fault, lost_ns: float, program: Pro
             faults.meter.run(again)
         return torch.from_numpy(np.maximum(x.detach().numpy(), 0))
 
-    KERNELS.impl("relu", kernel, "CPU")  # type: ignore[no-untyped-call]
+    KERNELS.impl("relu", kernel, "CPU")  # type: ignore[no-untyped-call]  # torch has no types for it
 
 
 # Kernels stay registered as long as this lives.
-KERNELS = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+KERNELS = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch has no types for it

@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from drawing import CHUNKS, CORES, Take
 from faults import InsideFaults, schedstat
-from layouts import Program, build
 from models import Examples, joined
 from outside import enter_network
+from parallel_layouts import Program, build
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader
 

@@ -76,11 +76,11 @@ class Outside:
         take = self.take
         if take.load == "other_job":
             for rank in range(take.load_processes):
-                self.start(lambda rank=rank: other_job(rank, take.load_processes, self.folder), f"load{rank}")  # type: ignore[misc]
+                self.start(lambda rank=rank: other_job(rank, take.load_processes, self.folder), f"load{rank}")  # type: ignore[misc]  # a lambda with a default
             return
         work = {"steady": hog, "bursts": lambda: bursts(take.seed)}.get(take.load)
         for index in range(take.load_processes if work else 0):
-            self.start(work, f"load{index}")  # type: ignore[arg-type]
+            self.start(work, f"load{index}")  # type: ignore[arg-type]  # it never returns
 
     def prepare_groups(self) -> list[str | None]:
         """For each rank the file that tells of its throttling, where it will have a quota."""

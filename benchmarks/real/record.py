@@ -155,7 +155,7 @@ class Ranks:
             from_parent, to_rank = os.pipe()
             parent = Parent(from_parent, to_parent)
             arguments = (self.take, rank, self.scratch, self.outside.network, parent)
-            self.outside.pids.append(fork(lambda arguments=arguments: run_rank(*arguments), self.error_of(rank)))  # type: ignore[misc]
+            self.outside.pids.append(fork(lambda arguments=arguments: run_rank(*arguments), self.error_of(rank)))  # type: ignore[misc]  # a lambda with a default
             os.close(to_parent)
             os.close(from_parent)
             self.inboxes.append(from_rank)
@@ -190,7 +190,7 @@ class Ranks:
                     self.take_in(key.data, on_onset)
         return [said[rank] for rank in range(self.take.ranks)]
 
-    def take_in(self, rank: int, on_onset: Any) -> None:  # noqa: ANN401
+    def take_in(self, rank: int, on_onset: Any) -> None:  # noqa: ANN401 -- as torch calls it
         """Keep what has come from the rank, which may be ahead of what is waited for."""
         for message in self.messages(rank):
             for topic, value in message.items():

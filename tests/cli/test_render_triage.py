@@ -59,14 +59,14 @@ def found(*findings: Finding, verdict: str = "straggler", **changed: Any) -> Tri
 
 def test_a_job_wide_cause_is_told_with_its_range_and_that_no_rank_is_to_blame() -> None:
     assert summary(found(contention(), verdict="job_wide")) == (
-        "job-wide: CPU contention on all ranks, 60.0 ms to 80.0 ms of 105 ms a step; no rank is to blame: look at the "
-        "hosts' cores"
+        "job-wide: CPU contention on all ranks (60.0 ms to 80.0 ms of the 105 ms step); no rank is to blame: look at "
+        "the hosts' cores"
     )
 
 
 def test_a_job_wide_cause_of_some_ranks_names_where_it_is_seen() -> None:
     uneven = contention(cause="stage_imbalance", seen_on=(Rank(1),))
-    assert "stage imbalance on rank 1, 60.0 ms to" in summary(found(uneven, verdict="job_wide"))
+    assert "stage imbalance on rank 1 (60.0 ms to" in summary(found(uneven, verdict="job_wide"))
 
 
 def test_a_straggler_comes_before_what_is_nobodys_fault() -> None:

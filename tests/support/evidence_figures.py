@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kair_tui.render.units import count, duration, percent, significant
+from kair_tui.render.units import count, duration, one_decimal, percent, significant
+from kair_tui.render.words.stops import TOGETHER
 
 Data = dict[str, Any]
 Check = Callable[[Data, Data], None]
@@ -29,9 +30,15 @@ def unsaid_figures(evidence: Data) -> list[str]:
 
 
 _SUMS = {"blamed_us"}
+_OF_STOPS: dict[str, Callable[[float], str]] = {
+    "per_step": one_decimal,
+    "together": lambda value: "together" if value > TOGETHER else "each rank at moments of its own",
+}
 
 
 def _written(name: str, value: float) -> str:
+    if name in _OF_STOPS:
+        return _OF_STOPS[name](value)
     if name == "waited_us":
         return f"{significant(value / 1e6)} rank-seconds"
     if "_us" in name:
@@ -137,6 +144,10 @@ def _longest_delays(evidence: Data, data: Data) -> None:
     assert _delay_pattern(data)["lost_us"] / data["step_time_us"] == _equal(evidence["figures"]["share_of_step"])
 
 
+def _host_stops(evidence: Data, data: Data) -> None:
+    assert evidence["figures"] == {name: _equal(data["host_stops"][name]) for name in evidence["figures"]}
+
+
 def _replayed(evidence: Data, data: Data) -> None:
     # Of several fixes all together come last; remedies take none.
     remedy = _REMEDIES.get(evidence["about"])
@@ -181,6 +192,7 @@ _CHECKS: dict[str, Check] = {
     "longest_batch": _longest_batch,
     "delays_on_changing_ranks": _changing_ranks,
     "longest_delays": _longest_delays,
+    "host_stops": _host_stops,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,
 }

@@ -171,7 +171,11 @@ def test_a_recording_is_a_runbook_of_commands_that_run(tmp_path: Path, monkeypat
     ]
     outcomes = [kair(*shlex.split(line)[1:]) for line in runbook.read_text().splitlines()[1:]]
     assert [outcome.status for outcome in outcomes] == [0] * 4
-    assert [outcomes[1].out.splitlines()[0], outcomes[2].out.splitlines()[0]] == [line.strip() for line in verdicts]
+    # On the screen a long verdict goes on in the next line.
+    assert [outcome.out.startswith(line.strip()) for outcome, line in zip(outcomes[1:3], verdicts, strict=True)] == [
+        True,
+        True,
+    ]
 
 
 @played

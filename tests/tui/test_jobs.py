@@ -12,6 +12,8 @@ from support.places import SAMPLES
 from support.screen_text import answered, assert_snapshot, played, screen_lines, screen_text, type_line, until
 from textual.pilot import Pilot
 
+from kair_engine.results.triage import Verdict
+from kair_engine.store.verdicts import keep_verdict
 from kair_tui.cli.job_source import JobWanted
 from kair_tui.cli.places import store_root
 from kair_tui.render.terminal import Look
@@ -314,3 +316,23 @@ def test_it_looks_like_its_picture(
             assert_snapshot(app, name)
 
     pictured()
+
+
+@played
+async def test_a_job_that_is_slowed_by_what_is_nobodys_fault_is_marked_and_comes_after_stragglers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_variables(monkeypatch, tmp_path)
+    verdicts: dict[str, Verdict] = {"a": "no_straggler", "b": "job_wide", "c": "straggler"}
+    for name, verdict in verdicts.items():
+        assert kair("import", str(SAMPLES / "healthy"), "--job", name).status == 0
+        keep_verdict(store_root(None) / name, verdict, f"{verdict} is said")
+    async with listed() as (app, pilot):
+        assert "△ b   job_wide is said" in screen_text(app)
+        assert "▲ c   straggler is said" in screen_text(app)
+        screen = app.screen
+        assert isinstance(screen, JobsScreen)
+        screen.sort_by("verdict", descending=False)
+        await pilot.pause()
+        said = [line for line in screen_lines(app) if " is said" in line]
+        assert [line.split()[-3] for line in said] == ["straggler", "job_wide", "no_straggler"]

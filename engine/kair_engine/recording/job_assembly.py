@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
+from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps
 from kair_engine.trace.model import DerivedGroups, FragmentInfo, Job, KairWarning, Layout, StepTimes, Trace
 from kair_engine.trace.warning_texts import listed, short_warning
@@ -43,6 +44,10 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     ranks = tuple(sorted({Rank(rank) for info in infos for rank in info.ranks}))
     stated = max((info.world_size or 0 for info in infos), default=0)
     times = _joined_step_times(infos)
+    hosts = {rank: host for info in infos for rank, host in sorted(info.hosts.items())}
+    on_one_clock = infos[0].format == "kineto" and all(info.absolute_time for info in infos)
+    shift = counted_differently(times, hosts) if on_one_clock else {}
+    times = renumbered(times, shift)
     usable = usable_steps(times, ranks)
     job = Job(
         name=name,
@@ -50,7 +55,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         format=infos[0].format,
         world_size=max(stated, max(ranks) + 1),
         ranks=ranks,
-        hosts={rank: host for info in infos for rank, host in sorted(info.hosts.items())},
+        hosts=hosts,
         layout=_joined_layout([info.layout for info in infos if info.layout is not None]),
         device=next((info.device for info in infos if info.device is not None), None),
         has_device=any(info.has_device for info in infos),
@@ -60,11 +65,13 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         operations=sum(info.operations for info in infos),
         warnings=(),
         cut_off=usable.cut_off,
+        step_shift=shift,
     )
     of_input = (*warnings, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
     derived, unknown = _derived_groups(trace, infos)
-    found = (*of_input, *_shared_warnings(infos), *_missing(job), *usable.warnings, *unknown)
+    of_steps = (*renumbering_warnings(shift), *usable.warnings)
+    found = (*of_input, *_shared_warnings(infos), *_missing(job), *of_steps, *unknown)
     trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
 

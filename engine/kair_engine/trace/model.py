@@ -121,6 +121,8 @@ class Job:
     warnings: tuple[KairWarning, ...]
     cut_off: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """step → the ranks whose record of it is cut, for the steps that are whole on the others."""
+    step_shift: dict[int, int] = field(default_factory=dict)
+    """rank → how much higher it numbers its steps than the job does; those of other ranks are the job's."""
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
     stored_in: str | None = None
@@ -174,7 +176,19 @@ class Trace:
         ):
             # Without gaps the same, in half the time.
             chosen = pl.col("step").is_between(self.steps[0], self.steps[-1])
-        rows = pl.scan_parquet(list(self.fragments)).filter(chosen)
+        rows = self._numbered_alike(pl.scan_parquet(list(self.fragments))).filter(chosen)
         for step, ranks in self.job.cut_off.items():
             rows = rows.filter((pl.col("step") != step) | ~pl.col("rank").is_in(ranks))
         return rows
+
+    def _numbered_alike(self, rows: "pl.LazyFrame") -> "pl.LazyFrame":
+        """The rows with the job's numbers of steps; others than could be chosen are left out in the Parquet scan."""
+        import polars as pl
+
+        shift = self.job.step_shift
+        if not shift or not self.steps:
+            return rows
+        lowest, highest = min(0, *shift.values()), max(0, *shift.values())
+        within = pl.col("step").is_between(self.steps[0] + lowest, self.steps[-1] + highest)
+        more = pl.col("rank").replace_strict(shift, default=0, return_dtype=pl.Int32)
+        return rows.filter(within).with_columns(step=pl.col("step") - more)

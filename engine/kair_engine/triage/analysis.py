@@ -21,7 +21,7 @@ from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
-from kair_engine.triage.pricing import FEWEST_TOGETHER, priced
+from kair_engine.triage.pricing import priced
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -50,10 +50,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
-    costs = priced(trace, (*of_ranks, *links, *wide), found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+    raised = (*of_ranks, *links, *wide)
+    costs = priced(trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told)
     findings = checked.findings
+    if len(findings) < len(raised):
+        # What the others cost together, and hide of each other, is without those that were dropped.
+        kept = [one for one in raised if any(_same(one, other) for other in findings)]
+        costs = priced(trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+        findings = costs.findings
     warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings, *checked.warnings)))
     steps = len(trace.steps)
     return TriageResult(
@@ -65,7 +71,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         unattributed_us_per_step=blamed.unattributed_us / steps,
         steps=trace.steps,
         warnings=warnings,
-        together=costs.together if len(findings) >= FEWEST_TOGETHER else None,
+        together=costs.together,
     )
 
 
@@ -77,6 +83,10 @@ def _verdict(found: Localization, checked: Checked) -> Verdict:
     if found.undecided or not can_accuse(found.persistence, found.job):
         return "inconclusive"
     return "job_wide" if checked.findings else "no_straggler"
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    return (one.cause, one.ranks, one.seen_on, one.pattern) == (other.cause, other.ranks, other.seen_on, other.pattern)
 
 
 def _ranking(

@@ -2,13 +2,16 @@
 
 from kair_engine.causes import CAUSES
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
+from kair_engine.runs import runs
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.text import spaced
-from kair_tui.render.units import duration, plural, ranks_in_words
+from kair_tui.render.units import count, duration, plural, ranks_in_words
 from kair_tui.render.words.warnings import warning_in_words
 
 WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
+_FEW_RUNS = 3
+"""`0-3, 8` are two: ranks in more are counted in the one sentence."""
 _WHY_INCONCLUSIVE = ("price_and_waiting", "waited_for", "one_rank", "few_steps", "few_peers")
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
 
@@ -74,14 +77,23 @@ def _straggler(result: TriageResult) -> str:
 
 
 def _job_wide(result: TriageResult) -> str:
-    told = " and ".join(f"{cause_in_words(one.cause)} {_seen_on(one, result)}, {costs(one)}" for one in result.findings)
-    step = f"of {duration(result.step_time_us)} a step{_together(result)}"
-    return f"job-wide: {told} {step}; no rank is to blame: {CAUSES[result.findings[0].cause].look_at}"
+    first, *others = result.findings
+    of_step = f"{costs(first)} of the {duration(result.step_time_us)} step"
+    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
+    told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)})" for one in others]
+    where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
+    return f"job-wide: {' and '.join(told)}{_together(result)}; {where}"
 
 
 def _seen_on(finding: Finding, result: TriageResult) -> str:
-    seen = finding.seen_on
-    return "on all ranks" if len(seen) in (0, len(result.ranking)) else f"on {ranks_in_words(seen)}"
+    seen, ranks = finding.seen_on, len(result.ranking)
+    if len(seen) in (0, ranks):
+        return "on all ranks"
+    return (
+        f"on {ranks_in_words(seen)}"
+        if len(runs(seen)) <= _FEW_RUNS
+        else f"on {count(len(seen))} of {count(ranks)} ranks"
+    )
 
 
 def _together(result: TriageResult) -> str:

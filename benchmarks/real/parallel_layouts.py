@@ -64,7 +64,7 @@ def build(take: Take, rank: int, between: Between) -> Program:
 def backward(output: Tensor, between: Between) -> None:
     loss = output.square().mean()
     between("backward")
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
 
 
 def data_parallel(take: Take, layers: nn.Module, between: Between) -> Callable[[Tensor], None]:
@@ -144,7 +144,7 @@ def tensor_parallel(take: Take, layers: nn.Sequential, between: Between) -> Call
         between("forward")
         x = batch
         for block in layers:
-            x = Added.apply(block(Shared.apply(x, pair) if x.requires_grad else x), pair)  # type: ignore[no-untyped-call]
+            x = Added.apply(block(Shared.apply(x, pair) if x.requires_grad else x), pair)  # type: ignore[no-untyped-call]  # torch has no types for it
         backward(x, between)
         gradients = [weight.grad for weight in parameters if weight.grad is not None]
         for reduction in [dist.all_reduce(gradient, group=counterparts, async_op=True) for gradient in gradients]:
@@ -159,13 +159,13 @@ class Added(torch.autograd.Function):
     """The mean over the pair, going forward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, pair: dist.ProcessGroup) -> Tensor:  # noqa: ANN401, ARG004
+    def forward(ctx: Any, x: Tensor, pair: dist.ProcessGroup) -> Tensor:  # noqa: ANN401, ARG004 -- as torch calls it
         x = x / 2
         dist.all_reduce(x, group=pair)
         return x
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401, ARG004
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401, ARG004 -- as torch calls it
         return gradient / 2, None
 
 
@@ -173,12 +173,12 @@ class Shared(torch.autograd.Function):
     """The sum over the pair, going backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, pair: dist.ProcessGroup) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, x: Tensor, pair: dist.ProcessGroup) -> Tensor:  # noqa: ANN401 -- as torch calls it
         ctx.pair = pair
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 -- as torch calls it
         gradient = gradient.clone()
         dist.all_reduce(gradient, group=ctx.pair)
         return gradient, None
