@@ -17,7 +17,7 @@ from kair_engine.localize.links import Link, OwnTime
 from kair_engine.localize.localization import conclude
 from kair_engine.results.sensitivity import DetectableFault, InjectedFault, SensitivityResult
 from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity_of
-from kair_engine.sensitivity.bootstrap import Draw, draw_steps, take_apart
+from kair_engine.sensitivity.bootstrap import Draw, draw_steps, in_blocks, source_of, take_apart
 from kair_engine.sensitivity.injection import finds, finds_stalls, rank_faults, with_slow_rank, with_stalls
 from kair_engine.sensitivity.link_injection import finds_slow_link, healthy_links
 from kair_engine.sensitivity.trials import sizes, smallest_found
@@ -84,9 +84,54 @@ def test_noise_of_a_short_recording_does_not_last() -> None:
     assert parts.lasting.std() < 0.15
 
 
+def in_spells(steps: int, ranks: int, seed: int, rho: float = 0.8) -> Percents:
+    """Compute that varies from step to step, each like the one before it, by 1 % of the step in all."""
+    random = np.random.default_rng(seed)
+    percents = quiet(steps, ranks, seed, percent=0.05)
+    now = random.normal(0, 1, ranks)
+    for step in range(steps):
+        now = rho * now + math.sqrt(1 - rho**2) * random.normal(0, 1, ranks)
+        percents[step, COMPUTE] += now
+    return percents
+
+
+def lag_one(values: Percents) -> float:
+    """The mean over ranks of the correlation of (steps × ranks) from one step to the next."""
+    return float(np.mean([np.corrcoef(of_rank[1:], of_rank[:-1])[0, 1] for of_rank in values.T]))
+
+
+def test_slowness_that_comes_in_spells_does_so_in_what_is_drawn() -> None:
+    table = table_of(job(in_spells(60, 8, seed=1)))
+    everyone, random = np.ones(8, bool), np.random.default_rng(0)
+    source = source_of(table, everyone, random)
+    # Autocorrelation beyond 0.6 is held for 0.6: (1 + 0.6) / (1 - 0.6).
+    assert source.block == 4
+    draw = draw_steps(60, 600, table.role, everyone, block=source.block, random=random)
+    recorded, drawn = lag_one(table.by_step_ns[:, COMPUTE]), lag_one(source.recording(draw, 600).by_step_ns[:, COMPUTE])
+    assert recorded > 0.6
+    # Three of four steps follow the one that they followed.
+    assert drawn == pytest.approx(0.75 * recorded, abs=0.12)
+
+
+def test_steps_of_a_block_follow_each_other_around_the_end() -> None:
+    drawn = in_blocks(10, 11, 4, np.random.default_rng(3))
+    assert len(drawn) == 11
+    for first in (0, 4, 8):
+        of_block = drawn[first : first + 4]
+        assert of_block.tolist() == [(of_block[0] + at) % 10 for at in range(len(of_block))]
+
+
+@pytest.mark.slow
+def test_spells_hide_more_than_noise_that_changes_with_every_step() -> None:
+    spells = in_spells(24, 8, seed=2)
+    mixed = spells[np.random.default_rng(0).permutation(24)]
+    assert share(asked(job(spells)), "slow_device") > 1.1 * share(asked(job(mixed)), "slow_device")
+
+
 def test_a_rank_that_was_at_fault_differs_as_one_of_its_peers_does() -> None:
     family, known = np.array([0, 0, 0, 1]), np.array([True, True, False, False])
-    like = {tuple(draw_steps(5, 5, family, known, random=np.random.default_rng(seed)).like) for seed in range(20)}
+    draws = [draw_steps(5, 5, family, known, block=1, random=np.random.default_rng(seed)) for seed in range(20)]
+    like = {tuple(draw.like) for draw in draws}
     assert like == {(0, 1, 0, 3), (0, 1, 1, 3)}
 
 

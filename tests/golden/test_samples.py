@@ -98,7 +98,7 @@ def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample) -
 def test_what_the_healthy_recording_can_show() -> None:
     result = sensitivity(recorded(SAMPLES / "healthy"), draws=FEWEST_DRAWS)
     found = {fault.fault: fault.smallest_share_of_step for fault in result.faults}
-    expected = {"slow_device": 0.055, "slow_operator": 0.026, "slow_input": 0.018, "slow_host": 0.06, "stall": 0.125}
+    expected = {"slow_device": 0.085, "slow_operator": 0.055, "slow_input": 0.023, "slow_host": 0.12, "stall": 0.146}
     for fault, share in expected.items():
         assert found[fault] == pytest.approx(share, rel=0.4), fault
     assert found["slow_link"] is None

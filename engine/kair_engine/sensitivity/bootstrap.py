@@ -1,7 +1,8 @@
 """Recordings that could have been made of the same job, drawn from one that was.
 
 What a rank differs in for good stays; what changes from step to step is drawn again (bootstrap over steps). Without
-that separation the noise of the recording would count twice, and a longer one would seem to hold it for good.
+that separation the noise of the recording would count twice, and a longer one would seem to hold it for good. Steps
+are drawn in blocks as long as they depend on one another: slowness that comes in spells does so in what is drawn.
 """
 
 import math
@@ -12,6 +13,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
+from kair_engine.localize.noise import inflation
 from kair_engine.stats import TRIM, trimmed_mean
 
 _TRIED = 100
@@ -54,6 +56,8 @@ class Source:
     table: ExcessTable
     classes: Separated
     operators: Mapping[str, Separated]
+    block: int = 1
+    """Steps that are drawn together."""
 
     def recording(self, draw: Draw, steps: int) -> ExcessTable:
         """The first `steps` steps of a drawn recording."""
@@ -74,17 +78,31 @@ def source_of(table: ExcessTable, known: Bools, random: np.random.Generator) -> 
         table,
         Separated(np.stack([one.lasting for one in parts]), np.stack([one.changing for one in parts], axis=1)),
         {name: take_apart(one.excess_ns, table.role, known, random) for name, one in table.of_operator.items()},
+        max(block_of(table.by_step_ns[:, row]) for row in range(len(table.work_ns))),
     )
 
 
-def draw_steps(recorded: int, longest: int, family: Ints, known: Bools, *, random: np.random.Generator) -> Draw:
+def block_of(per_step: Floats) -> int:
+    """For how many steps on end those of (steps × ranks) depend on one another, as far as a mean is concerned."""
+    return max(round(inflation(per_step)), 1)
+
+
+def in_blocks(recorded: int, count: int, block: int, random: np.random.Generator) -> Ints:
+    """`count` of the recorded steps in blocks; what follows the last step is the first one (circular blocks)."""
+    begins = random.integers(recorded, size=-(-count // block))
+    return np.asarray((begins[:, None] + np.arange(block)).reshape(-1)[:count] % recorded)
+
+
+def draw_steps(
+    recorded: int, longest: int, family: Ints, known: Bools, *, block: int, random: np.random.Generator
+) -> Draw:
     """A recording of `longest` steps; a shorter one is its beginning."""
     like = np.arange(len(family))
     for place in np.flatnonzero(~known):
         peers = np.flatnonzero((family == family[place]) & known)
         if len(peers):
             like[place] = random.choice(peers)
-    return Draw(random.integers(recorded, size=longest), like)
+    return Draw(in_blocks(recorded, longest, block, random), like)
 
 
 def take_apart(
@@ -98,7 +116,8 @@ def take_apart(
     steps, mean = len(values), trimmed_mean(values, trim, axis=0)
     # Deviations from their own mean are too small by this factor.
     changing = (values - mean) * math.sqrt(steps / max(steps - 1, 1))
-    again = [trimmed_mean(changing[random.integers(steps, size=steps)], trim, axis=0) for _ in range(_TRIED)]
+    block = block_of(values)
+    again = [trimmed_mean(changing[in_blocks(steps, steps, block, random)], trim, axis=0) for _ in range(_TRIED)]
     between, of_noise = _within(mean[None], family, known), _within(np.stack(again), family, known)
     share = math.sqrt(max(0.0, 1 - of_noise / between)) if between > 0 else 0.0
     lasting = mean.copy()

@@ -64,7 +64,7 @@ class Study:
 
     def detections(self, slow: Sequence[SlowLink]) -> Iterator[Detection]:
         """One for each kind of fault; the `slow` links are as fast as their siblings first."""
-        drawn = self._drawn(self.job.role, self.known)
+        drawn = self._drawn(self.job.role, self.known, self.source.block)
         for fault in rank_faults(self.source.table):
             yield self._slow_rank(fault, drawn)
         yield self._stall(drawn)
@@ -128,7 +128,8 @@ class Study:
         )
 
     def _slow_link(self, links: HealthyLinks) -> Detection:
-        drawn, victims, own = self._drawn(links.family, links.known), self._victims(links.comparable), links.own_ns
+        drawn = self._drawn(links.family, links.known, links.block)
+        victims, own = self._victims(links.comparable), links.own_ns
         # Sizes are in units of what is reported at the least: of a short link many times its self time.
         least = np.maximum(SLOWER_BY * own, self._floor_ns)
 
@@ -156,9 +157,9 @@ class Study:
     def _floor_ns(self) -> float:
         return SMALLEST_SHARE * self.job.step_time_ns
 
-    def _drawn(self, family: Ints, known: Bools) -> list[Draw]:
+    def _drawn(self, family: Ints, known: Bools, block: int) -> list[Draw]:
         return [
-            draw_steps(len(self.job.steps), self.lengths[-1], family, known, random=self.random)
+            draw_steps(len(self.job.steps), self.lengths[-1], family, known, block=block, random=self.random)
             for _ in range(self.draws)
         ]
 

@@ -9,7 +9,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SHARES, SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.links import FEWEST_SIBLINGS, Link, OwnTime, SlowLink, slow_links
-from kair_engine.sensitivity.bootstrap import Draw, Separated, take_apart
+from kair_engine.sensitivity.bootstrap import Draw, Separated, block_of, take_apart
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class HealthyLinks:
     known: Bools
     """False where a fault was taken out of the link."""
     step_time_ns: float
+    block: int
+    """Steps that are drawn together."""
 
     @property
     def comparable(self) -> Ints:
@@ -60,23 +62,26 @@ def healthy_links(job: JobExcess, slow: Iterable[SlowLink], random: np.random.Ge
     ratios[~known] += 1 - ratios[~known].mean(axis=1, keepdims=True)
     family = np.array([number[one.family] for one in example])
     parts = take_apart(ratios.T, family, known, random, trim=0.0)
-    found = HealthyLinks(tuple(times), example, mean, parts, family, known, job.step_time_ns)
+    found = HealthyLinks(tuple(times), example, mean, parts, family, known, job.step_time_ns, block_of(ratios.T))
     return found if len(found.comparable) else None
 
 
 def finds_slow_link(links: HealthyLinks, draw: Draw, steps: int, victim: int, size: float) -> bool:
     """Whether a link whose self time grows by `size` (a share of it) is named."""
     siblings = np.flatnonzero(links.family == links.family[victim])
-    ratios = links.ratios.drawn(draw, steps).mean(axis=0)
-    ratios[victim] *= 1 + size
+    ratios = links.ratios.drawn(draw, steps)
+    ratios[:, victim] *= 1 + size
     expected = links.expected_ns
-    recording = {
-        links.links[at]: replace(
-            links.example[at], own_ns=float(ratios[at] * expected[at]), expected_ns=float(expected[at])
-        )
-        for at in siblings
-    }
+    recording = [
+        {
+            links.links[at]: replace(
+                links.example[at], own_ns=float(in_step[at] * expected[at]), expected_ns=float(expected[at])
+            )
+            for at in siblings
+        }
+        for in_step in ratios
+    ]
     # One family at a time: the other ones' share of the false-alarm rate is taken off by hand.
     p_below = FALSE_ALARM_RATE * SHARES["link"] / (int(links.family.max()) + 1)
-    found = slow_links([recording], links.step_time_ns, p_below, SMALLEST_SHARE)
+    found = slow_links(recording, links.step_time_ns, p_below, SMALLEST_SHARE)
     return any(one.link == links.links[victim] for one in found)

@@ -1,0 +1,115 @@
+"""Findings, prices and waiting held against one another: who is dropped, who is doubted, who is kept."""
+
+import pytest
+from support.excess_builder import job, quiet
+
+from kair_engine.results.blame import BlameResult, RankBlame
+from kair_engine.results.triage import Finding
+from kair_engine.triage.checks import Checked, check
+
+STEPS, RANKS = 10, 4
+STEP_US = 100_000.0
+JOB = job(quiet(STEPS, RANKS))
+
+
+def waited_for(percents: dict[int, float], collectives: int = 10) -> BlameResult:
+    """What each of the three peers waited for a rank in a step, in percent of the step."""
+    blamed = {rank: percent / 100 * STEP_US * (RANKS - 1) * STEPS for rank, percent in percents.items()}
+    total = sum(blamed.values())
+    by_rank = tuple(
+        RankBlame(rank, us, us / total if total else 0.0, 1)
+        for rank, us in sorted(blamed.items(), key=lambda one: -one[1])
+    )
+    return BlameResult(None, tuple(range(STEPS)), "robust", (), (), by_rank, (), (), total, total, 0.0, collectives, ())
+
+
+def finding(rank: int | None, percent: float, cause: str = "compute") -> Finding:
+    """Worth so many percent of the step; of no rank it is job-wide."""
+    return Finding(
+        cause=cause,
+        pattern="job_wide" if rank is None else "persistent",
+        ranks=() if rank is None else (rank,),
+        hosts=(),
+        operator=None,
+        edge=None,
+        steps=tuple(range(STEPS)),
+        p_value=None if rank is None else 0.001,
+        time_lost_us_per_step=percent / 100 * STEP_US,
+        slowdown=1.1,
+        evidence=(),
+    )
+
+
+def checked(
+    blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | None = None, **more: object
+) -> Checked:
+    hidden_us = [one.time_lost_us_per_step for one in findings]
+    if hidden is not None:
+        hidden_us = [percent / 100 * STEP_US for percent in hidden]
+    return check(JOB, blamed, findings, hidden_us, **more)  # type: ignore[arg-type]
+
+
+def codes(of: Checked) -> list[tuple[str, tuple[int, ...]]]:
+    return [(warning.code, warning.ranks) for warning in of.warnings]
+
+
+def test_who_costs_something_and_is_waited_for_is_accused() -> None:
+    slow = finding(2, 8)
+    assert checked(waited_for({2: 8}), slow) == Checked((slow,), (), False)
+
+
+def test_nobody_waits_for_a_rank_that_is_innocent() -> None:
+    result = checked(waited_for({1: 3, 2: 0.5}), finding(2, 8))
+    assert (result.findings, codes(result), result.contradicted) == ((), [("nobody_waits", (2,))], False)
+    assert result.warnings[0].figures == pytest.approx({"share_of_step": 0.08, "waited_share": 0.005})
+
+
+def test_who_is_slow_in_its_transfers_need_not_be_waited_for() -> None:
+    """The other end waits within the transfer, which is no waiting for a rank."""
+    slow = finding(2, 8, "communication")
+    assert checked(waited_for({1: 3, 2: 0.5}), slow).findings == (slow,)
+
+
+def test_without_collectives_nobody_is_seen_waiting_and_the_tests_count() -> None:
+    slow = finding(2, 8)
+    assert checked(waited_for({}, collectives=0), slow).findings == (slow,)
+
+
+def test_what_is_worth_less_than_a_percent_is_no_finding() -> None:
+    assert checked(waited_for({2: 0.9}), finding(2, 0.9)) == Checked((), (), False)
+
+
+def test_of_two_that_are_equally_late_either_alone_costs_nothing_and_both_are_accused() -> None:
+    both = finding(1, 0.1), finding(2, 0.1)
+    result = checked(waited_for({1: 4, 2: 4}), *both, hidden=(8, 8))
+    assert (result.findings, result.contradicted) == (both, False)
+
+
+def test_a_rank_that_costs_nothing_though_it_is_waited_for_is_a_contradiction() -> None:
+    result = checked(waited_for({2: 8, 1: 6}), finding(2, 0))
+    assert (result.findings, codes(result), result.contradicted) == ((), [("price_and_waiting", (2,))], True)
+
+
+def test_what_all_ranks_lose_explains_that_one_of_them_is_waited_for() -> None:
+    shared = finding(None, 20)
+    result = checked(waited_for({2: 8}), finding(2, 0), shared)
+    assert (result.findings, codes(result), result.contradicted) == ((shared,), [], False)
+
+
+def test_a_rank_that_nearly_all_waiting_is_laid_to_is_told_without_a_test() -> None:
+    result = checked(waited_for({2: 8, 1: 3}))
+    assert (result.findings, codes(result), result.contradicted) == ((), [("waited_for", (2,))], True)
+
+
+@pytest.mark.parametrize(
+    ("percents", "more"),
+    [({2: 8, 1: 5}, {}), ({2: 4.9}, {}), ({2: 8}, {"undecided": (2,)}), ({}, {})],
+    ids=["below two thirds of the waiting", "below 5 % of the step", "told as undecided anyway", "nobody"],
+)
+def test_nobody_is_told_to_be_waited_for(percents: dict[int, float], more: dict[str, object]) -> None:
+    assert checked(waited_for(percents), **more) == Checked((), (), False)
+
+
+def test_where_a_rank_is_accused_no_other_is_suspected() -> None:
+    slow = finding(1, 3)
+    assert checked(waited_for({2: 20, 1: 3}), slow) == Checked((slow,), (), False)

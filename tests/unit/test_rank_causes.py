@@ -1,0 +1,139 @@
+"""Why a rank is slow: more calls, longer batches, stops of its threads, or its own work; figures by hand."""
+
+import numpy as np
+import pytest
+from support.excess_builder import COMPUTE, HOST, STEP_NS, job, nothing, quiet
+
+from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.localization import conclude
+from kair_engine.results.blame import BlameResult
+from kair_engine.results.whatif import HostStops
+from kair_engine.triage.rank_causes import Why, one_operator, why
+
+NOBODY = BlameResult(None, (), "robust", (), (), (), (), (), 0.0, 0.0, 0.0, 0, ())
+STEPS, RANKS, SLOW = 6, 4, 3
+
+
+def slow_by(percent: float, steps: int = STEPS) -> np.ndarray:
+    """(steps × ranks): one rank takes that much longer."""
+    return np.tile(percent * np.eye(RANKS)[SLOW], (steps, 1))
+
+
+def anomaly(percent: float, row: int = COMPUTE, operator: str | None = None) -> Anomaly:
+    return Anomaly("persistent", (SLOW,), row, 0.001, percent / 100 * STEP_NS, operator=operator)
+
+
+def made(percent: float = 10, **more: object) -> JobExcess:
+    percents = nothing(STEPS, RANKS)
+    percents[:, COMPUTE] += slow_by(percent)
+    return job(percents, **more)  # type: ignore[arg-type]
+
+
+def stops(inside: dict[int, float]) -> HostStops:
+    return HostStops(
+        per_step=1.0,
+        median_us=1e3,
+        longest_us=1e3,
+        share_of_step=0.1,
+        slowest_rank_us=1e4,
+        together=1.0,
+        by_rank_us=dict(inside),
+        inside_by_rank_us=dict(inside),
+    )
+
+
+def reason(of: JobExcess, largest: Anomaly, inside: dict[int, float] | None = None) -> Why:
+    return why(of, NOBODY, None if inside is None else stops(inside), largest)
+
+
+def test_an_operator_that_only_takes_longer_is_slow_work() -> None:
+    of = made(operators={"mlp": slow_by(10)})
+    assert reason(of, anomaly(10)) == Why("compute")
+    assert one_operator(of, SLOW, "compute") == "mlp"
+
+
+def test_more_calls_than_its_peers_are_uneven_work() -> None:
+    of = made(operators={"expert": slow_by(6)}, calls={"expert": np.array([2.0, 2, 2, 5])})
+    found = reason(of, anomaly(10))
+    assert (found.cause, found.operator) == ("uneven_work", "expert")
+    (evidence,) = found.evidence
+    assert (evidence.kind, evidence.ranks, evidence.about) == ("more_calls", (SLOW,), "expert")
+    assert evidence.figures == pytest.approx({"calls": 5, "usual_calls": 2, "excess_us_per_step": 6000})
+
+
+def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
+    of = made(operators={"expert": slow_by(4)}, calls={"expert": np.array([2.0, 2, 2, 5])})
+    assert reason(of, anomaly(10)) == Why("compute")
+
+
+def passes(percent: float) -> np.ndarray:
+    """(steps × PASSES × ranks): forward of 20 % of the step and backward of 40 %; one rank's take longer."""
+    result = np.full((STEPS, 2, RANKS), 20.0)
+    result[:, 1] = 40.0
+    result[:, :, SLOW] *= 1 + percent / 100
+    return result
+
+
+def optimizer(percent: float) -> np.ndarray:
+    result = np.full((STEPS, RANKS), 10.0)
+    result[:, SLOW] *= 1 + percent / 100
+    return result
+
+
+def test_a_slow_forward_and_backward_beside_a_usual_optimizer_is_a_longer_batch() -> None:
+    found = reason(made(6, passes=passes(10), optimizer=optimizer(1)), anomaly(6))
+    assert (found.cause, found.operator) == ("uneven_work", None)
+    assert found.evidence[0].kind == "longer_batches"
+    assert found.evidence[0].figures == pytest.approx({"passes_share": 0.1, "optimizer_share": 0.01})
+
+
+@pytest.mark.parametrize(
+    ("of_passes", "of_optimizer"),
+    [(10.0, 10.0), (10.0, 4.0), (2.0, 0.0)],
+    ids=["all is slow", "the optimizer by more than a third of that", "passes by less than 3 %"],
+)
+def test_what_is_no_longer_batch(of_passes: float, of_optimizer: float) -> None:
+    assert reason(made(6, passes=passes(of_passes), optimizer=optimizer(of_optimizer)), anomaly(6)) == Why("compute")
+
+
+def test_one_slow_pass_is_no_longer_batch() -> None:
+    one = passes(0)
+    one[:, 1, SLOW] *= 1.15
+    assert reason(made(6, passes=one, optimizer=optimizer(0)), anomaly(6)) == Why("compute")
+
+
+def test_stops_in_the_middle_of_its_operators_are_the_processors() -> None:
+    """It stands still for 7 ms a step, its peers for 1 ms: 6 of the 10 ms that it loses."""
+    found = reason(made(), anomaly(10), {0: 1000.0, 1: 1000.0, 2: 1000.0, SLOW: 7000.0})
+    assert found.cause == "contention"
+    assert found.evidence[0].figures == {"stopped_us_per_step": 7000, "peers_us_per_step": 1000}
+
+
+@pytest.mark.parametrize(
+    "inside", [{SLOW: 4900.0}, dict.fromkeys(range(RANKS), 7000.0), {}], ids=["few", "all", "none"]
+)
+def test_stops_that_do_not_explain_it_are_not_why(inside: dict[int, float]) -> None:
+    assert reason(made(), anomaly(10), inside) == Why("compute")
+
+
+def delays(hit: list[int]) -> Why:
+    percents = quiet(20, RANKS)
+    percents[hit, HOST, SLOW] += 40
+    of = job(percents)
+    (found,) = conclude(of).anomalies
+    assert found.kind == "intermittent"
+    return reason(of, found)
+
+
+def test_delays_every_fifth_step_are_meant() -> None:
+    found = delays([2, 7, 12, 17])
+    assert found.cause == "periodic_pause"
+    assert [(one.kind, one.figures) for one in found.evidence] == [("periodic", {"every": 5, "events": 4})]
+
+
+@pytest.mark.parametrize(
+    "hit", [[2, 7, 12, 18], [0, 2, 4, 6], [6, 9, 12, 15]], ids=["not quite", "not to the end", "in the middle"]
+)
+def test_delays_here_and_there_are_the_hosts(hit: list[int]) -> None:
+    assert delays(hit) == Why("host")
