@@ -17,7 +17,10 @@ RemedyName = Literal["even_stages", "sorted_microbatches"]
 """What evens out the work of a job whose ranks are not at fault."""
 
 _TOGETHER = "{Who} are slow together: check what they share (host, power, cooling, switch) and drain it."
-_BEFORE_DRAINING = "Before draining: run kair probe on {who} and on a peer, then kair probe --compare."
+_BEFORE_DRAINING = (
+    "Before draining: kair probe --rank {rank} --out rank{rank}.json on its node, the same on a healthy peer, then "
+    "kair probe --compare rank{rank}.json PEER.json."
+)
 _SHARED = (
     "No rank is to blame: delays fall on changing ranks. Look for what the hosts share: other jobs, storage, power and "
     "clock limits, daemons."
@@ -26,7 +29,11 @@ _SHARED = (
 
 @dataclass(frozen=True)
 class CauseRow:
-    """One cause. Suggestions may hold {who} (`rank 3`; {Who} begins a sentence) and {operator} (` (name)` or '')."""
+    """One cause.
+
+    Suggestions may hold {who} (`rank 3`; {Who} begins a sentence), {rank} (`3`: the first of them, of several) and
+    {operator} (` (name)` or '').
+    """
 
     words: str
     """For people."""

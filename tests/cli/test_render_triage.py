@@ -1,12 +1,14 @@
 """What a triage says: its one sentence, findings that accuse nobody, and what each kind of evidence tells."""
 
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import pytest
 from support.cli_samples import triage
 
 from kair_engine.ranks import Rank
+from kair_engine.results.blame import RootCause
 from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import FixPrice
@@ -114,7 +116,7 @@ def test_a_slow_rank_that_nobody_waits_for_is_told_where_there_is_no_straggler()
 def test_a_finding_without_ranks_says_where_it_is_seen_and_what_it_costs() -> None:
     assert title(contention()) == "no rank is to blame: CPU contention (seen on ranks 0-1)"
     assert facts(contention())[0].startswith(
-        "60.0 ms to 80.0 ms lost per step, 60.0 ms by the replay: by that, slowdown 2.33×; without it +"
+        "60.0 ms to 80.0 ms lost per step, by the replay 60.0 ms, slowdown 2.33×; without it +"
     )
 
 
@@ -124,9 +126,48 @@ def test_the_step_of_the_onset_is_told() -> None:
 
 def test_suggestions_for_accused_devices_name_the_probe_and_others_do_not() -> None:
     compute, host, wide = triage_in_words(found(accused(), accused(cause="host"), contention())).findings
-    probe = "Before draining: run kair probe on rank 1 and on a peer, then kair probe --compare."
-    assert compute.suggestion.endswith(probe)
+    assert compute.suggestion.endswith(
+        "Before draining: kair probe --rank 1 --out rank1.json on its node, the same on a healthy peer, then "
+        "kair probe --compare rank1.json PEER.json."
+    )
     assert "probe" not in host.suggestion + wide.suggestion
+
+
+def test_of_a_group_one_rank_is_probed() -> None:
+    (group,) = triage_in_words(found(accused(pattern="group", ranks=(Rank(4), Rank(5)), operator=None))).findings
+    assert group.suggestion.startswith("Ranks 4-5 are slow together: ")
+    assert "kair probe --rank 4 --out rank4.json on its node" in group.suggestion
+
+
+def test_what_made_a_rank_late_names_the_two_largest_causes() -> None:
+    causes = tuple(RootCause(Rank(1), name, "compute", False, 5_000.0, 0.2, (40,), 3) for name in ("mlp", "add", "mul"))
+    told = partial(Evidence, "made_late", {"waited_us": 15_000.0}, ranks=(Rank(1),))
+    two = "what made it late: mlp (5.00 ms over 3 collectives); add (5.00 ms over 3 collectives)"
+    assert sentence_of(told(root_causes=causes[:2])) == two
+    assert sentence_of(told(root_causes=causes)) == f"{two}; and lesser ones"
+
+
+@pytest.mark.parametrize("kind", ["slow_operator", "operator_behind", "more_calls", "made_late"])
+def test_sentences_cut_long_operators_that_the_figures_have_whole(kind: EvidenceKind) -> None:
+    kernel = f"void at::native::{'kernel_' * 20}"
+    figures = {"excess_us_per_step": 4200.0, "share_of_step": 0.1, "calls": 12, "usual_calls": 8}
+    cause = RootCause(Rank(1), kernel, "compute", False, 5_000.0, 0.2, (40,), 3)
+    evidence = Evidence(kind, figures, ranks=(Rank(1),), about=kernel, root_causes=(cause,))
+    assert f"at::native::{'kernel_' * 20}"[:59] + "…" in sentence_of(evidence)
+    (finding,) = triage_in_words(found(accused(operator=kernel, evidence=(evidence,)))).findings
+    assert (finding.operator, finding.evidence[0].about) == (kernel, kernel)
+    assert "kernel_" * 9 not in finding.suggestion
+
+
+def test_idle_time_lies_before_its_operator_and_a_link_between_ranks() -> None:
+    idle = accused(cause="host", operator="aten::linear", edge="idle before aten::linear")
+    assert title(idle) == f"{title(accused(operator=None)).partition(':')[0]}: host, idle before aten::linear"
+    assert not any("where" in fact for fact in facts(idle))
+    assert "where: rank 0 → rank 1" in facts(accused(cause="communication", edge="rank 0 → rank 1"))
+
+
+def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
+    assert title(contention(seen_on=tuple(map(Rank, range(0, 16, 2))))).endswith("CPU contention (seen on 8 ranks)")
 
 
 @pytest.mark.parametrize(

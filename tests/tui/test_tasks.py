@@ -15,7 +15,7 @@ from support.terminals import PROGRAM, Tmux, terminal_environment
 DOCS = ROOT / "docs"
 JOB = "sample_traces/slow_operator"
 MOST_KEYSTROKES = 9
-FIRST_SCREEN = "rank 2 · node0 · score 49.760 ▲ slow"
+FIRST_SCREEN = "rank 2 · node0 · score 50.355 ▲ slow"
 
 _KEY, _SEEN = "key", "seen"
 _HOW = re.compile(r"<kbd>(?P<key>[^<]+)</kbd>|`(?P<seen>[^`]+)`")

@@ -29,8 +29,10 @@ from kair_tui.render.words.triage import FindingInWords, TriageInWords
 from kair_tui.render.words.verdict import (
     cause_in_words,
     is_hidden,
+    is_idle,
     lost_us,
     pattern_in_words,
+    seen_in_words,
     verdict_in_words,
 )
 
@@ -83,12 +85,18 @@ def triage_totals(result: TriageResult) -> str:
 def title(finding: Finding, *, wide: bool = False) -> str:
     """Who, and what is wrong."""
     if finding.pattern == "job_wide":
-        seen = f" (seen on {ranks_in_words(finding.seen_on)})" if finding.seen_on else ""
+        seen = f" (seen on {seen_in_words(finding.seen_on)})" if finding.seen_on else ""
         return f"no rank is to blame: {cause_in_words(finding.cause)}{seen}"
     who = ranks_in_words(finding.ranks) if finding.ranks else "the whole job"
     on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
-    name = finding.operator if wide or not finding.operator else short_name(finding.operator)
-    return f"{who}{on}: {cause_in_words(finding.cause)}" + (f" in {name}" if name else "")
+    return f"{who}{on}: {cause_in_words(finding.cause)}{_in_operator(finding, wide)}"
+
+
+def _in_operator(finding: Finding, wide: bool) -> str:
+    if not finding.operator:
+        return ""
+    name = finding.operator if wide else short_name(finding.operator)
+    return f", idle before {name}" if is_idle(finding) else f" in {name}"
 
 
 def _others(number: int) -> str:
@@ -101,7 +109,7 @@ def facts(finding: Finding) -> list[str]:
     began = "" if finding.since is None else f", since step {finding.since}"
     steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
     where = f"{pattern_in_words(finding.pattern)}, {steps}{began}{chance}"
-    return [_price(finding), where, *([f"between: {finding.edge}"] if finding.edge else [])]
+    return [_price(finding), where, *([f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else [])]
 
 
 def sentences(finding: FindingInWords) -> list[str]:
@@ -126,7 +134,7 @@ def _lost(finding: Finding) -> str:
     if least == most:
         return f"{least} lost per step"
     replayed = duration(finding.time_lost_us_per_step)
-    return f"{least} to {most} lost per step, {replayed} by the replay: by that"
+    return f"{least} to {most} lost per step, by the replay {replayed}"
 
 
 def _tree(result: TriageInWords, page: Page) -> None:

@@ -6,8 +6,12 @@ from typing import Final
 from kair_engine.causes import CAUSES
 from kair_engine.results.blame import STEP_BEGIN, RootCause
 from kair_engine.results.evidence import Evidence
+from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant
 from kair_tui.render.words.stops import stops_in_words
+
+_CAUSES_TOLD = 2
+"""What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
 
 
 def sentence_of(evidence: Evidence) -> str:
@@ -28,7 +32,7 @@ def _excess(one: Evidence) -> str:
 
 
 def _slow_operator(one: Evidence) -> str:
-    return f"{_who(one)} spends {_cost(one)} more in {one.about} than its role's median"
+    return f"{_who(one)} spends {_cost(one)} more in {_operator(one)} than its role's median"
 
 
 def _large_delays(one: Evidence) -> str:
@@ -59,13 +63,14 @@ def _made_late(one: Evidence) -> str:
     alone = len(one.ranks) == 1
     listed = "; ".join(
         f"{_place(cause, alone)} ({duration(cause.blamed_us)} over {plural(cause.synchronisations, 'collective')})"
-        for cause in one.root_causes
+        for cause in one.root_causes[:_CAUSES_TOLD]
     )
-    return f"what made {_it(one)} late: {listed}"
+    others = "; and lesser ones" if len(one.root_causes) > _CAUSES_TOLD else ""
+    return f"what made {_it(one)} late: {listed}{others}"
 
 
 def _operator_behind(one: Evidence) -> str:
-    return f"the operator behind it: {one.about}"
+    return f"the operator behind it: {_operator(one)}"
 
 
 def _slow_link(one: Evidence) -> str:
@@ -122,9 +127,8 @@ def _host_stops(one: Evidence) -> str:
 def _more_calls(one: Evidence) -> str:
     calls, usual = significant(one.figures["calls"]), significant(one.figures["usual_calls"])
     excess = duration(one.figures["excess_us_per_step"])
-    return (
-        f"{_who(one)} {_verb(one, 'call')} {one.about} {calls} times a step, peers {usual} times: {excess} a step more"
-    )
+    times = f"{calls} times a step, peers {usual} times: {excess} a step more"
+    return f"{_who(one)} {_verb(one, 'call')} {_operator(one)} {times}"
 
 
 def _longer_batches(one: Evidence) -> str:
@@ -206,7 +210,12 @@ def _place(cause: RootCause, alone: bool) -> str:
     where = "" if alone else f" on rank {cause.rank}"
     if cause.operator == STEP_BEGIN:
         return f"late already when the step began{where}"
-    return f"idle before {cause.operator}{where}" if cause.is_edge else f"{cause.operator}{where}"
+    operator = short_name(str(cause.operator))
+    return f"idle before {operator}{where}" if cause.is_edge else f"{operator}{where}"
+
+
+def _operator(one: Evidence) -> str:
+    return short_name(str(one.about))
 
 
 _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {

@@ -10,6 +10,7 @@ from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.whatif.fixes import fix_text
+from kair_tui.render.text import short_name
 from kair_tui.render.units import ranks_in_words
 from kair_tui.render.words.sentences import sentence_of
 from kair_tui.render.words.verdict import summary
@@ -58,9 +59,10 @@ def suggestion_of(finding: Finding) -> str:
         text = row.job_wide_suggestion
     elif finding.pattern == "group":
         text = row.group_suggestion
-    who = ranks_in_words(finding.ranks or finding.seen_on)
-    named = f" ({finding.operator[:80]})" if finding.operator else ""
-    return text.format(who=who, Who=who.capitalize(), operator=named)
+    ranks = finding.ranks or finding.seen_on
+    who = ranks_in_words(ranks)
+    named = f" ({short_name(finding.operator)})" if finding.operator else ""
+    return text.format(who=who, Who=who.capitalize(), rank=next(iter(ranks), None), operator=named)
 
 
 def fix_option(fix: Fix) -> str:

@@ -1,6 +1,7 @@
 """A triage's answer in one sentence: who, why, what it costs; or why there is no answer."""
 
 from kair_engine.causes import CAUSES
+from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.runs import runs
 from kair_engine.trace.model import KairWarning
@@ -11,7 +12,7 @@ from kair_tui.render.words.warnings import warning_in_words
 WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
 _FEW_RUNS = 3
-"""`0-3, 8` are two: ranks in more are counted in the one sentence."""
+"""`0-3, 8` are two: ranks in more are counted."""
 _WHY_INCONCLUSIVE = ("price_and_waiting", "waited_for", "one_rank", "few_steps", "few_peers")
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
 
@@ -68,6 +69,16 @@ def is_hidden(finding: Finding) -> bool:
     return finding.slowdown - 1 < WORTH_A_FIGURE
 
 
+def is_idle(finding: Finding) -> bool:
+    """Whether the time was lost before its operator, and not in it: its edge says the same in words."""
+    return finding.edge is not None and finding.edge == f"idle before {finding.operator}"
+
+
+def seen_in_words(seen: tuple[Rank, ...]) -> str:
+    """`ranks 4-7`, or how many where they would be a long list: `32 ranks`."""
+    return ranks_in_words(seen) if len(runs(seen)) <= _FEW_RUNS else plural(len(seen), "rank")
+
+
 def _straggler(result: TriageResult) -> str:
     accused = [one for one in result.findings if one.pattern != "job_wide"]
     shared = [one for one in result.findings if one.pattern == "job_wide"]
@@ -89,11 +100,9 @@ def _seen_on(finding: Finding, result: TriageResult) -> str:
     seen, ranks = finding.seen_on, len(result.ranking)
     if len(seen) in (0, ranks):
         return "on all ranks"
-    return (
-        f"on {ranks_in_words(seen)}"
-        if len(runs(seen)) <= _FEW_RUNS
-        else f"on {count(len(seen))} of {count(ranks)} ranks"
-    )
+    if len(runs(seen)) <= _FEW_RUNS:
+        return f"on {ranks_in_words(seen)}"
+    return f"on {count(len(seen))} of {count(ranks)} ranks"
 
 
 def _together(result: TriageResult) -> str:
