@@ -101,18 +101,18 @@ def by_permutation(values: np.ndarray, place: int) -> float:
 def test_on_top_by_chance_is_exact(steps: int, ranks: int) -> None:
     values = np.random.default_rng(steps).normal(0, 1, (steps, ranks)) + 0.6 * np.arange(ranks)
     for place in range(ranks):
-        assert on_top_by_chance(values, place, 1.0) == pytest.approx(by_permutation(values, place))
+        assert on_top_by_chance(values, (place,), 1.0) == pytest.approx(by_permutation(values, place))
 
 
 def test_on_top_in_every_step_is_as_rare_as_that() -> None:
     values = np.tile([0.0, 0.0, 1.0], (6, 1))
-    assert on_top_by_chance(values, 2, 1.0) == pytest.approx(3 * 3.0**-6)
+    assert on_top_by_chance(values, (2,), 1.0) == pytest.approx(3 * 3.0**-6)
     # In blocks of three steps it has been so twice.
-    assert on_top_by_chance(values, 2, 3.0) == pytest.approx(3 * 3.0**-2)
+    assert on_top_by_chance(values, (2,), 3.0) == pytest.approx(3 * 3.0**-2)
 
 
 def test_ranks_that_are_alike_share_the_places() -> None:
-    assert on_top_by_chance(np.zeros((6, 3)), 1, 1.0) == 1
+    assert on_top_by_chance(np.zeros((6, 3)), (1,), 1.0) == 1
 
 
 def test_many_steps_and_ranks_are_counted_by_the_normal_distribution() -> None:
@@ -122,7 +122,7 @@ def test_many_steps_and_ranks_are_counted_by_the_normal_distribution() -> None:
     # The distribution of the sum by the Fourier transform; its tail is a little thinner than the normal one.
     spectrum = np.fft.fft(np.r_[np.full(64, 1 / 64), np.zeros(8192 - 64)]) ** 100
     exact = 64 * np.fft.ifft(spectrum).real[own:].sum()
-    assert exact < on_top_by_chance(values, 5, 1.0) < 1.4 * exact < 0.05
+    assert exact < on_top_by_chance(values, (5,), 1.0) < 1.4 * exact < 0.05
 
 
 def events(*of_rank: list[int], steps: int = 20) -> np.ndarray:

@@ -80,7 +80,7 @@ def test_an_operation_whose_time_varies_anyway_has_not_stood_still(tmp_path: Pat
     """The fast ones take 2 ms less than what is usual: 7 ms more are less than four times that."""
     varied = {(step, rank): 10_000.0 for step in range(STEPS) for rank in range(RANKS)} | {(0, 0): 8000, (0, 1): 8000}
     assert stops(steps(tmp_path / "0", {**varied, (2, 1): 10_000 + 7000})) is None
-    steady = {cell: 10_000.0 for cell in varied}
+    steady = dict.fromkeys(varied, 10000.0)
     assert stops(steps(tmp_path / "1", {**steady, (2, 1): 10_000 + 7000})) is not None
 
 

@@ -59,7 +59,10 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         # What the others cost together, and hide of each other, is without those that were dropped.
         kept = [one for one in raised if any(_same(one, other) for other in findings)]
         costs = priced(trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
-        findings = costs.findings
+        findings = tuple(
+            next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
+            for again in costs.findings
+        )
     warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings, *checked.warnings)))
     steps = len(trace.steps)
     return TriageResult(

@@ -1,7 +1,7 @@
 """Checks findings, prices and who was waited for against one another, before anybody is accused."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,7 @@ def check(
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
     shared = sum(finding.time_lost_us_per_step for finding in findings if finding.pattern == "job_wide")
     kept: list[Finding] = []
+    uneven: list[Finding] = []
     told: list[KairWarning] = []
     contradicted = False
     for finding, hidden in zip(findings, hidden_us, strict=True):
@@ -55,8 +56,10 @@ def check(
         waited = share or 0.0
         # What all ranks share makes each of them late now and then.
         alone = waited * job.step_time_ns / 1e3 > shared
-        # Evening out moves work about: how much that saves says nothing of how uneven it is.
-        if worth < least and CAUSES[finding.cause].remedy is None and (waited < SMALLEST_SHARE or not alone):
+        if finding.time_lost_us_per_step < least <= hidden and CAUSES[finding.cause].remedy is not None:
+            uneven.append(_by_estimate(finding, hidden, job))
+            continue
+        if worth < least and (waited < SMALLEST_SHARE or not alone):
             continue
         if worth < NOTHING * least and waited > NOTABLE_WAITING:
             told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))
@@ -67,12 +70,23 @@ def check(
             told.append(_told("nobody_waits", finding.ranks, worth, waited, job))
             continue
         kept.append(finding)
+    kept += () if kept else uneven
     if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
         share = waiting.share_for((suspect.rank,)) or 0.0
         if share * job.step_time_ns / 1e3 > shared:
             told.append(_told("waited_for", (suspect.rank,), 0.0, share, job))
             contradicted = True
     return Checked(tuple(kept), tuple(told), contradicted)
+
+
+def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:
+    """A finding that a replay cannot tell, at what it was thought to cost."""
+    step_us = job.step_time_ns / 1e3
+    slowdown = step_us / max(step_us - lost_us, 1e-3)
+    gain = slowdown - 1
+    return replace(
+        finding, time_lost_us_per_step=lost_us, slowdown=slowdown, throughput_gain=gain, priced_by="excess", fix=()
+    )
 
 
 def _told(code: str, ranks: tuple[Rank, ...], worth_us: float, waited: float, job: JobExcess) -> KairWarning:

@@ -71,6 +71,10 @@ def priced(
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
             done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
     hidden = [prices.hidden_us.get(at, finding.time_lost_us_per_step) for at, finding in enumerate(done)]
+    for at, finding in enumerate(ordered):
+        if CAUSES[finding.cause].remedy is not None:
+            # Evening out moves work about: how much that saves says nothing of how uneven it is.
+            hidden[at] = finding.time_lost_us_per_step
     by_cost = sorted(zip(done, hidden, strict=True), key=lambda pair: _costliest(pair[0]))
     return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), prices.together)
 
