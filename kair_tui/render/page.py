@@ -75,12 +75,16 @@ class Page:
         """A sentence of a list, wrapped under itself."""
         self._hanging("   • ", text)
 
+    def numbered(self, number: int, text: str, style: str = "") -> None:
+        """The title of what is counted, wrapped under itself."""
+        self._hanging(f"{number}. ", text, style)
+
     def fact(self, label: str, value: str) -> None:
         """A name and its value, which is wrapped under itself."""
         self._hanging(f"{label:<{_LABEL_WIDTH}}", value)
 
     def _hanging(self, lead: str, text: str, style: str = "") -> None:
-        words, margin = self.text(text, style), self.text(lead)
+        words, margin = self.text(text, style), self.text(lead, style)
         room = max(self.options.width - margin.cell_len, 10)
         for row in words.wrap(self._console, room) if words else [words]:
             self._console.print(margin + row, soft_wrap=True)

@@ -74,12 +74,14 @@ def score(value: float) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """`0.0031`, `<1e-6`, or a dash where the method gives none."""
+    """`0.0031`, `2e-5`, `<1e-6`, or a dash where the method gives none."""
     if value is None:
         return "–"
     if value < 1e-6:
         return "<1e-6"
-    return f"{value:.4f}" if value >= 1e-4 else f"{value:.0e}"
+    if value >= 1e-4:
+        return f"{value:.4f}"
+    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def count(value: int) -> str:

@@ -63,7 +63,7 @@ def test_the_answer_is_there_for_machines(files: dict[str, str]) -> None:
     assert [row["verdict"] for row in data["measurements"]] == ["slower", "as_fast"]
     assert [peer["rank"] for peer in data["peers"]] == [4]
     csv = kair("probe", "--compare", files["slow"], files["peer"], "-o", "csv", "--fields", "name,verdict").out
-    assert csv == "name,verdict\r\ngpu_matrix_product,slower\r\npython_loop,as_fast\r\n"
+    assert csv == "name,verdict\ngpu_matrix_product,slower\npython_loop,as_fast\n"
 
 
 @pytest.mark.parametrize(

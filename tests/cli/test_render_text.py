@@ -88,7 +88,7 @@ def test_durations_choose_their_unit(us: float, text: str) -> None:
 def test_other_figures() -> None:
     assert signed_duration(12.5) == "+12.5 µs"
     assert ratio(1.336) == "1.34×"
-    assert [p_value(value) for value in (None, 1e-9, 0.00002, 0.0312)] == ["–", "<1e-6", "2e-05", "0.0312"]
+    assert [p_value(value) for value in (None, 1e-9, 0.00002, 0.0312)] == ["–", "<1e-6", "2e-5", "0.0312"]
     assert plural(1, "rank") == "1 rank"
     assert plural(12345, "rank") == "12,345 ranks"
     assert spans((3, 1, 2, 9, 11, 12)) == "1-3, 9, 11-12"

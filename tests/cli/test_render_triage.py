@@ -116,7 +116,7 @@ def test_a_slow_rank_that_nobody_waits_for_is_told_where_there_is_no_straggler()
 def test_a_finding_without_ranks_says_where_it_is_seen_and_what_it_costs() -> None:
     assert title(contention()) == "no rank is to blame: CPU contention (seen on ranks 0-1)"
     assert facts(contention())[0].startswith(
-        "60.0 ms to 80.0 ms lost per step, by the replay 60.0 ms, slowdown 2.33×; without it +"
+        "60.0 ms to 80.0 ms lost per step; by the replay 60.0 ms, slowdown 2.33×; without it +"
     )
 
 
@@ -236,3 +236,21 @@ def test_a_job_wide_answer_fits_the_width(look: dict[str, Any]) -> None:
     assert max(map(len, shown.splitlines())) <= look["width"]
     assert "verdict: job-wide" in shown
     assert shown.isascii() or "ascii_only" not in look
+
+
+def test_a_long_title_is_wrapped_under_itself() -> None:
+    page = Page(PageOptions(width=40))
+    VIEW.body(triage_in_words(found(accused(operator="layer_of_experts::forward_of_all_tokens"))), page)
+    first, second, third = page.getvalue().splitlines()[:3]
+    assert first.startswith("1. rank 1")
+    assert (second[:3], third[:3]) == ("   ", "   ")
+    assert second[3] != " "
+
+
+def test_several_ranks_each_spend_more() -> None:
+    figures = {"excess_us_per_step": 4200.0, "share_of_step": 0.1}
+    told = partial(Evidence, figures=figures, ranks=(Rank(4), Rank(5)))
+    assert sentence_of(told("excess", about="compute")).startswith("ranks 4-5 each spend 4.20 ms a step (10.0 %) more")
+    assert sentence_of(told("slow_operator", about="mlp")) == (
+        "ranks 4-5 spend 4.20 ms a step (10.0 %) more in mlp than their role's median"
+    )

@@ -37,6 +37,7 @@ class HostCounters:
     run_queue_share: float | None
     """Of the probe's time: how long its thread could have run, and waited for a core."""
     involuntary_switches_per_s: float | None
+    """Times a second that the system took the core away from its process."""
     cpu_quota: float | None
     """Cores that the control group may use; null also without a limit."""
     throttled_periods: int | None
@@ -55,13 +56,17 @@ class ProbedMachine:
     """The same for all that were launched together; null for one alone."""
     device: str
     processor: str
+    """The model of the machine's CPU."""
     cpus: int
     """Cores that the process may run on."""
     versions: dict[str, str]
+    """Of the software that measured, by name."""
     measured_at: str
     """UTC, ISO 8601."""
     seconds: float
+    """How long it measured."""
     counters: HostCounters
+    """What the system counted meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,13 @@ class Measurement:
     work: str
     """What one operation of a repetition is; only the same work compares."""
     unit: Unit
+    """Of the figures below."""
     median: float
+    """Of the repetitions."""
     lower_quartile: float
+    """A quarter of the repetitions lie below."""
     upper_quartile: float
+    """A quarter of the repetitions lie above."""
     pattern: Pattern
     values: tuple[float, ...]
     """Of every repetition, in the order of time."""
@@ -83,8 +92,9 @@ class Measurement:
     slowdown: float | None = None
     """The time that the same work takes, over the peers': 1.12 is 12 % slower, also where the unit is a rate."""
     slowdown_low: float | None = None
+    """The lower end of the interval that holds the slowdown; all of one comparison hold together with 99 %."""
     slowdown_high: float | None = None
-    """The interval that holds the slowdown; all of one comparison hold together with 99 %."""
+    """Its upper end."""
     verdict: RowVerdict | None = None
 
 
@@ -95,9 +105,13 @@ class ProbeResult:
     schema_version: int
     """Of the file."""
     machine: ProbedMachine
+    """The one that was measured; of a comparison, the suspect's."""
     measurements: tuple[Measurement, ...]
+    """One for each quantity that could be measured."""
     link: LinkState
+    """Whether the connection between ranks was measured, or why not."""
     peers: tuple[ProbedMachine, ...] = ()
+    """Whom it was compared with; empty where nothing was compared."""
     verdict: ProbeVerdict | None = None
     """Null where nothing was compared."""
     warnings: tuple[KairWarning, ...] = ()

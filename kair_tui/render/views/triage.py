@@ -59,7 +59,7 @@ COLUMNS = (
 
 def _body(result: TriageInWords, page: Page) -> None:
     for number, finding in enumerate(result.findings, 1):
-        page.line(f"{number}. {title(finding, wide=page.options.wide)}", ALARM)
+        page.numbered(number, title(finding, wide=page.options.wide), ALARM)
         for fact in facts(finding):
             page.line(fact, indent=3)
         for sentence in sentences(finding):
@@ -134,7 +134,7 @@ def _lost(finding: Finding) -> str:
     if least == most:
         return f"{least} lost per step"
     replayed = duration(finding.time_lost_us_per_step)
-    return f"{least} to {most} lost per step, by the replay {replayed}"
+    return f"{least} to {most} lost per step; by the replay {replayed}"
 
 
 def _tree(result: TriageInWords, page: Page) -> None:

@@ -28,11 +28,11 @@ def _excess(one: Evidence) -> str:
     spends = CAUSES[one.about or "unknown"].spends_on.format(their=theirs)
     if len(one.ranks) == 1:
         return f"{_who(one)} spends {_cost(one)} more on {spends} than {than}"
-    return f"{_who(one)} spend {_cost(one)} each more on {spends} than {than}, in the mean"
+    return f"{_who(one)} each spend {_cost(one)} more on {spends} than {than}, in the mean"
 
 
 def _slow_operator(one: Evidence) -> str:
-    return f"{_who(one)} spends {_cost(one)} more in {_operator(one)} than its role's median"
+    return f"{_who(one)} {_verb(one, 'spend')} {_cost(one)} more in {_operator(one)} than {_theirs(one)} role's median"
 
 
 def _large_delays(one: Evidence) -> str:
@@ -41,7 +41,7 @@ def _large_delays(one: Evidence) -> str:
         what = f"{_number(one, 'of_all')} host pauses between collectives in its role"
     through = CAUSES[one.about or "unknown"].spends_on.format(their=_theirs(one))
     steps = plural(int(one.figures["steps"]), "step")
-    return f"{_who(one)}: {_number(one, 'delays')} of the {what} in {steps}, through {through}"
+    return f"{_who(one)} had {_number(one, 'delays')} of the {what} in {steps}, through {through}"
 
 
 def _periodic(one: Evidence) -> str:
