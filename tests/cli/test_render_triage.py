@@ -207,7 +207,6 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "since step 41: before it 120 µs a step more than peers, from then on 9.00 ms",
         ),
         (
-            "differ_by",
             None,
             {"spread_us": 310.0},
             "peers differ from one another by 310 µs a step (standard deviation)",

@@ -15,7 +15,15 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
-from kair_engine.localize.noise import TOP_BY_CHANCE, episodes, inflation, noise_of_mean, on_top_by_chance, surely_above
+from kair_engine.localize.noise import (
+    SETS_BY_CHANCE,
+    TOP_BY_CHANCE,
+    episodes,
+    inflation,
+    noise_of_mean,
+    on_top_by_chance,
+    surely_above,
+)
 from kair_engine.localize.outlying import (
     ELSEWHERE_DF,
     FEWEST_DF,
@@ -291,6 +299,10 @@ def _of_few(job: Excesses, peers: Peers, row: int, members: Ints) -> list[Anomal
     p = on_top_by_chance(per_step, (place,), inflated)
     if p >= TOP_BY_CHANCE or not _steady(apart, excess, least, inflated):
         return []
+    total = np.nan_to_num(job.by_step_ns[:, :, members], nan=0.0).sum(axis=1)
+    late = total[:, place] - np.max(np.delete(trimmed_mean(total, TRIM), place))
+    if not surely_above(late, least, inflation(total)):
+        return []  # It is as early with the rest of its work.
     return [Anomaly("persistent", (Position(int(members[place])),), row, p, excess)]
 
 
@@ -330,7 +342,8 @@ def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bo
     steady = [_steady(of_rank, float(of_rank.mean()), smallest, inflated) for of_rank in apart.T]
     if float(np.mean(steady)) <= STEADY_MEMBERS:
         return False
-    return on_top_by_chance(per_step, found.members, inflated) < TOP_BY_CHANCE
+    by_chance = SETS_BY_CHANCE if len(found.members) > 1 else TOP_BY_CHANCE
+    return on_top_by_chance(per_step, found.members, inflated) < by_chance
 
 
 def _steady(apart: Floats, excess_ns: float, smallest_ns: float, inflated: float) -> bool:

@@ -19,6 +19,8 @@ SURE = 0.02
 """Chance that a rank no slower than the smallest share is called surely slower."""
 TOP_BY_CHANCE = 0.05
 """Chance that one of the ranks is on top of its peers as often, if who is so were drawn anew in every block."""
+SETS_BY_CHANCE = 0.01
+"""The same of sets of ranks, for which the sums of places are normal only roughly."""
 ADJACENT_BY_CHANCE = 0.1
 """Chance that as many events lie side by side though steps are independent."""
 

@@ -33,15 +33,43 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
     """Self time of every row: exclusive duration; for a matched collective the shortest among its members.
 
     Rows inside an input fetch count as part of the fetch and get 0, as do scopes, and sends and receives whose
-    other end is not recorded: how much of them was waiting is not known.
+    other end is not recorded: how much of them was waiting is not known. What an operator of a thread waited for
+    communication that it issued itself is none of its self time.
     """
     result = exclusive_ns(ops)
     fetch = ops.kind == INPUT
     result[fetch] = ops.duration_ns[fetch]
     result[(ops.phase == INPUT_PHASE) & ~fetch & (ops.kind != GC)] = 0
     result[np.isin(ops.kind, (SEND, RECV))] = 0
+    result -= _awaited_inside(ops, result)
     result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
     return result
+
+
+def _awaited_inside(ops: Operations, own: Ints) -> Ints:
+    """Per row, without a device: what its thread waited in it for communication that began and ended meanwhile.
+
+    Another thread communicates. Where that is issued and over within one operator, the operator waited for it; what is
+    awaited later ends in another one.
+    """
+    result = np.zeros(len(ops), dtype=np.int64)
+    rows = ops.nesting.order[main_lane_rows(ops)[ops.nesting.order] & (ops.kind[ops.nesting.order] != SCOPE)]
+    issued = np.flatnonzero(ops.communication & ~main_lane_rows(ops))
+    if ops.has_device or not len(rows) or not len(issued):
+        return result
+    low = int(min(ops.start_ns[rows].min(), ops.start_ns[issued].min()))
+    span = int(max(ops.start_ns[rows].max(), ops.start_ns[issued].max())) - low + 1
+    key = ops.rank[rows] * span + (ops.start_ns[rows] - low)
+    order = np.argsort(key, kind="stable")
+    at = np.searchsorted(key[order], ops.rank[issued] * span + (ops.start_ns[issued] - low), side="right") - 1
+    around = np.where(at < 0, NONE, rows[order[np.maximum(at, 0)]])
+    around = np.where((around != NONE) & (ops.rank[around] == ops.rank[issued]), around, NONE)
+    # From the operation that began last outwards, to the first that was still under way when the communication ended.
+    while (short := (around != NONE) & (ops.end_ns[around] < ops.end_ns[issued])).any():
+        around[short] = ops.nesting.parent[around[short]]
+    known = around != NONE
+    np.add.at(result, around[known], ops.duration_ns[issued[known]])
+    return np.minimum(result, own)
 
 
 def host_gap_ns(ops: Operations) -> Ints:
