@@ -123,7 +123,7 @@ class JobExcess:
         """(ranks) each: how often an operator is called, and the role's median of that, in the median step."""
         known = [one for step in self.steps if (one := step.operators.get(name)) is not None]
         calls, usual = (np.stack(of) for of in zip(*((one.calls, one.usual_calls) for one in known), strict=True))
-        return np.nanmedian(calls, axis=0), np.nanmedian(usual, axis=0)
+        return np.median(np.nan_to_num(calls), axis=0), np.median(np.nan_to_num(usual), axis=0)
 
     @cached_property
     def passes_ns(self) -> Floats:

@@ -30,7 +30,6 @@ EvidenceKind = Literal[
     "stopped",
     "device_idle",
     "since",
-    "differ_by",
     "replayed",
     "others_nearly_as_late",
     "estimated",

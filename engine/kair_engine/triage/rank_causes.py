@@ -145,7 +145,7 @@ def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
 
     Ranks that are slow together share a host and no batch.
     """
-    if largest.kind == "group":
+    if largest.kind == "group" or not _peers(job, largest):
         return None
     since = largest.since if largest.since is not None else job.steps[0].step
     later = np.array([step.step >= since for step in job.steps])

@@ -157,11 +157,6 @@ def _since(one: Evidence) -> str:
     return f"since step {int(one.figures['step'])}: before it {before} a step more than peers, from then on {after}"
 
 
-def _differ_by(one: Evidence) -> str:
-    spread = duration(one.figures["spread_us"])
-    return f"peers differ from one another by {spread} a step (standard deviation)"
-
-
 def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     return f"replayed {CAUSES[one.about or 'unknown'].undone}, a step takes {after} instead of {before}"
@@ -241,7 +236,6 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "stopped": _stopped,
     "device_idle": _device_idle,
     "since": _since,
-    "differ_by": _differ_by,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,
     "estimated": _estimated,
