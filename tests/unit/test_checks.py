@@ -85,6 +85,28 @@ def test_of_two_that_are_equally_late_either_alone_costs_nothing_and_both_are_ac
     assert (result.findings, result.contradicted) == (both, False)
 
 
+def test_a_rank_that_costs_a_little_and_is_waited_for_is_accused() -> None:
+    little = finding(2, 0.5)
+    assert checked(waited_for({2: 8, 1: 6}), little) == Checked((little,), (), False)
+
+
+def test_who_is_hidden_by_others_that_are_as_late_need_not_be_waited_for() -> None:
+    both = finding(1, 0.1), finding(2, 0.1)
+    result = checked(waited_for({1: 8, 2: 0.2}), *both, hidden=(8, 8))
+    assert (result.findings, codes(result)) == (both, [])
+
+
+def test_uneven_batches_that_evening_out_does_not_help_are_told_where_nothing_else_is_found() -> None:
+    """Work moves about: that a replay saves nothing says nothing of how uneven it is."""
+    uneven = finding(None, 0.2, "sequence_imbalance")
+    (told,) = checked(waited_for({}), uneven, hidden=(6,)).findings
+    assert (told.priced_by, told.fix) == ("excess", ())
+    assert told.time_lost_us_per_step == pytest.approx(0.06 * STEP_US)
+    assert told.slowdown == pytest.approx(100 / 94)
+    slow = finding(2, 8)
+    assert checked(waited_for({2: 8}), slow, uneven, hidden=(8, 6)).findings == (slow,)
+
+
 def test_a_rank_that_costs_nothing_though_it_is_waited_for_is_a_contradiction() -> None:
     result = checked(waited_for({2: 8, 1: 6}), finding(2, 0))
     assert (result.findings, codes(result), result.contradicted) == ((), [("price_and_waiting", (2,))], True)

@@ -49,6 +49,12 @@ def test_four_steps_before_and_eight_after_are_needed() -> None:
     assert onset(excess(4, steps=12), 100.0) is not None
 
 
+def test_who_was_faster_before_and_is_like_the_others_now_has_no_fault_that_began() -> None:
+    values = excess(20)
+    values[:9, 1] -= 20
+    assert onset(values, 100.0) is None
+
+
 def test_spells_of_slowness_have_no_onset() -> None:
     found = 0
     for seed in range(30):

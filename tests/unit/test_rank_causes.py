@@ -97,6 +97,12 @@ def test_what_is_no_longer_batch(of_passes: float, of_optimizer: float) -> None:
     assert reason(made(6, passes=passes(of_passes), optimizer=optimizer(of_optimizer)), anomaly(6)) == Why("compute")
 
 
+def test_ranks_that_are_slow_together_share_a_host_and_no_batch() -> None:
+    of, one = made(6, passes=passes(10), optimizer=optimizer(1)), anomaly(6)
+    together = Anomaly("group", (2, SLOW), COMPUTE, 0.001, one.excess_ns)
+    assert reason(of, together) == Why("compute")
+
+
 def test_one_slow_pass_is_no_longer_batch() -> None:
     one = passes(0)
     one[:, 1, SLOW] *= 1.15

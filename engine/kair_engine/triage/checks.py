@@ -40,9 +40,8 @@ def check(
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs nothing.
     Findings below the smallest share for which nobody waits that long are dropped, as are ranks for whom nobody waits
-    at all, unless others hide them. A rank that nearly all wait for
-    though no test accuses it, or that costs nothing by the replay though it is waited for, is told; not again where
-    it is `undecided` anyway.
+    at all, unless others hide them. A rank that nearly all wait for though no test accuses it, or that costs nothing by
+    the replay though it is waited for, is told; not again where it is `undecided` anyway.
     """
     waiting = _Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
