@@ -12,6 +12,8 @@ from kair_engine.trace.operations import GC, INPUT, PHASE_NAMES, RECV, SCOPE, SE
 RECORDED_LATE_NS = 5_000_000
 """A thread can be seen going on this much before the collective it waited for is recorded as over: another
 thread notes that end (with gloo 25 µs later on idle cores, milliseconds on busy ones)."""
+ISSUED_BY = "c10d::"
+"""What the names of a thread's operations begin with that hand communication to another thread."""
 INPUT_PHASE = PHASE_NAMES.index("input")
 
 
@@ -47,28 +49,29 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 
 
 def _awaited_inside(ops: Operations, own: Ints) -> Ints:
-    """Per row, without a device: what its thread waited in it for communication that began and ended meanwhile.
+    """Per row, without a device: what its thread waited in it for communication that it issued itself.
 
     Another thread communicates. Where that is issued and over within one operator, the operator waited for it; what is
     awaited later ends in another one.
     """
     result = np.zeros(len(ops), dtype=np.int64)
-    rows = ops.nesting.order[main_lane_rows(ops)[ops.nesting.order] & (ops.kind[ops.nesting.order] != SCOPE)]
-    issued = np.flatnonzero(ops.communication & ~main_lane_rows(ops))
-    if ops.has_device or not len(rows) or not len(issued):
+    issues = [code for code, name in ops.name_text.items() if name.startswith(ISSUED_BY)]
+    rows = np.flatnonzero(main_lane_rows(ops) & np.isin(ops.name, issues))
+    over = np.flatnonzero(ops.communication & ~main_lane_rows(ops))
+    if ops.has_device or not len(rows) or not len(over):
         return result
-    low = int(min(ops.start_ns[rows].min(), ops.start_ns[issued].min()))
-    span = int(max(ops.start_ns[rows].max(), ops.start_ns[issued].max())) - low + 1
+    low = int(min(ops.start_ns[rows].min(), ops.start_ns[over].min()))
+    span = int(max(ops.start_ns[rows].max(), ops.start_ns[over].max())) - low + 1
     key = ops.rank[rows] * span + (ops.start_ns[rows] - low)
     order = np.argsort(key, kind="stable")
-    at = np.searchsorted(key[order], ops.rank[issued] * span + (ops.start_ns[issued] - low), side="right") - 1
+    at = np.searchsorted(key[order], ops.rank[over] * span + (ops.start_ns[over] - low), side="right") - 1
     around = np.where(at < 0, NONE, rows[order[np.maximum(at, 0)]])
-    around = np.where((around != NONE) & (ops.rank[around] == ops.rank[issued]), around, NONE)
-    # From the operation that began last outwards, to the first that was still under way when the communication ended.
-    while (short := (around != NONE) & (ops.end_ns[around] < ops.end_ns[issued])).any():
+    around = np.where((around != NONE) & (ops.rank[around] == ops.rank[over]), around, NONE)
+    # From the operation that issued it outwards, to the first that was still under way when it ended.
+    while (short := (around != NONE) & (ops.end_ns[around] < ops.end_ns[over])).any():
         around[short] = ops.nesting.parent[around[short]]
-    known = around != NONE
-    np.add.at(result, around[known], ops.duration_ns[issued[known]])
+    known = (around != NONE) & (ops.kind[around] != SCOPE)
+    np.add.at(result, around[known], ops.duration_ns[over[known]])
     return np.minimum(result, own)
 
 
