@@ -206,11 +206,6 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             {"before_us": 120.0, "after_us": 9000.0, "step": 41},
             "since step 41: before it 120 µs a step more than peers, from then on 9.00 ms",
         ),
-        (
-            None,
-            {"spread_us": 310.0},
-            "peers differ from one another by 310 µs a step (standard deviation)",
-        ),
     ],
 )
 def test_evidence_is_told_with_its_figures(
