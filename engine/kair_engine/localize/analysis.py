@@ -36,7 +36,7 @@ def localize(
 ) -> LocalizeResult:
     """Scores every rank, the highest first.
 
-    `paper` is the pairwise Kolmogorov–Smirnov distance of [K] (stages/localize_paper.py); `robust` compares
+    `paper` is the pairwise Kolmogorov–Smirnov distance of [K] (localize/paper.py); `robust` compares
     the time each rank spends on its own work with its role's. `whole_run`, `normalized` and `matrix` belong
     to the paper's method. Raises UsageError for them with the other one, or where no step can be analysed.
     """

@@ -30,7 +30,7 @@ from kair_engine.whatif.prices import require_cost
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     """Runs the three stages and puts what they found together into one verdict.
 
-    A finding needs a test of stage 1 (stages/localize.py): blame alone accuses nobody, since in every
+    A finding needs a test of stage 1 (localize/analysis.py): blame alone accuses nobody, since in every
     healthy job somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a
     GPU hour costs. Raises UsageError where no step can be analysed, or that is no cost.
     """
