@@ -72,6 +72,8 @@ STEADY_MEMBERS = 0.75
 """Of a group's ranks: more are slow in every step, each by itself."""
 STEADY_PART, STEADY_STEPS = 0.25, 0.75
 """What is slow in every step shows this part of its mean excess in more than this share of the steps."""
+BEST_STEPS = 0.1
+"""Of a rank's steps: what it is slower by even then is no pause."""
 _SMALL_ROLE = 8
 """Roles of fewer ranks take the other roles' spread into account."""
 
@@ -246,11 +248,12 @@ def stalls(job: Excesses, size: float = STALL_SHARE) -> Bools:
     """(steps × ranks): True where a rank's excess, all classes together, is an event.
 
     It is a good part of the step, counted without its own largest delay, and lies out of what is usual within ranks.
-    A rank that is slower than its peers for good is measured from there.
+    A rank that is slower than its peers for good is measured from there: from what it is in its best steps, since
+    pauses can hit most.
     """
     total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
     total = total - role_medians(total, job.role)
-    total = total - np.maximum(np.quantile(total, 1 - STEADY_STEPS, axis=0), 0.0)
+    total = total - np.maximum(np.quantile(total, BEST_STEPS, axis=0), 0.0)
     usual = MAD_TO_SIGMA * float(np.median(np.abs(total - np.median(total, axis=0))))
     undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
     return np.asarray(total > np.maximum(size * undelayed, OUT_OF_NOISE * usual)[:, None])

@@ -27,6 +27,8 @@ COMPARED_WITH_WORK = (True, False, False, True)
 """Whether healthy ranks differ in a class by a share of what they spend on it, rather than of the step."""
 PASSES = ("forward", "backward")
 KEPT_SHARE = 0.002
+MOST_UNMATCHED = 0.25
+"""Of the communication: where more names no members, who waits for whom is not known."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,13 @@ class JobExcess:
     def by_step_ns(self) -> Floats:
         """(steps × classes × ranks)."""
         return np.stack([step.by_class_ns for step in self.steps])
+
+    @cached_property
+    def shows_waiting(self) -> bool:
+        """Whether the communication could be matched, but for a small part: else nobody's waiting can be told."""
+        rejected = sum(step.rejected_collectives for step in self.steps)
+        matched = sum(step.collectives for step in self.steps)
+        return matched > 0 and rejected <= MOST_UNMATCHED * (matched + rejected)
 
     @cached_property
     def step_times_ns(self) -> Floats:

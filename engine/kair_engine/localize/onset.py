@@ -7,6 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.localize.noise import inflation
+from kair_engine.stats import MAD_TO_SIGMA
 
 FEWEST_BEFORE, FEWEST_AFTER = 4, 8
 """Steps on either side: a few at the end of a recording are a spell as soon as an onset."""
@@ -39,7 +40,9 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
         if change[place] <= LEAST_CHANGE * step_time_ns:
             continue
         apart = np.concatenate([before - np.median(before, axis=0), after - np.median(after, axis=0)])
-        variance = max(float(apart[:, place].var(ddof=1)), float(np.median(apart.var(axis=0, ddof=1))), 1e-12)
+        # Of medians: one that grows, or pauses as well, is no less slow.
+        spread = MAD_TO_SIGMA * np.median(np.abs(apart), axis=0)
+        variance = max(float(spread[place]), float(np.median(spread)), 1e-6) ** 2
         error = math.sqrt(variance * inflation(apart) * (1 / at + 1 / (steps - at)))
         if change[place] / error > best:
             best = float(change[place] / error)

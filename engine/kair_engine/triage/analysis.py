@@ -51,14 +51,18 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     raised = (*of_ranks, *links, *wide)
-    costs = priced(trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+    costs = priced(
+        trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, shows_waiting=found.job.shows_waiting
+    )
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told)
     findings = checked.findings
     if len(findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
         kept = [one for one in raised if any(_same(one, other) for other in findings)]
-        costs = priced(trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+        costs = priced(
+            trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, shows_waiting=found.job.shows_waiting
+        )
         findings = tuple(
             next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
             for again in costs.findings

@@ -13,7 +13,7 @@ from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
 
-NOTHING = 0.05
+NOTHING = 0.005
 """Of the smallest share: a finding that costs less is worth nothing by the replay."""
 MOST_OF_WAITING, NOTABLE_WAITING = 2 / 3, 0.05
 """A rank to which so much of all waiting is laid, and so much of the step per peer, is a suspect without a test."""
@@ -102,7 +102,7 @@ class _Waiting:
     def share_for(self, ranks: Sequence[Rank]) -> float | None:
         """What the other ranks of the role waited for these, each; None where the recording shows no waiting."""
         job, blamed = self._job, self._blamed
-        if not ranks or not blamed.collectives or blamed.waiting_us <= 0:
+        if not ranks or not job.shows_waiting or blamed.waiting_us <= 0:
             return None
         role = job.role[np.searchsorted(job.ranks, ranks[0])]
         peers = max(int(np.count_nonzero(job.role == role)) - len(ranks), 1)

@@ -112,7 +112,7 @@ def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
     excess = suspect.largest.excess_ns
     arrivals = [step.late for step in job.steps]
     half_the_role = 2 * len(suspect.positions) >= np.count_nonzero(job.role == job.role[suspect.positions[0]])
-    if half_the_role or not any(len(late.rank) for late in arrivals):
+    if half_the_role or not job.shows_waiting or not any(len(late.rank) for late in arrivals):
         return excess
     alone = len(suspect.positions) == 1
     spared = sum(

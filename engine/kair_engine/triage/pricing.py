@@ -51,15 +51,18 @@ def priced(
     *,
     step_time_ns: float,
     gpu_cost: float | None = None,
+    shows_waiting: bool = True,
 ) -> Priced:
     """Replaces the findings' estimates by what the job saves, replayed without each.
 
     Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven batches and stages
     (`stage` is the uneven one) are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out of
-    a step of `step_time_ns`.
+    a step of `step_time_ns`. So does what is about ranks unless the recording `shows_waiting`: nobody then gains by a
+    replay of what was too late for others.
     """
     ordered = sorted(findings, key=_costliest)
-    prices = _replayed(trace, ordered[:MOST_FINDINGS], stage, gpu_cost)
+    replayable = [not finding.ranks or shows_waiting for finding in ordered[:MOST_FINDINGS]]
+    prices = _replayed(trace, ordered[:MOST_FINDINGS], replayable, stage, gpu_cost)
     done = []
     for at, finding in enumerate(ordered):
         if at in prices.of:
@@ -83,13 +86,23 @@ def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
     return -finding.time_lost_us_per_step, finding.ranks
 
 
-def _replayed(trace: Trace, findings: Sequence[Finding], stage: UnevenStage | None, gpu_cost: float | None) -> _Prices:
+def _replayed(
+    trace: Trace,
+    findings: Sequence[Finding],
+    replayable: Sequence[bool],
+    stage: UnevenStage | None,
+    gpu_cost: float | None,
+) -> _Prices:
     """The prices of those that a replay can tell; of none where the recording cannot be replayed."""
-    if not findings:
+    if not any(replayable):
         return _Prices({})
     try:
         model = model_of(trace)
-        undone = {at: fixes for at, finding in enumerate(findings) if (fixes := _undoing(model, finding, stage))}
+        undone = {
+            at: fixes
+            for at, finding in enumerate(findings)
+            if replayable[at] and (fixes := _undoing(model, finding, stage))
+        }
         if not (undone or model.remedy_names) or not model.fits_memory():
             return _Prices({})
         asked = list(undone.values())
