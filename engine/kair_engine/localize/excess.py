@@ -144,10 +144,10 @@ class JobExcess:
 
     @cached_property
     def shows_waiting(self) -> bool:
-        """Whether the communication could be matched, but for a small part: else nobody's waiting can be told."""
+        """Whether what communication there is could be matched, but for a small part: else waiting cannot be told."""
         rejected = sum(step.rejected_collectives for step in self.steps)
         matched = sum(step.collectives for step in self.steps)
-        return matched > 0 and rejected <= MOST_UNMATCHED * (matched + rejected)
+        return rejected <= MOST_UNMATCHED * (matched + rejected)
 
     @cached_property
     def step_times_ns(self) -> Floats:

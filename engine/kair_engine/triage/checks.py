@@ -102,7 +102,7 @@ class _Waiting:
     def share_for(self, ranks: Sequence[Rank]) -> float | None:
         """What the other ranks of the role waited for these, each; None where the recording shows no waiting."""
         job, blamed = self._job, self._blamed
-        if not ranks or not job.shows_waiting or blamed.waiting_us <= 0:
+        if not ranks or not job.shows_waiting or not blamed.collectives or blamed.waiting_us <= 0:
             return None
         role = job.role[np.searchsorted(job.ranks, ranks[0])]
         peers = max(int(np.count_nonzero(job.role == role)) - len(ranks), 1)
