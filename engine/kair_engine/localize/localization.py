@@ -79,6 +79,8 @@ def _since(job: JobExcess, begun: Onset | None, lasting: tuple[Anomaly, ...]) ->
     later = replace(job, steps=job.steps[begun.at :])
     of = {_about(one): one for one in lasting}
     for one in (*persistence(later).anomalies, *slow_operators(later)):
+        if one.kind == "group" and not begun.sure:
+            continue
         known = of.get(_about(one))
         if known is None or one.excess_ns > CLEARER * known.excess_ns:
             of[_about(one)] = replace(one, since=job.steps[begun.at].step)

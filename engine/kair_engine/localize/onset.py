@@ -28,6 +28,8 @@ class Onset:
     place: int
     before_ns: float
     after_ns: float
+    sure: bool
+    """Beyond noise by itself; else only since it lasted, as spells that ranks of one core share do, too."""
 
 
 def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
@@ -48,7 +50,9 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
         enough = BEYOND_USUAL if _lasts(before[:, place], after[:, place]) else BEYOND_NOISE
         if change[place] / error > max(best, enough):
             best = float(change[place] / error)
-            found = Onset(at, place, float(np.median(before[:, place])), float(np.median(after[:, place])))
+            found = Onset(
+                at, place, float(np.median(before[:, place])), float(np.median(after[:, place])), best > BEYOND_NOISE
+            )
     return found
 
 
