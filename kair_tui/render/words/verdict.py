@@ -13,7 +13,15 @@ WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
-_WHY_INCONCLUSIVE = ("price_and_waiting", "waited_for", "one_rank", "few_steps", "few_peers")
+_NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
+_WHY_INCONCLUSIVE = (
+    "price_and_waiting",
+    *_NOT_COMPARED,
+    "waited_for",
+    "one_rank",
+    "few_steps",
+    "few_peers",
+)
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
 
 
@@ -26,6 +34,9 @@ def summary(result: TriageResult) -> str:
         return _job_wide(result)
     if result.verdict == "inconclusive":
         why = _first(result.warnings, _WHY_INCONCLUSIVE) or "too few peers for a test"
+        if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
+            waited = _first(result.warnings, ("waited_for",))
+            why += f"; {waited}" if waited else ""
         return f"inconclusive: {scope}; {why}"
     cleared = _first(result.warnings, ("nobody_waits",))
     return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"

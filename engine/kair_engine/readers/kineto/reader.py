@@ -127,13 +127,13 @@ def _second_pass(
     base_ns = _base_ns(header)
     # The device's operations come last in a file: one that was cut off may have lost them all.
     lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
-    groups = process_groups(distributed, rank)
+    groups, group = process_groups(distributed, rank), only_group(distributed)
     assembler = StepAssembler(
         recording.tables,
         windows,
         rank=rank,
         base_ns=base_ns,
-        default_group=only_group(distributed),
+        default_group=group,
         groups_listed=bool(groups),
         lost_device=lost_device,
     )
@@ -159,6 +159,7 @@ def _second_pass(
             layout=layout_of(distributed, rank),
             step_times=_step_times(windows, operations, rank, base_ns),
             warnings=recording.warnings,
+            only_group=group,
             process_groups=groups if assembler.groups_missing else (),
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))

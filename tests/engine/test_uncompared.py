@@ -1,0 +1,79 @@
+"""A slow rank that was never compared with its peers is no healthy one: what is wrong with its file is told."""
+
+from pathlib import Path
+
+import pytest
+from support.altered import (
+    Change,
+    altered,
+    counted_from_1000,
+    nothing,
+    on_another_host,
+    renamed,
+    silent,
+    thinned,
+    undistributed,
+    unmarked,
+)
+
+from kair_engine.recording.opening import open_trace
+from kair_engine.results.triage import TriageResult
+from kair_engine.timeline.coverage import NOT_COMPARED
+from kair_engine.triage.analysis import triage
+from kair_tui.render.words.verdict import summary
+
+
+def triaged(folder: Path, cache: Path) -> TriageResult:
+    return triage(open_trace(folder, cache=cache, workers=1))
+
+
+def codes_about(result: TriageResult, rank: int) -> set[str]:
+    return {warning.code for warning in result.warnings if rank in warning.ranks} & NOT_COMPARED
+
+
+def elsewhere(*changes: Change) -> Change:
+    def change(content: dict[str, object]) -> None:
+        for one in (*changes, on_another_host):
+            one(content)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "kept", "code", "said"),
+    [
+        (renamed, 1.0, "no_peer", "rank 2 has no peer: no other rank communicates alike"),
+        (silent, 1.0, "fewer_recorded", "rank 2 recorded 0 communication calls a step where its peers have 3"),
+        (elsewhere(unmarked), 1.0, "no_common_step", "rank 2 recorded none of the steps that the other ranks did"),
+        (elsewhere(counted_from_1000), 1.0, "no_common_step", "rank 2 recorded none of the steps"),
+        (nothing, 0.6, "fewer_recorded", "rank 2 recorded 1 communication calls a step where its peers have 3"),
+    ],
+)
+def test_a_slow_rank_that_was_not_compared_leaves_the_verdict_open(
+    tmp_path: Path, change: Change, kept: float, code: str, said: str
+) -> None:
+    result = triaged(altered(tmp_path / "job", {2: change}, kept=kept), tmp_path / "cache")
+    assert result.verdict == "inconclusive"
+    assert codes_about(result, 2) == {code}
+    assert said in summary(result)
+    assert result.findings == ()
+    if change is renamed:
+        assert "nearly all waiting is for it" in summary(result)
+    if kept < 1:
+        assert {row.role for row in result.ranking} == {"all"}  # a cut file's rank runs what its peers do
+
+
+@pytest.mark.parametrize("change", [thinned, counted_from_1000, undistributed])
+def test_a_slow_rank_is_found_where_its_peers_are_seen_to_wait_for_it(tmp_path: Path, change: Change) -> None:
+    result = triaged(altered(tmp_path / "job", {2: change}), tmp_path / "cache")
+    assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
+    assert codes_about(result, 2) == ({"fewer_recorded"} if change is thinned else set())
+    if change is undistributed:
+        # The process group is that of its peers, so that the price is what it is with a whole file.
+        assert result.findings[0].time_lost_us_per_step == pytest.approx(22_800, rel=0.02)
+
+
+def test_a_healthy_rank_without_its_collectives_is_not_accused(tmp_path: Path) -> None:
+    result = triaged(altered(tmp_path / "job", {1: silent}, sample="healthy"), tmp_path / "cache")
+    assert (result.verdict, result.findings) == ("inconclusive", ())
+    assert codes_about(result, 1) == {"fewer_recorded"}
