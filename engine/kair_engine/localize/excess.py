@@ -19,7 +19,7 @@ from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tai
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, Operations
 
 CLASSES = ("compute", "input", "host", "communication")
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))
@@ -282,7 +282,9 @@ def _by_phase(ops: Operations, values: Floats, phases: Sequence[str]) -> Floats:
 
 def _recorded(ops: Operations, sync: Synchronisation) -> Floats:
     ranks = len(ops.ranks)
-    rows = (ops.rank, ops.rank[ops.communication], ops.rank[sync.collectives.row])
+    # How often hosts allocate and look something up differs between healthy ranks; what they launch does not.
+    operations = ops.on_stream if ops.has_device else ops.kind != SCOPE
+    rows = (ops.rank[operations], ops.rank[ops.communication], ops.rank[sync.collectives.row])
     return np.stack([np.bincount(of, minlength=ranks) for of in rows]).astype(float)
 
 

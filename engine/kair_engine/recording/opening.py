@@ -10,6 +10,7 @@ from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.discovery import find_files
 from kair_engine.recording.importing import ImportTask, Progress, import_files, write_error
 from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
+from kair_engine.recording.one_run import require_one_run
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.warning_texts import listed, short_warning
 
@@ -48,7 +49,7 @@ def open_sources(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> AssembledJob:
-    """One job from all the files below `sources`."""
+    """One job from all the files below `sources`. Raises InputError where a single one holds several."""
     found = [find_files(source) for source in sources]
     paths = list(dict.fromkeys(path for part in found for path in part.files))
     warnings = [warning for part in found for warning in part.warnings]
@@ -58,6 +59,8 @@ def open_sources(
     problems = unreadable + _parse(files, store, progress, workers)
     if not any(file.fragment for file in files):
         raise _no_trace(text, files, problems)
+    if len(sources) == 1:
+        require_one_run(sources[0], [file.fragment for file in files if file.fragment is not None])
     fragments, numbered = _number_ranks(files, store, progress, workers)
     warnings += [*store.warnings, *_file_warnings(problems), *numbered]
     return assemble(name, text, fragments, warnings)

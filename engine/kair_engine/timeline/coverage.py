@@ -13,7 +13,8 @@ from kair_engine.ranks import Rank, as_positions, rank_at, ranks_at
 from kair_engine.trace.model import KairWarning
 
 COUNTED = ("operations", "communication", "matched")
-"""What is counted of each rank and step; matched is communication whose other members were found."""
+"""What is counted of each rank and step: operations on its device (without one, on its threads), communication, and
+that of which the other members were found."""
 FEWER: Mapping[str, float] = MappingProxyType({"operations": 0.05, "communication": 0.03, "matched": 0.5})
 """Less than a role's ranks usually have by this share: ranks that run one program differ by less."""
 NOT_COMPARED = frozenset({"no_common_step", "no_peer", "fewer_recorded"})
