@@ -20,6 +20,7 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.triage.analysis import triage
+from kair_engine.views.overview import info
 from kair_tui.render.words.verdict import summary
 
 
@@ -52,14 +53,19 @@ def elsewhere(*changes: Change) -> Change:
 def test_a_slow_rank_that_was_not_compared_leaves_the_verdict_open(
     tmp_path: Path, change: Change, kept: float, code: str, said: str
 ) -> None:
-    result = triaged(altered(tmp_path / "job", {2: change}, kept=kept), tmp_path / "cache")
+    trace = open_trace(altered(tmp_path / "job", {2: change}, kept=kept), cache=tmp_path / "cache", workers=1)
+    result = triage(trace)
     assert result.verdict == "inconclusive"
     assert codes_about(result, 2) == {code}
     assert said in summary(result)
     assert result.findings == ()
     if change is renamed:
         assert "nearly all waiting is for it" in summary(result)
+    records = {row.rank: row for row in info(trace).by_rank}
+    assert {rank: row.odd for rank, row in records.items()} == {0: (), 1: (), 2: (code,), 3: ()}
+    assert {row.files for row in records.values()} == {1}
     if kept < 1:
+        assert (records[2].steps, records[0].steps) == (7, 12)
         assert {row.role for row in result.ranking} == {"all"}  # a cut file's rank runs what its peers do
 
 

@@ -9,11 +9,13 @@ from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
 
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
+
 
 @pytest.mark.parametrize(
     "name",
     [
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)",
+        NCCL,
         "userbuffers_fp16_sum_inplace_gpu_rr_rs_oop",
         "kuserbuffers_pushsend(int*, int*)",
         "void deep_ep::internode::dispatch<false, 4, true>(int4*, float*)",
@@ -56,3 +58,13 @@ def test_of_two_tensor_parallel_groups_only_the_slow_rank_is_accused(tmp_path: P
     )
     result = triage(open_trace(job, cache=tmp_path / "cache", workers=1))
     assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(1,)])
+
+
+def test_a_fault_that_no_replay_can_price_is_told_at_its_estimate(tmp_path: Path) -> None:
+    """Groups of different programs that name no group: nothing matches, so a replay would save nothing."""
+    job = write_tensor_parallel(tmp_path / "job", collective=NCCL, slow={1: 1.3}, layers=(4, 5))
+    result = triage(open_trace(job, cache=tmp_path / "cache", workers=1))
+    assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(1,)])
+    (finding,) = result.findings
+    assert (finding.priced_by, finding.time_lost_us_per_step) == ("excess", pytest.approx(480, rel=0.05))
+    assert any("60 of 60 collectives could not be matched" in warning.message for warning in result.warnings)

@@ -9,16 +9,19 @@ GROUPS = ((0, 1, 2, 3), (4, 5, 6, 7))
 
 
 def write_tensor_parallel(
-    folder: Path, *, collective: str, slow: dict[int, float], steps: int = 12, layers: int = 4
+    folder: Path, *, collective: str, slow: dict[int, float], layers: tuple[int, int] = (4, 4), steps: int = 12
 ) -> Path:
-    """Per layer a GEMM of 400 µs, then the group's collective of 30 µs; `slow` multiplies a rank's GEMMs."""
+    """Per layer a GEMM of 400 µs, then the group's collective of 30 µs; `slow` multiplies a rank's GEMMs.
+
+    `layers` has how many each group computes.
+    """
     random = np.random.default_rng(0)
     events: dict[int, list[Event]] = {rank: [] for group in GROUPS for rank in group}
     for at, group in enumerate(GROUPS):
         begin = 10_000.0 + 70 * at
         for number in range(steps):
             began, calls = begin, 0
-            for _ in range(layers):
+            for _ in range(layers[at]):
                 took = {rank: 400 * random.lognormal(0, 0.01) * slow.get(rank, 1.0) for rank in group}
                 end = begin + max(took.values()) + 30
                 for rank in group:

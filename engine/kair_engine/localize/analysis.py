@@ -130,14 +130,14 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
         result.append(KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
     collectives = sum(step.collectives for step in job.steps)
     rejected = sum(step.rejected_collectives for step in job.steps)
-    if not collectives and len(job.ranks) > 1:
+    if not collectives and not rejected and len(job.ranks) > 1:
         result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
     if rejected:
         result.append(
             KairWarning(
                 "unmatched_collectives",
                 f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
-                "were left out",
+                + ("were left out" if collectives else "who waits for whom is unknown: prices are estimates"),
             )
         )
     return tuple(result)

@@ -8,7 +8,7 @@ from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import can_accuse
-from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
+from kair_engine.localize.excess import JobExcess, StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
@@ -52,7 +52,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     raised = (*of_ranks, *links, *wide)
-    costs = priced(trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+    matched = _anything_matched(found.job)
+    costs = priced(trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, replayable=matched)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     limits = warnings_of(found)
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
@@ -61,7 +62,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if len(findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
         kept = [one for one in raised if any(_same(one, other) for other in findings)]
-        costs = priced(trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost)
+        costs = priced(trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, replayable=matched)
         findings = tuple(
             next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
             for again in costs.findings
@@ -91,6 +92,12 @@ def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]
     if checked.findings:
         return "job_wide"
     return "no_straggler" if can_accuse(found.job) else "inconclusive"
+
+
+def _anything_matched(job: JobExcess) -> bool:
+    """False where ranks communicate, but nothing of it was matched: a replay would have nobody wait for anybody."""
+    communicated = any(step.rejected_collectives for step in job.steps)
+    return not communicated or any(step.collectives for step in job.steps)
 
 
 def _same(one: Finding, other: Finding) -> bool:

@@ -51,15 +51,16 @@ def priced(
     *,
     step_time_ns: float,
     gpu_cost: float | None = None,
+    replayable: bool = True,
 ) -> Priced:
     """Replaces the findings' estimates by what the job saves, replayed without each.
 
     Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven batches and stages
     (`stage` is the uneven one) are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out of
-    a step of `step_time_ns`.
+    a step of `step_time_ns`. So does all of a recording that is not `replayable`, in which nobody is seen to wait.
     """
     ordered = sorted(findings, key=_costliest)
-    prices = _replayed(trace, ordered[:MOST_FINDINGS], stage, gpu_cost)
+    prices = _replayed(trace, ordered[:MOST_FINDINGS], stage, gpu_cost) if replayable else _Prices({})
     done = []
     for at, finding in enumerate(ordered):
         if at in prices.of:
