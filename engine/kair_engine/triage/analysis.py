@@ -22,6 +22,7 @@ from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
+from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
@@ -51,6 +52,9 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
+    parts = parts_of_step(trace)
+    known = {finding.cause for finding in wide}
+    wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
     raised = (*of_ranks, *links, *wide)
     matched = _anything_matched(found.job)
     costs = priced(trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, replayable=matched)
@@ -79,6 +83,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         steps=trace.steps,
         warnings=warnings,
         together=costs.together,
+        parts=parts,
     )
 
 

@@ -72,9 +72,10 @@ def _rare_delays(one: KairWarning) -> str:
 
 
 def _unknown_members(one: KairWarning) -> str:
+    counts_as = "exposed communication" if one.about == "communication" else "the rest"
     return (
         f"of {_who(one)}'s step, {_share(one)} went by in communication whose other members are not known; how much of "
-        "it was waiting cannot be told, and it counts as the rest"
+        f"it was waiting cannot be told, and it counts as {counts_as}"
     )
 
 
