@@ -14,6 +14,7 @@ from support.altered import (
     thinned,
     undistributed,
     unmarked,
+    without_step_marks,
 )
 
 from kair_engine.recording.opening import open_trace
@@ -69,11 +70,16 @@ def test_a_slow_rank_that_was_not_compared_leaves_the_verdict_open(
         assert {row.role for row in result.ranking} == {"all"}  # a cut file's rank runs what its peers do
 
 
-@pytest.mark.parametrize("change", [thinned, counted_from_1000, undistributed])
+@pytest.mark.parametrize("change", [thinned, counted_from_1000, undistributed, without_step_marks])
 def test_a_slow_rank_is_found_where_its_peers_are_seen_to_wait_for_it(tmp_path: Path, change: Change) -> None:
-    result = triaged(altered(tmp_path / "job", {2: change}), tmp_path / "cache")
+    recorded = open_trace(altered(tmp_path / "job", {2: change}), cache=tmp_path / "cache", workers=1)
+    result = triage(recorded)
     assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
     assert codes_about(result, 2) == ({"fewer_recorded"} if change is thinned else set())
+    if change is without_step_marks:
+        assert len(result.steps) == 12
+        (told,) = [one.message for one in recorded.job.warnings if one.code == "steps_inferred"]
+        assert "marks no steps (ProfilerStep#N); its 12 steps are told by Optimizer.step#" in told
     if change is undistributed:
         # The process group is that of its peers, so that the price is what it is with a whole file.
         assert result.findings[0].time_lost_us_per_step == pytest.approx(22_800, rel=0.02)

@@ -61,6 +61,13 @@ def unmarked(content: Content) -> None:
     content["traceEvents"] = [event for event in content["traceEvents"] if not marks.search(event.get("name", ""))]
 
 
+def without_step_marks(content: Content) -> None:
+    """As recorded without `profiler.step()`."""
+    content["traceEvents"] = [
+        event for event in content["traceEvents"] if "ProfilerStep" not in event.get("name", "")
+    ]
+
+
 def counted_from_1000(content: Content) -> None:
     """Steps numbered otherwise."""
     for event in content["traceEvents"]:

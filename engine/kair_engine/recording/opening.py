@@ -1,11 +1,12 @@
 """Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
+from kair_engine.readers.identity import ranks_from_siblings
 from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.discovery import find_files
 from kair_engine.recording.importing import ImportTask, Progress, import_files, write_error
@@ -55,8 +56,9 @@ def open_sources(
     warnings = [warning for part in found for warning in part.warnings]
     text = ", ".join(map(str, sources))
     store = FragmentCache(cache)
-    files, unreadable = _look_up(paths, store)
-    problems = unreadable + _parse(files, store, progress, workers)
+    hints = ranks_from_siblings(paths)
+    files, unreadable = _look_up(paths, store, hints)
+    problems = unreadable + _parse(files, store, progress, workers, hints)
     if not any(file.fragment for file in files):
         raise _no_trace(text, files, problems)
     if len(sources) == 1:
@@ -75,12 +77,14 @@ def job_name(source: Path) -> str:
     return stem or name
 
 
-def _look_up(paths: Sequence[Path], store: FragmentCache) -> tuple[list[_File], list[InputError]]:
+def _look_up(
+    paths: Sequence[Path], store: FragmentCache, hints: Mapping[Path, int]
+) -> tuple[list[_File], list[InputError]]:
     """Every readable file with its cache entry, where it has one."""
     files, problems = [], []
     for path in paths:
         try:
-            file = _File(path, content_key(path))
+            file = _File(path, content_key(path, hints.get(path)))
         except OSError as error:
             problems.append(InputError(f"cannot read {path}: {error.strerror or error}"))
             continue
@@ -96,14 +100,13 @@ def _parse(
     store: FragmentCache,
     progress: Progress | None,
     workers: int | None,
-    hints: dict[Path, int] | None = None,
+    hints: Mapping[Path, int],
 ) -> list[InputError]:
     """Parses the files that the cache lacks. What is no trace stays without a fragment, and is no problem."""
     missing = [file for file in files if file.fragment is None]
     if not missing:
         return []
     store.make_writable()
-    hints = hints or {}
     tasks = [ImportTask(file.source, store.fragment(file.key), hints.get(file.source)) for file in missing]
     problems = []
     for file, outcome in zip(missing, import_files(tasks, progress=progress, workers=workers), strict=True):

@@ -44,7 +44,6 @@ DEVICE_CATEGORIES: Final = (Category.KERNEL, Category.COPY)
 
 # Names of torch 1.8's first Kineto traces (`Operator`, `Kernel`) stand beside today's.
 _CATEGORIES: Final = {
-    "": Category.CPU_OP,
     "cpu_op": Category.CPU_OP,
     "operator": Category.CPU_OP,
     "user_annotation": Category.ANNOTATION,
