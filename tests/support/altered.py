@@ -63,9 +63,7 @@ def unmarked(content: Content) -> None:
 
 def without_step_marks(content: Content) -> None:
     """As recorded without `profiler.step()`."""
-    content["traceEvents"] = [
-        event for event in content["traceEvents"] if "ProfilerStep" not in event.get("name", "")
-    ]
+    content["traceEvents"] = [event for event in content["traceEvents"] if "ProfilerStep" not in event.get("name", "")]
 
 
 def counted_from_1000(content: Content) -> None:

@@ -58,9 +58,7 @@ class StepSigns:
         return None
 
 
-def _between(
-    name: str, seen: list[tuple[int, int, int]], extent: tuple[int, int], *, ends: bool
-) -> InferredSteps:
+def _between(name: str, seen: list[tuple[int, int, int]], extent: tuple[int, int], *, ends: bool) -> InferredSteps:
     bounds = [end if ends else start for start, end, _ in seen]
     usual = float(np.median(np.diff(bounds)))
     if ends and bounds[0] - extent[0] <= _WHOLE * usual:
