@@ -4,7 +4,7 @@ Nothing that is tested shows it: a rank of whom half is missing looks idle, one 
 """
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from kair_engine.trace.model import KairWarning
 COUNTED = ("operations", "communication", "matched")
 """What is counted of each rank and step: operations on its device (without one, on its threads), communication, and
 that of which the other members were found."""
-FEWER: Mapping[str, float] = MappingProxyType({"operations": 0.05, "communication": 0.03, "matched": 0.5})
+FEWER: Final[Mapping[str, float]] = {"operations": 0.05, "communication": 0.03, "matched": 0.5}
 """Less than a role's ranks usually have by this share: ranks that run one program differ by less."""
 NOT_COMPARED = frozenset({"no_common_step", "no_peer", "fewer_recorded"})
 """Codes of warnings about ranks that leave a verdict open."""
