@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kair_engine.causes import CAUSES
-from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.localize.anomalies import SMALLEST_SHARE, can_accuse
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult, RankBlame
@@ -126,4 +126,6 @@ class _Waiting:
         if first is None or first.share <= MOST_OF_WAITING or first.rank in undecided:
             return None
         share = self.share_for((first.rank,))
-        return first if share is not None and share > NOTABLE_WAITING else None
+        # Where no test could accuse anybody, whoever is waited for is worth naming.
+        notable = NOTABLE_WAITING if can_accuse(self._job) else SMALLEST_SHARE
+        return first if share is not None and share > notable else None
