@@ -45,6 +45,10 @@ from kair_tui.cli.registry import Entry
         (("pinpoint", "--rank", "9" * 400), "--rank must be a whole number, got '999"),
         (("schema", "recipe"), "no schema 'recipe'"),
         (("use",), "missing JOB"),
+        (("triage", ""), "JOB is an empty name"),
+        (("info", " "), "JOB is an empty name"),
+        (("use", ""), "JOB is an empty name"),
+        (("import", "", "--job", "new"), "SOURCES is an empty name"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kair_engine.errors import UsageError
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, large_delays
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, large_delays, steps_needed
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
@@ -20,6 +20,7 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
+from kair_engine.timeline.coverage import coverage
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.requirements import require_steps
@@ -113,7 +114,9 @@ def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
 def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
     """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
     job = found.job
-    result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
+    result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]] or list(_too_few_steps(job))
+    if job.recorded is not None and len(job.ranks) > 1:
+        result += coverage(job.ranks, job.role, job.recorded)
     if found.scattered is not None and found.scattered.rare:
         result.append(_rare_delays(job, found.scattered))
     roles, sizes = np.unique(job.role, return_counts=True)
@@ -127,17 +130,24 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
         result.append(KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
     collectives = sum(step.collectives for step in job.steps)
     rejected = sum(step.rejected_collectives for step in job.steps)
-    if not collectives and len(job.ranks) > 1:
+    if not collectives and not rejected and len(job.ranks) > 1:
         result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
     if rejected:
         result.append(
             KairWarning(
                 "unmatched_collectives",
                 f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
-                "were left out",
+                + ("were left out" if collectives else "who waits for whom is unknown: prices are estimates"),
             )
         )
     return tuple(result)
+
+
+def _too_few_steps(job: JobExcess) -> Iterator[KairWarning]:
+    needed = steps_needed(job)
+    if needed is not None and len(job.steps) < needed:
+        peers = int(np.bincount(job.role).max())
+        yield KairWarning("few_steps", figures={"steps": len(job.steps), "fewest_steps": needed, "ranks": peers})
 
 
 def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:

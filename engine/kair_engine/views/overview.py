@@ -1,22 +1,25 @@
 """Inventory of a recording: its ranks, steps, layout and clocks."""
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from kair_engine.ranks import Rank
-from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
+from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
-from kair_engine.timeline.roles import roles
+from kair_engine.timeline.coverage import COUNTED, coverage
+from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
-from kair_engine.trace.model import Job, Trace
-from kair_engine.trace.operations import KIND_NAMES, SCOPE
+from kair_engine.trace.model import Job, KairWarning, Trace
+from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
 
+_COMMUNICATION = [KIND_NAMES[kind] for kind in (COLLECTIVE, SEND, RECV)]
 _CLOCK_STEPS = 3
 """Steps looked at for the clocks: offsets hardly move within a recording."""
 
@@ -27,11 +30,14 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
     job = trace.job
-    kinds = trace.scan().group_by(pl.col("kind").cast(pl.String)).len().sort("len", "kind", descending=True).collect()
+    counted = _counted(trace)
+    kinds = counted.group_by("kind").agg(pl.col("len").sum()).sort("len", "kind", descending=True)
     looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
     sync = [synchronise(ops) for ops in each_step(looked_at)]
     by_role: dict[str, list[int]] = defaultdict(list)
-    for rank, role in roles(trace).items():
+    role_of = roles(trace)
+    odd = _odd(trace, counted, sync, role_of)
+    for rank, role in role_of.items():
         by_role[role.name].append(rank)
     return InfoResult(
         format=job.format,
@@ -48,9 +54,64 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         collectives=sum(len(s.collectives) + s.collectives.rejected for s in sync),
         matched_collectives=sum(len(s.collectives) for s in sync),
         clock=_clock(sync),
-        warnings=(),
+        warnings=odd,
         operators=_operators(trace) if operators else (),
+        by_rank=_by_rank(trace, counted, odd),
     )
+
+
+def _counted(trace: Trace) -> pl.DataFrame:
+    """How many operations of each kind every rank has in every step, on its device and on its threads."""
+    text = {name: pl.col(name).cast(pl.String) for name in ("kind", "lane")}
+    return (
+        trace.scan()
+        .group_by("rank", "step", *text.values())
+        .len()
+        .group_by("rank", "step", "kind", on_stream=pl.col("lane").str.starts_with("stream "))
+        .agg(pl.col("len").sum())
+        .collect(engine="streaming")
+    )
+
+
+def _odd(
+    trace: Trace, counted: pl.DataFrame, sync: list[Synchronisation], role_of: Mapping[int, Role]
+) -> tuple[KairWarning, ...]:
+    """Who could not be compared, as triage tells it."""
+    if len(trace.job.ranks) < 2 or not trace.steps:
+        return ()
+    ranks, steps = np.array(trace.job.ranks, dtype=np.int64), list(trace.steps)
+    counts = np.full((len(COUNTED), len(steps), len(ranks)), np.nan)
+    on_device = pl.col("on_stream") if trace.job.has_device else pl.col("kind") != KIND_NAMES[SCOPE]
+    of_kind = (on_device, pl.col("kind").is_in(_COMMUNICATION))
+    of_step = counted.group_by("rank", "step").agg(
+        *(pl.col("len").filter(which).sum().alias(str(at)) for at, which in enumerate(of_kind))
+    )
+    step, rank = np.searchsorted(steps, of_step["step"].to_numpy()), np.searchsorted(ranks, of_step["rank"].to_numpy())
+    for at in range(len(of_kind)):
+        counts[at, step, rank] = of_step[str(at)].to_numpy()
+    for at, one in enumerate(sync):
+        found = np.searchsorted(ranks, one.collectives.ops.ranks)
+        counts[-1, at, found] = np.bincount(one.collectives.ops.rank[one.collectives.row], minlength=len(found))
+    return tuple(coverage(ranks, role_codes(ranks, role_of), counts))
+
+
+def _by_rank(trace: Trace, counted: pl.DataFrame, odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:
+    whole = dict(counted.group_by("rank").agg(pl.col("step").n_unique()).iter_rows())
+    held = dict(counted.group_by("rank").agg(pl.col("len").sum()).iter_rows())
+    communication = counted.filter(pl.col("kind").is_in(_COMMUNICATION))
+    calls = dict(communication.group_by("rank").agg(pl.col("len").sum()).iter_rows())
+    records = (
+        RankRecord(
+            rank=rank,
+            files=trace.job.files.get(rank, 0),
+            steps=whole.get(rank, 0),
+            operations=held.get(rank, 0),
+            collectives=calls.get(rank, 0),
+            odd=tuple(warning.code for warning in odd if rank in warning.ranks),
+        )
+        for rank in trace.job.ranks
+    )
+    return tuple(sorted(records, key=lambda one: (not one.odd, one.rank)))
 
 
 def _operators(trace: Trace) -> tuple[OperatorUse, ...]:

@@ -152,6 +152,14 @@ def _device_idle(one: Evidence) -> str:
     return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
 
 
+def _exposed(one: Evidence) -> str:
+    spent, share = duration(one.figures["exposed_us"]), percent(one.figures["share_of_step"])
+    return (
+        f"{spent} a step ({share}) go by in communication that no compute hides; how much of it is waiting for a slow "
+        "rank, only the other ranks' recordings tell"
+    )
+
+
 def _since(one: Evidence) -> str:
     before, after = duration(one.figures["before_us"]), duration(one.figures["after_us"])
     return f"since step {int(one.figures['step'])}: before it {before} a step more than peers, from then on {after}"
@@ -235,6 +243,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "longer_batches": _longer_batches,
     "stopped": _stopped,
     "device_idle": _device_idle,
+    "exposed": _exposed,
     "since": _since,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,

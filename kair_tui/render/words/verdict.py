@@ -2,6 +2,7 @@
 
 from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank
+from kair_engine.results.rank import StepPart
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.runs import runs
 from kair_engine.trace.model import KairWarning
@@ -13,7 +14,15 @@ WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
-_WHY_INCONCLUSIVE = ("price_and_waiting", "waited_for", "one_rank", "few_steps", "few_peers")
+_NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
+_WHY_INCONCLUSIVE = (
+    "price_and_waiting",
+    *_NOT_COMPARED,
+    "waited_for",
+    "one_rank",
+    "few_steps",
+    "few_peers",
+)
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
 
 
@@ -26,7 +35,10 @@ def summary(result: TriageResult) -> str:
         return _job_wide(result)
     if result.verdict == "inconclusive":
         why = _first(result.warnings, _WHY_INCONCLUSIVE) or "too few peers for a test"
-        return f"inconclusive: {scope}; {why}"
+        if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
+            waited = _first(result.warnings, ("waited_for",))
+            why += f"; {waited}" if waited else ""
+        return f"inconclusive: {scope}; {why}{_most_of_step(result)}"
     cleared = _first(result.warnings, ("nobody_waits",))
     return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"
 
@@ -93,11 +105,28 @@ def _job_wide(result: TriageResult) -> str:
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)})" for one in others]
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
+    if len(result.ranking) == 1:
+        where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
     return f"job-wide: {' and '.join(told)}{_together(result)}; {where}"
+
+
+def _most_of_step(result: TriageResult) -> str:
+    """Of one rank alone, what its step goes to most."""
+    if not result.parts:
+        return ""
+    largest = max(result.parts, key=lambda part: part.own_us)
+    return f"; {duration(largest.own_us)} of its {duration(result.step_time_us)} step are {part_in_words(largest.part)}"
+
+
+def part_in_words(part: StepPart) -> str:
+    """What a part of the step is called."""
+    return "exposed communication" if part == "communication" else part
 
 
 def _seen_on(finding: Finding, result: TriageResult) -> str:
     seen, ranks = finding.seen_on, len(result.ranking)
+    if ranks == 1:
+        return f"on {ranks_in_words((result.ranking[0].rank,))}"
     if len(seen) in (0, ranks):
         return "on all ranks"
     if len(runs(seen)) <= _FEW_RUNS:
