@@ -28,7 +28,7 @@ from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankC
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
-from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
+from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
@@ -107,7 +107,13 @@ def rank(name: str = "node1") -> RankProfileResult:
         CurvePoint(100_000.0, 1.0, 1.0, 1.0, 1.0, 1.0),
     )
     farthest = CurveDistance(0, 0.5, 50_000.0, 0.25, 0.75)
-    return RankProfileResult(1, name, "all", 3, 100_000.0, 99_000.0, parts, curve, farthest, 0.45, (40, 41, 42), ())
+    scopes = (
+        SubgraphTime("forward", "phase", 1.0, 30_000.0, 29_000.0, None, None),
+        SubgraphTime(name, "scope", 2.0, 20_000.0, 19_000.0, 25_000.0, 24_000.0),
+    )
+    return RankProfileResult(
+        1, name, "all", 3, 100_000.0, 99_000.0, parts, scopes, curve, farthest, 0.45, (40, 41, 42), ()
+    )
 
 
 def blame(name: str = KERNEL) -> BlameResult:

@@ -40,6 +40,8 @@ class FixedDurations:
             code for code, name in enumerate(TYPES) if fix.named(name) and (not fix.kinds or kind_of(name) in fix.kinds)
         ]
         mask &= np.isin(rows.type, types)
+        if fix.scopes:
+            raise nothing_fits(fix, "the recording has no scopes, but operation types: op=forward-compute")
         if not mask.any():
             raise nothing_fits(fix)
         return mask
