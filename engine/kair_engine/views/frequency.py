@@ -10,11 +10,10 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
-from kair_engine.timeline.clocks import align
-from kair_engine.timeline.collectives import match
+from kair_engine.timeline.common_begin import offsets_ns
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.subgraphs import scopes_named, within
-from kair_engine.trace.loading import each_step, load_step
+from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE
 from kair_engine.trace.requirements import require_steps
@@ -39,8 +38,8 @@ def frequency(
 
     `operator` narrows to names that contain it (case matters); where no operation's does, annotated scopes that do are
     counted themselves. `phase` narrows to one phase, `scope` to what runs within scopes whose name contains it.
-    A window is degraded where a rank ran less than half as many as its role's median, and fewer than any of its peers, in that
-    window and the two beside it; missing below a tenth of the median. The largest shortfall comes first.
+    A window is degraded where a rank ran less than half as many as its role's median, and fewer than any of its peers,
+    in that window and the two beside it; missing below a tenth of the median. The largest shortfall comes first.
     Raises UsageError for an unknown phase, an operator or scope that never ran, or no windows.
     """
     require_steps(trace)
@@ -83,10 +82,7 @@ class _Grid:
 
 def _grid(trace: Trace, ranks: Ints, windows: int) -> _Grid:
     """From the earliest begin of the chosen steps to their latest end, on clocks aligned by the first step."""
-    ops = load_step(trace, trace.steps[0])
-    offset = np.zeros(len(ranks), dtype=np.int64)
-    aligned = align(match(ops), len(ops.ranks)).offset_ns
-    offset[np.searchsorted(ranks, ops.ranks)] = aligned.round().astype(np.int64)
+    offset = offsets_ns(trace, ranks)
     times = trace.job.step_times
     rank, step = np.array(times.rank, dtype=np.int64), np.array(times.step, dtype=np.int64)
     chosen = np.isin(step, trace.steps) & np.isin(rank, ranks)
