@@ -11,13 +11,12 @@ from kair_tui.render.views.localize import VIEW
 
 def lines(ranks: int, **look: object) -> list[str]:
     """Rank 3 is far from all others, which are alike."""
-    matrix = tuple(
-        tuple(0.0 if a == b else 0.9 if 3 in (a, b) else 0.1 for b in range(ranks)) for a in range(ranks)
-    )
+    matrix = tuple(tuple(0.0 if a == b else 0.9 if 3 in (a, b) else 0.1 for b in range(ranks)) for a in range(ranks))
     scores = tuple(RankScore(Rank(rank), None, "all", 0.0, None, False, {}) for rank in range(ranks))
     page = Page(PageOptions(width=100, **look))  # type: ignore[arg-type]
+    assert VIEW.body is not None
     VIEW.body(LocalizeResult("paper", scores, (), (), (), matrix, (0,), ()), page)
-    text = page.text()
+    text = page.getvalue()
     return text[text.index("distance of every two ranks") :].splitlines()[1:]
 
 

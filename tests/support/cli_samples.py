@@ -153,7 +153,7 @@ def frequency(name: str = "aten::add") -> FrequencyResult:
 
 def steps() -> StepsResult:
     rows = (StepTime(40, 0, 0.0, 100_000.0, 10, True), StepTime(40, 1, 0.0, 110_000.0, 10, True))
-    return StepsResult((StepSummary(40, 2, 105_000.0, 110_000.0, 1, True, False),), rows, ())
+    return StepsResult((StepSummary(40, 2, 105_000.0, 110_000.0, 1, True, False),), rows, 105_000.0, ())
 
 
 def info(name: str = "node1") -> InfoResult:

@@ -8,11 +8,13 @@ import polars as pl
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_engine.timeline.clocks import Clocks
 from kair_engine.timeline.roles import roles
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import each_step
+from kair_engine.timeline.step_time import step_time_ns
+from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.loading import each_step, load_step
 from kair_engine.trace.model import Job, Trace
-from kair_engine.trace.operations import KIND_NAMES, SCOPE
+from kair_engine.trace.operations import KIND_NAMES, SCOPE, STEP_SCOPE
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -27,9 +29,14 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
     job = trace.job
-    kinds = trace.scan().group_by(pl.col("kind").cast(pl.String)).len().sort("len", "kind", descending=True).collect()
-    looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
-    sync = [synchronise(ops) for ops in each_step(looked_at)]
+    # The row that marks a step on its rank is no operation.
+    rows = trace.scan().filter(pl.col("name").cast(pl.String) != STEP_SCOPE)
+    kinds = rows.group_by(pl.col("kind").cast(pl.String)).len().sort("len", "kind", descending=True).collect()
+    found, matched, clocks = 0, 0, list[Clocks]()
+    for sync in map(synchronise, each_step(trace)):
+        found += len(sync.collectives) + sync.collectives.rejected
+        matched += len(sync.collectives)
+        clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
     by_role: dict[str, list[int]] = defaultdict(list)
     for rank, role in roles(trace).items():
         by_role[role.name].append(rank)
@@ -45,9 +52,9 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         steps=trace.steps,
         operations=int(kinds["len"].sum()),
         operations_by_kind=dict(zip(kinds["kind"].to_list(), kinds["len"].to_list(), strict=True)),
-        collectives=sum(len(s.collectives) + s.collectives.rejected for s in sync),
-        matched_collectives=sum(len(s.collectives) for s in sync),
-        clock=_clock(sync),
+        collectives=found,
+        matched_collectives=matched,
+        clock=_clock(clocks),
         warnings=(),
         operators=_operators(trace) if operators else (),
     )
@@ -87,7 +94,12 @@ def steps(trace: Trace) -> StepsResult:
     slowest = [max(of_step, key=lambda row: row.duration_us) for of_step in by_step.values()]
     usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
     summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
-    return StepsResult(tuple(summaries), tuple(rows), ())
+    return StepsResult(tuple(summaries), tuple(rows), _step_time_us(trace), ())
+
+
+def _step_time_us(trace: Trace) -> float:
+    synchronised = any(len(synchronise(load_step(trace, step)).collectives) for step in trace.steps[:1])
+    return step_time_ns(trace, synchronised=synchronised) / 1e3
 
 
 def _summary(rows: list[StepTime], slowest: StepTime, usual_us: float) -> StepSummary:
@@ -110,9 +122,9 @@ def _by_host(job: Job) -> dict[str, tuple[int, ...]]:
     return {host: tuple(ranks) for host, ranks in hosts.items()}
 
 
-def _clock(sync: list[Synchronisation]) -> ClockInfo:
-    residuals = [s.clocks.residual_ns for s in sync if s.clocks.residual_ns is not None]
+def _clock(clocks: list[Clocks]) -> ClockInfo:
+    residuals = [one.residual_ns for one in clocks if one.residual_ns is not None]
     if not residuals:
         return ClockInfo("none", None, 0.0)
-    offset = max(float(np.abs(s.clocks.offset_ns).max()) for s in sync)
+    offset = max(float(np.abs(one.offset_ns).max()) for one in clocks)
     return ClockInfo("collectives", float(np.median(residuals)) / 1e3, offset / 1e3)

@@ -109,7 +109,7 @@ _PATTERNS = (
     Column[JobPattern]("cause", "job-wide cause", lambda row: row.cause.replace("_", " "), align="left", weight=9),
     Column[JobPattern]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=4),
     Column[JobPattern]("steps", "steps", lambda row: spans(row.steps), align="left", weight=3),
-    Column[JobPattern]("lost_us", "lost/step", lambda row: duration(row.lost_us), weight=8),
+    Column[JobPattern]("lost_us", "beyond mean/step", lambda row: duration(row.lost_us), weight=8),
     Column[JobPattern]("figures", "figures", _figures, align="left", weight=7),
 )
 

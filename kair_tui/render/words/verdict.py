@@ -84,7 +84,12 @@ def _straggler(result: TriageResult) -> str:
     shared = [one for one in result.findings if one.pattern == "job_wide"]
     told = " and ".join(f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in accused)
     besides = " and ".join(f"{cause_in_words(one.cause)} ({_price(one)})" for one in shared)
-    return f"straggler: {told}{_together(result)}" + (f"; no rank's fault: {besides}" if shared else "")
+    if not shared:
+        return f"straggler: {told}{_together(result)}"
+    # What costs most is named first, whoever is to blame for it.
+    if result.findings[0].pattern == "job_wide":
+        return f"straggler, but what costs most is no rank's fault: {besides}; then {told}{_together(result)}"
+    return f"straggler: {told}{_together(result)}; no rank's fault: {besides}"
 
 
 def _job_wide(result: TriageResult) -> str:
