@@ -168,5 +168,6 @@ def test_sensitivity_knows_who_is_accused_in_too_few_steps() -> None:
     step = recorded(SAMPLES / "intermittent_stall").select([5])
     found, limits = triage(step), sensitivity(step)
     accused = {rank for finding in found.findings for rank in finding.ranks}
+    assert accused
     assert accused == set(limits.corrected_ranks)
     assert limits.step_time_us == same(found.step_time_us)
