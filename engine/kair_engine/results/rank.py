@@ -29,6 +29,7 @@ class SubgraphTime:
     subgraph: str
     """The phase, or the scope's name."""
     sort: Literal["phase", "scope"]
+    """Which of the two it is."""
     calls: float
     """Per step, the mean over steps; of a phase 1 where it ran."""
     own_us: float
@@ -39,6 +40,7 @@ class SubgraphTime:
     span_us: float | None
     """Per step, how long its thread is within the scope, waiting included; None of a phase."""
     typical_span_us: float | None
+    """The median over the ranks of the role; None of a phase, and without a peer."""
 
 
 @dataclass(frozen=True)
