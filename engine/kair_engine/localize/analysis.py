@@ -12,7 +12,7 @@ from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.ranks import Rank, rank_at
-from kair_engine.results.common import Method
+from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import (
     GroupBy,
     LinkScore,
@@ -34,20 +34,21 @@ def localize(
     normalized: bool = False,
     by: GroupBy = "rank",
     matrix: bool = False,
+    clock: StepClock = "rank",
 ) -> LocalizeResult:
     """Scores every rank, the highest first.
 
     `paper` is the pairwise Kolmogorov–Smirnov distance of [K] (localize/paper.py); `robust` compares
-    the time each rank spends on its own work with its role's. `whole_run`, `normalized` and `matrix` belong
-    to the paper's method. Raises UsageError for them with the other one, or where no step can be analysed.
+    the time each rank spends on its own work with its role's. `whole_run`, `normalized`, `matrix` and the `clock` job
+    belong to the paper's method. Raises UsageError for them with the other one, or where no step can be analysed.
     """
     require_steps(trace)
     if method == "paper":
         from kair_engine.localize.paper import localize_paper  # loads scipy
 
-        return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)
-    if whole_run or normalized or matrix:
-        raise UsageError("whole_run, normalized and matrix belong to the paper's method")
+        return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix, clock=clock)
+    if whole_run or normalized or matrix or clock == "job":
+        raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     found = conclude(job_excess(trace))
     scores = rank_scores(trace.job, found)
     return LocalizeResult(

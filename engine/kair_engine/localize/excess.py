@@ -164,7 +164,8 @@ class JobExcess:
 
     @cached_property
     def step_time_ns(self) -> float:
-        """The median over steps; at least a nanosecond, since shares of it are printed."""
+        """The median over steps, at least a nanosecond: what limits of tests are shares of, since one stall moves no
+        limit. What is printed is the mean (timeline/step_time.py)."""
         return max(float(np.median(self.step_times_ns)), 1.0)
 
 

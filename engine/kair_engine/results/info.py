@@ -58,8 +58,10 @@ class InfoResult:
     device: str | None
     steps: tuple[int, ...]
     operations: int
+    """Of the chosen steps, all ranks together; the rows that mark steps are none."""
     operations_by_kind: dict[str, int]
     collectives: int
+    """Of all chosen steps, with sends and receives: each once for all of its members."""
     matched_collectives: int
     clock: ClockInfo
     warnings: tuple[KairWarning, ...]

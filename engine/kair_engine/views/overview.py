@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from kair_engine.arrays import Ints
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_engine.timeline.clocks import Clocks
 from kair_engine.timeline.coverage import COUNTED, coverage
 from kair_engine.timeline.roles import Role, role_codes, roles
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import each_step
+from kair_engine.timeline.step_time import step_time_ns
+from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.loading import each_step, load_step
 from kair_engine.trace.model import Job, KairWarning, Trace
-from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND
+from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -32,11 +35,16 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     job = trace.job
     counted = _counted(trace)
     kinds = counted.group_by("kind").agg(pl.col("len").sum()).sort("len", "kind", descending=True)
-    looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
-    sync = [synchronise(ops) for ops in each_step(looked_at)]
+    found, matched, met, clocks = 0, 0, list[tuple[Ints, Ints]](), list[Clocks]()
+    for sync in map(synchronise, each_step(trace)):
+        found += len(sync.collectives) + sync.collectives.rejected
+        of = sync.collectives.ops
+        met.append((of.ranks, np.bincount(of.rank[sync.collectives.row], minlength=len(of.ranks))))
+        matched += len(sync.collectives)
+        clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
     by_role: dict[str, list[int]] = defaultdict(list)
     role_of = roles(trace)
-    odd = _odd(trace, counted, sync, role_of)
+    odd = _odd(trace, counted, met, role_of)
     for rank, role in role_of.items():
         by_role[role.name].append(rank)
     return InfoResult(
@@ -51,9 +59,9 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         steps=trace.steps,
         operations=int(kinds["len"].sum()),
         operations_by_kind=dict(zip(kinds["kind"].to_list(), kinds["len"].to_list(), strict=True)),
-        collectives=sum(len(s.collectives) + s.collectives.rejected for s in sync),
-        matched_collectives=sum(len(s.collectives) for s in sync),
-        clock=_clock(sync),
+        collectives=found,
+        matched_collectives=matched,
+        clock=_clock(clocks),
         warnings=odd,
         operators=_operators(trace) if operators else (),
         by_rank=_by_rank(trace, counted, odd),
@@ -65,6 +73,8 @@ def _counted(trace: Trace) -> pl.DataFrame:
     text = {name: pl.col(name).cast(pl.String) for name in ("kind", "lane")}
     return (
         trace.scan()
+        # The row that marks a step on its rank is no operation.
+        .filter(pl.col("name").cast(pl.String) != STEP_SCOPE)
         .group_by("rank", "step", *text.values())
         .len()
         .group_by("rank", "step", "kind", on_stream=pl.col("lane").str.starts_with("stream "))
@@ -74,7 +84,7 @@ def _counted(trace: Trace) -> pl.DataFrame:
 
 
 def _odd(
-    trace: Trace, counted: pl.DataFrame, sync: list[Synchronisation], role_of: Mapping[int, Role]
+    trace: Trace, counted: pl.DataFrame, met: Sequence[tuple[Ints, Ints]], role_of: Mapping[int, Role]
 ) -> tuple[KairWarning, ...]:
     """Who could not be compared, as triage tells it."""
     if len(trace.job.ranks) < 2 or not trace.steps:
@@ -89,9 +99,8 @@ def _odd(
     step, rank = np.searchsorted(steps, of_step["step"].to_numpy()), np.searchsorted(ranks, of_step["rank"].to_numpy())
     for at in range(len(of_kind)):
         counts[at, step, rank] = of_step[str(at)].to_numpy()
-    for at, one in enumerate(sync):
-        found = np.searchsorted(ranks, one.collectives.ops.ranks)
-        counts[-1, at, found] = np.bincount(one.collectives.ops.rank[one.collectives.row], minlength=len(found))
+    for at, (of_ranks, collectives) in enumerate(met):
+        counts[-1, at, np.searchsorted(ranks, of_ranks)] = collectives
     return tuple(coverage(ranks, role_codes(ranks, role_of), counts))
 
 
@@ -148,7 +157,12 @@ def steps(trace: Trace) -> StepsResult:
     slowest = [max(of_step, key=lambda row: row.duration_us) for of_step in by_step.values()]
     usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
     summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
-    return StepsResult(tuple(summaries), tuple(rows), ())
+    return StepsResult(tuple(summaries), tuple(rows), _step_time_us(trace), ())
+
+
+def _step_time_us(trace: Trace) -> float:
+    synchronised = any(len(synchronise(load_step(trace, step)).collectives) for step in trace.steps[:1])
+    return step_time_ns(trace, synchronised=synchronised) / 1e3
 
 
 def _summary(rows: list[StepTime], slowest: StepTime, usual_us: float) -> StepSummary:
@@ -171,9 +185,9 @@ def _by_host(job: Job) -> dict[str, tuple[int, ...]]:
     return {host: tuple(ranks) for host, ranks in hosts.items()}
 
 
-def _clock(sync: list[Synchronisation]) -> ClockInfo:
-    residuals = [s.clocks.residual_ns for s in sync if s.clocks.residual_ns is not None]
+def _clock(clocks: list[Clocks]) -> ClockInfo:
+    residuals = [one.residual_ns for one in clocks if one.residual_ns is not None]
     if not residuals:
         return ClockInfo("none", None, 0.0)
-    offset = max(float(np.abs(s.clocks.offset_ns).max()) for s in sync)
+    offset = max(float(np.abs(one.offset_ns).max()) for one in clocks)
     return ClockInfo("collectives", float(np.median(residuals)) / 1e3, offset / 1e3)

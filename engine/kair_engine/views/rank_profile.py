@@ -19,6 +19,7 @@ from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_rank, require_steps
 from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
 from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
+from kair_engine.views.subgraph_times import SubgraphSums
 
 _TRANSFER, _REST = PARTS.index("communication"), PARTS.index("rest")
 _MENTIONED_SHARE = 0.01
@@ -54,6 +55,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
         step_time_us=time_us,
         typical_step_time_us=_typical(of_role.parts_us.sum(axis=0)),
         parts=tuple(_parts(of_role)),
+        subgraphs=sums.subgraphs.of(rank),
         curve=tuple(_curve(of_role, width_ns / 1e3)),
         farthest=_farthest(of_role, width_ns / 1e3),
         mean_distance=float(of_role.distance.mean()) if len(of_role.peers) else None,
@@ -91,6 +93,7 @@ class _Sums:
         self._parts_ns = np.zeros((UNKNOWN + 1, len(members)))
         self._completed = np.zeros((len(members), POINTS))
         self._seen = np.zeros(len(members))
+        self.subgraphs = SubgraphSums(members)
         self._free_ns = np.full(len(members), _LONG_AGO_NS, dtype=np.int64)
         """Per member, when its device was done with the step before."""
 
@@ -103,7 +106,9 @@ class _Sums:
             end = np.maximum(ops.begin_ns + ops.length_ns, done)
             begin = ops.begin_ns.copy()
             begin[chosen] = np.minimum(np.maximum(begin[chosen], self._free_ns[place] - ops.origin_ns), end[chosen])
-            self._parts_ns[:, place] += step_parts(ops, synchronise(ops), chosen, begin, end)[:, chosen]
+            sync = synchronise(ops)
+            self._parts_ns[:, place] += step_parts(ops, sync, chosen, begin, end)[:, chosen]
+            self.subgraphs.add(ops, sync)
             self._completed[place] += completed(ops, chosen, self._width_ns)[chosen]
             self._seen[place] += 1
         self._free_ns[place] = done[chosen] + ops.origin_ns

@@ -116,7 +116,11 @@ def facts(finding: Finding) -> list[str]:
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     began = "" if finding.since is None else f", since step {finding.since}"
     steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
-    where = f"{pattern_in_words(finding.pattern)}, {steps}{began}{chance}"
+    how = pattern_in_words(finding.pattern)
+    if finding.pattern == "intermittent" and len(finding.steps) == 1:
+        # Of one step, it is some of its synchronisations that came late.
+        how = "at times within the step"
+    where = f"{how}, {steps}{began}{chance}"
     return [_price(finding), where, *([f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else [])]
 
 

@@ -93,8 +93,7 @@ def _group_not_rank(_: Evidence) -> str:
 def _uneven_stages(one: Evidence) -> str:
     own, mean = one.figures["self_us"], one.figures["mean_us"]
     others = f"the {_number(one, 'stages')} stages {duration(mean)} in the mean ({own / mean:.2f} times that)"
-    saved = f"even stages would save about {_share(one)} of the step"
-    return f"{one.about} computes {duration(own)} a step, {others}: {saved}"
+    return f"{one.about} computes {duration(own)} a step, {others}: {_share(one)} of the step more"
 
 
 def _uneven_batches(one: Evidence) -> str:
@@ -106,7 +105,7 @@ def _uneven_batches(one: Evidence) -> str:
 
 
 def _longest_batch(one: Evidence) -> str:
-    return f"waiting for the longest batch costs about {_share(one)} of the step"
+    return f"the longest batch of a step takes {_share(one)} of it more than the usual one"
 
 
 def _delays_on_changing_ranks(one: Evidence) -> str:

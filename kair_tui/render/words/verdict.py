@@ -1,5 +1,7 @@
 """A triage's answer in one sentence: who, why, what it costs; or why there is no answer."""
 
+from collections.abc import Sequence
+
 from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import StepPart
@@ -92,11 +94,25 @@ def seen_in_words(seen: tuple[Rank, ...]) -> str:
 
 
 def _straggler(result: TriageResult) -> str:
-    accused = [one for one in result.findings if one.pattern != "job_wide"]
-    shared = [one for one in result.findings if one.pattern == "job_wide"]
-    told = " and ".join(f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in accused)
-    besides = " and ".join(f"{cause_in_words(one.cause)} ({_price(one)})" for one in shared)
-    return f"straggler: {told}{_together(result)}" + (f"; no rank's fault: {besides}" if shared else "")
+    first = next(at for at, one in enumerate(result.findings) if one.pattern != "job_wide")
+    # What costs more than any culprit is named before them, whoever is to blame for it.
+    above, rest = result.findings[:first], result.findings[first:]
+    culprits = " and ".join(f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in _accused(rest))
+    told = f"straggler: {culprits}{_together(result)}"
+    if above:
+        told = (
+            f"straggler, but what costs most is no rank's fault: {_shared(above)}; then {culprits}{_together(result)}"
+        )
+    below = _shared(rest)
+    return f"{told}; no rank's fault: {below}" if below else told
+
+
+def _accused(findings: Sequence[Finding]) -> list[Finding]:
+    return [one for one in findings if one.pattern != "job_wide"]
+
+
+def _shared(findings: Sequence[Finding]) -> str:
+    return " and ".join(f"{cause_in_words(one.cause)} ({_price(one)})" for one in findings if one.pattern == "job_wide")
 
 
 def _job_wide(result: TriageResult) -> str:

@@ -8,6 +8,7 @@ from kair_engine.causes import FixKind
 from kair_engine.errors import UsageError
 from kair_engine.results.fix import STOPS, Fix
 from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import STEP_SCOPE
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.prices import nothing_fits
 
@@ -45,9 +46,20 @@ def must_fit(trace: Trace, fix: Fix) -> None:
         and (not fix.hosts or job.hosts.get(rank) in fix.hosts)
         and (not fix.stages or stage_of.get(rank) in fix.stages)
     ]
+    if fix.scopes:
+        names = scope_names(trace)
+        if not any(map(fix.within, names)):
+            raise nothing_fits(fix, f"there are the scopes {_listed(names)}" if names else "no scopes are recorded")
     kinds, names = _present(trace, chosen, fix)
     if not kinds:
         raise nothing_fits(fix, f"there are {_listed(names)}" if fix.operators and names else None)
+
+
+def scope_names(trace: Trace) -> list[str]:
+    """The names of the scopes that were annotated in the chosen steps, the most frequent first."""
+    scopes = trace.scan().filter(pl.col("kind").cast(pl.String) == "scope").group_by(pl.col("name").cast(pl.String))
+    names = scopes.len().sort("len", "name", descending=[True, False]).collect()["name"].to_list()
+    return [name for name in names if name != STEP_SCOPE]
 
 
 def _present(trace: Trace, ranks: Sequence[int], fix: Fix) -> tuple[set[str], list[str]]:

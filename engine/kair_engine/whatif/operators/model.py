@@ -36,6 +36,7 @@ class OperatorModel:
 
     kinds = ASKED_KINDS
     remedy_names: tuple[RemedyName, ...] = ()
+    ideal_is_published = False
 
     def __init__(self, trace: Trace, *, keep: bool) -> None:
         self.job, self.steps = trace.job, trace.steps
