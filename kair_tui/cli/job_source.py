@@ -112,9 +112,9 @@ def _store(root: Path) -> "Store":
 
 def is_stored(job: str, root: Path) -> bool:
     """Whether the store at `root` has a job of that name."""
-    from kair_engine.recording.job_file import is_job_folder
+    from kair_engine.recording.job_file import holds_job
 
-    return not _looks_like_path(job) and is_job_folder(root / job)
+    return not _looks_like_path(job) and holds_job(root / job)
 
 
 def unknown_job(job: str, root: Path) -> InputError:

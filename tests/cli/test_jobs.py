@@ -146,7 +146,7 @@ def test_a_taken_name_is_refused_unless_replaced() -> None:
 
 def test_a_damaged_job_says_how_to_import_it_again() -> None:
     made = json.loads(kair("import", str(HEALTHY), "--job", "first", "--json").out)["data"]
-    (Path(made["store"]) / "first" / "job.json").write_text('{"schema": "kair.job", "version": 2}')
+    (Path(made["store"]) / "first" / "job.json").write_text('{"schema": "kair.job", "version": 3}')
     refused = kair("triage", "first")
     assert refused.status == 3
     assert "hint: import the job again with --replace" in refused.err
@@ -156,7 +156,7 @@ def test_an_import_that_does_not_fit_is_an_input_error(monkeypatch: pytest.Monke
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kair_engine.store.jobs._link_or_copy", no_space)
+    monkeypatch.setattr("kair_engine.store.jobs._copy", no_space)
     refused = kair("import", str(HEALTHY), "--job", "first")
     assert refused.status == 3
     assert "hint: free some space there, or choose another place with --store" in refused.err

@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 from support import kineto_builder as kb
 
-from kair_engine.errors import KairError
-from kair_engine.recording.importing import ImportOutcome, ImportTask, import_files
+from kair_engine.recording.importing import ImportOutcome, ImportTask, UnwrittenError, import_files
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.usable_steps import incomplete_cells
 from kair_engine.trace.model import Trace
@@ -166,7 +165,7 @@ def test_workers_give_the_same_as_one_process(tmp_path: Path, cache: Path) -> No
 
 def test_importing_stops_where_nothing_can_be_written(tmp_path: Path) -> None:
     source = kb.write(tmp_path / "rank0.json", kb.trace(kb.training_steps(1)))
-    with pytest.raises(KairError, match="cannot write"):
+    with pytest.raises(UnwrittenError, match="No such file"):
         list(import_files([ImportTask(source, tmp_path / "missing" / "out.parquet")]))
 
 

@@ -1,14 +1,15 @@
 """Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kair_engine.errors import InputError
-from kair_engine.recording.cache import FragmentCache, content_key
+from kair_engine.errors import InputError, UnwritableError
+from kair_engine.recording.cache import CHOOSE, FragmentCache, content_key
 from kair_engine.recording.discovery import find_files
-from kair_engine.recording.importing import ImportTask, Progress, import_files, write_error
+from kair_engine.recording.importing import ImportTask, Progress, UnwrittenError, import_files
 from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.warning_texts import listed, short_warning
@@ -25,6 +26,8 @@ class _File:
     fragment: Fragment | None = None
     refusal: str | None = None
     """Why it is no trace, where it is something else."""
+    is_done: bool = False
+    """Whether it was parsed just now, or turned down."""
 
 
 def open_trace(source: Path, *, cache: Path, progress: Progress | None = None, workers: int | None = None) -> Trace:
@@ -53,12 +56,12 @@ def open_sources(
     paths = list(dict.fromkeys(path for part in found for path in part.files))
     warnings = [warning for part in found for warning in part.warnings]
     text = ", ".join(map(str, sources))
-    store = FragmentCache(cache)
-    files, unreadable = _look_up(paths, store)
-    problems = unreadable + _parse(files, store, progress, workers)
-    if not any(file.fragment for file in files):
-        raise _no_trace(text, files, problems)
-    fragments, numbered = _number_ranks(files, store, progress, workers)
+    with closing(FragmentCache(cache)) as store:
+        files, unreadable = _look_up(paths, store)
+        problems = unreadable + _parse(files, store, progress, workers)
+        if not any(file.fragment for file in files):
+            raise _no_trace(text, files, problems)
+        fragments, numbered = _number_ranks(files, store, progress, workers)
     warnings += [*store.warnings, *_file_warnings(problems), *numbered]
     return assemble(name, text, fragments, warnings)
 
@@ -93,27 +96,31 @@ def _parse(
     store: FragmentCache,
     progress: Progress | None,
     workers: int | None,
-    hints: dict[Path, int] | None = None,
+    hints: Mapping[Path, int] | None = None,
 ) -> list[InputError]:
     """Parses the files that the cache lacks. What is no trace stays without a fragment, and is no problem."""
     missing = [file for file in files if file.fragment is None]
     if not missing:
         return []
     store.make_writable()
-    hints = hints or {}
-    tasks = [ImportTask(file.source, store.fragment(file.key), hints.get(file.source)) for file in missing]
-    problems = []
-    for file, outcome in zip(missing, import_files(tasks, progress=progress, workers=workers), strict=True):
-        if outcome.info is not None:
-            try:
-                store.add(file.key, outcome.info)
-            except OSError as error:
-                raise write_error(store.folder, error) from error
-            file.fragment = Fragment(store.fragment(file.key), outcome.info)
-        elif not outcome.is_trace:
-            file.refusal = outcome.error
-        else:
-            problems.append(InputError(outcome.error or "", outcome.hint))
+    hints, problems = hints or {}, []
+    tasks = [ImportTask(file.source, store.fragment(file.key), hints.get(file.source), store.work) for file in missing]
+    try:
+        for file, outcome in zip(missing, import_files(tasks, progress=progress, workers=workers), strict=True):
+            file.is_done = True
+            if outcome.info is not None:
+                file.fragment = Fragment(store.fragment(file.key), outcome.info)
+            elif not outcome.is_trace:
+                file.refusal = outcome.error
+            else:
+                problems.append(InputError(outcome.error or "", outcome.hint))
+    except UnwrittenError as error:
+        if store.is_temporary:
+            raise UnwritableError(store.folder, error.reason, CHOOSE) from error
+        # A full disk: what is left is parsed where there may be room.
+        store.go_without(f"cannot write the cache {store.folder} ({error.reason.strerror or error.reason}; {CHOOSE})")
+        left = [file for file in missing if not file.is_done]
+        return [*problems, *_parse(left, store, progress, workers, hints)]
     return problems
 
 
