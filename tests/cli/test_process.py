@@ -49,7 +49,7 @@ def test_an_interrupt_is_status_130_without_a_word(tmp_path: Path) -> None:
         "def wait(_):\n"
         "    print('ready', flush=True)\n"
         "    sys.stdin.read()\n"
-        "kair_tui.cli.main.run = wait\n"
+        "kair_tui.cli.app.run = wait\n"
         "sys.exit(kair_tui.cli.main.main(['info']))\n"
     )
     process = subprocess.Popen(

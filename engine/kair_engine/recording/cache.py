@@ -7,7 +7,6 @@ written in a folder of their own under `unfinished/` and moved here when they ar
 import errno
 import hashlib
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 
 from kair_engine.errors import UnwritableError
 from kair_engine.readers.whatif_parquet.meta import metadata_files
+from kair_engine.recording.cache_upkeep import CHOOSE, FRAGMENTS, LIMIT, UNFINISHED, evict
 from kair_engine.recording.in_use import Hold, hold, remove_unused
 from kair_engine.recording.seals import Seal, is_intact, seal_of, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
@@ -29,10 +29,6 @@ READER_VERSION: Final = 9
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 _TEMPORARY: Final = "kair-"
-FRAGMENTS: Final = "fragments"
-UNFINISHED: Final = "unfinished"
-CHOOSE: Final = "$KAIR_CACHE"
-"""The variable that puts the cache elsewhere."""
 
 
 _held: Final[list[Hold]] = []
@@ -47,17 +43,17 @@ class _Entry(msgspec.Struct):
 class FragmentCache:
     """The entries below one folder; several processes may use it at once.
 
-    A folder that others can write to is not trusted: it is neither read nor written.
+    A folder that others can write to is not trusted: it is neither read nor written. Where new ones take it beyond
+    `limit` bytes, those go that were not used for longest.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, limit: int = LIMIT) -> None:
+        self._limit = limit
         self.warnings: tuple[KairWarning, ...] = ()
         self._root = root
         self._distrust = _distrust(root)
         self._work: Path | None = None
         self._hold: Hold | None = None
-        if self._distrust is None:
-            remove_unused(leftovers(root))
 
     @property
     def folder(self) -> Path:
@@ -75,7 +71,7 @@ class FragmentCache:
         if self._work is not None:
             return
         if self._distrust is not None:
-            self.go_without(f"the cache {self._root} {self._distrust} (chmod go-w, or {CHOOSE})")
+            self.go_without(_said(self._root, self._distrust))
             return
         try:
             self._make_folders()
@@ -118,12 +114,13 @@ class FragmentCache:
         return replace(entry.info, source=str(source))
 
     def close(self) -> None:
-        """Removes what did not become whole."""
+        """Removes what did not become whole, and what there is no room for."""
         if self._work is not None:
             import shutil
 
             shutil.rmtree(self._work, ignore_errors=True)
             self._work = None
+            evict(self._root, self._limit)
         if self._hold is not None:
             self._hold.close()
 
@@ -151,14 +148,6 @@ def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
         raise
 
 
-def leftovers(root: Path) -> Sequence[Path]:
-    """The folders in which imports work, or worked until they were killed."""
-    try:
-        return [Path(entry.path) for entry in os.scandir(root / UNFINISHED)]
-    except OSError:
-        return ()
-
-
 def content_key(source: Path, rank: int | None = None) -> str:
     """The key of a file's content, read as `rank` where the file itself does not say. Raises OSError."""
     source = source.absolute()
@@ -177,6 +166,16 @@ def content_key(source: Path, rank: int | None = None) -> str:
         for beside in metadata_files(source):
             digest.update(beside.read_bytes())
     return digest.hexdigest()
+
+
+def distrust_of(root: Path) -> tuple[KairWarning, ...]:
+    """What is said of a cache that others can write to."""
+    why = _distrust(root)
+    return () if why is None else (short_warning("cache_unwritable", f"{_said(root, why)}: it is not used"),)
+
+
+def _said(root: Path, why: str) -> str:
+    return f"the cache {root} {why} (chmod go-w, or {CHOOSE})"
 
 
 def _distrust(root: Path) -> str | None:

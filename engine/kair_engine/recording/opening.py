@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError, UnwritableError
-from kair_engine.recording.cache import CHOOSE, FragmentCache, content_key
+from kair_engine.recording.cache import FragmentCache, content_key
+from kair_engine.recording.cache_upkeep import CHOOSE, LIMIT
 from kair_engine.recording.discovery import find_files
 from kair_engine.recording.importing import ImportTask, Progress, UnwrittenError, import_files
 from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
@@ -30,7 +31,14 @@ class _File:
     """Whether it was parsed just now, or turned down."""
 
 
-def open_trace(source: Path, *, cache: Path, progress: Progress | None = None, workers: int | None = None) -> Trace:
+def open_trace(
+    source: Path,
+    *,
+    cache: Path,
+    cache_limit: int = LIMIT,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Trace:
     """The trace at `source`; raw files are parsed into fragments below `cache` once, and found there later.
 
     Raises InputError where `source` is missing, unreadable or no trace, KairError when the disk is full.
@@ -40,7 +48,9 @@ def open_trace(source: Path, *, cache: Path, progress: Progress | None = None, w
     if is_job_folder(source):
         return open_job_folder(source)
     name = job_name(source)
-    return open_sources([source], name=name, cache=cache, progress=progress, workers=workers).trace
+    return open_sources(
+        [source], name=name, cache=cache, cache_limit=cache_limit, progress=progress, workers=workers
+    ).trace
 
 
 def open_sources(
@@ -48,6 +58,7 @@ def open_sources(
     *,
     name: str,
     cache: Path,
+    cache_limit: int = LIMIT,
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> AssembledJob:
@@ -56,7 +67,7 @@ def open_sources(
     paths = list(dict.fromkeys(path for part in found for path in part.files))
     warnings = [warning for part in found for warning in part.warnings]
     text = ", ".join(map(str, sources))
-    with closing(FragmentCache(cache)) as store:
+    with closing(FragmentCache(cache, cache_limit)) as store:
         files, unreadable = _look_up(paths, store)
         problems = unreadable + _parse(files, store, progress, workers)
         if not any(file.fragment for file in files):

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +13,9 @@ from typing import Final
 from urllib.parse import quote
 
 from kair_engine.errors import BusyError, InputError, NameTakenError, UnwritableStoreError, UsageError
+from kair_engine.recording.cache_upkeep import LIMIT
 from kair_engine.recording.importing import Progress
-from kair_engine.recording.in_use import claim, hold, remove_unused
+from kair_engine.recording.in_use import claim, hold
 from kair_engine.recording.job_assembly import AssembledJob
 from kair_engine.recording.job_file import (
     JOB_FILE,
@@ -24,11 +25,11 @@ from kair_engine.recording.job_file import (
     holds_job,
     open_job_folder,
     read_job_file,
-    recordings_in,
     write_job_file,
 )
 from kair_engine.recording.opening import open_sources
 from kair_engine.recording.seals import seal_of
+from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
 from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, write_whole
@@ -36,8 +37,6 @@ from kair_engine.trace.warning_texts import short_warning
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CURRENT: Final = "current"
-_UNFINISHED: Final = ".importing"
-_REMOVED: Final = ".removed"
 _COPIED_AT_ONCE: Final = 1 << 20
 
 
@@ -74,9 +73,7 @@ class Store:
         except OSError:
             return [], []
         found, damaged = [], []
-        jobs = [*filter(holds_job, folders)]
-        self._tidy(jobs)
-        for folder in jobs:
+        for folder in filter(holds_job, folders):
             try:
                 found.append(_summary(folder))
             except InputError as error:
@@ -85,14 +82,12 @@ class Store:
 
     def open(self, name: str) -> Trace:
         """The trace of a job. Raises UsageError where there is none of that name."""
-        folder = self._existing(name)
-        self._tidy([folder])
-        return open_job_folder(folder)
+        return open_job_folder(self._existing(name))
 
     def remove(self, name: str) -> None:
         """Removes a job, a damaged one too. Raises UsageError where there is none, BusyError while it is imported."""
         folder = self._existing(name)
-        gone = self.root / f".{name}.{os.urandom(4).hex()}{_REMOVED}"
+        gone = self.root / f".{name}.{os.urandom(4).hex()}{REMOVED}"
         try:
             with self._importing(name):
                 folder.rename(gone)
@@ -126,6 +121,7 @@ class Store:
         job: str,
         *,
         cache: Path,
+        cache_limit: int = LIMIT,
         replace: bool = False,
         progress: Progress | None = None,
         workers: int | None = None,
@@ -140,7 +136,9 @@ class Store:
             _require_utf8(self.root)
             with self._importing(job) as folder:
                 self._check_free(job, replace)
-                assembled = open_sources(sources, name=job, cache=cache, progress=progress, workers=workers)
+                assembled = open_sources(
+                    sources, name=job, cache=cache, cache_limit=cache_limit, progress=progress, workers=workers
+                )
                 self._commit(folder, assembled, sources)
         except OSError as error:
             raise UnwritableStoreError(self.root, error) from error
@@ -169,7 +167,7 @@ class Store:
     def _importing(self, name: str) -> Iterator[Path]:
         """The folder in which a job is put together, which one process at a time has. Raises BusyError, OSError."""
         make_folder(self.root)
-        folder = self.root / f".{name}{_UNFINISHED}"
+        folder = self.root / f".{name}{IMPORTING}"
         claimed = None
         while claimed is None:
             with suppress(FileExistsError):
@@ -204,18 +202,7 @@ class Store:
                 return
             recording.rename(final / recording.name)
             (folder / JOB_FILE).replace(final / JOB_FILE)
-        self._tidy([final], without_locks=True)
-
-    def _tidy(self, jobs: Iterable[Path], *, without_locks: bool = False) -> None:
-        """Removes what killed processes left, and recordings that were replaced and that nobody reads any more."""
-        endings = (_UNFINISHED, _REMOVED)
-        with suppress(OSError):
-            names = [entry.name for entry in os.scandir(self.root) if entry.name.startswith(".")]
-            remove_unused(self.root / name for name in names if name.endswith(endings))
-        for job in jobs:
-            others = recordings_in(job)
-            if len(others) > 1:
-                remove_unused(others, lambda folder: folder.name != _recording_of(folder.parent), without_locks)
+        tidy_jobs([final], without_locks=True)
 
 
 def _rename_new(folder: Path, final: Path) -> None:
@@ -225,11 +212,6 @@ def _rename_new(folder: Path, final: Path) -> None:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # there are no locks, and someone else was quicker
             raise NameTakenError(final.name) from error
         raise
-
-
-def _recording_of(job: Path) -> str | None:
-    """The recording that a job has now; every one, where that cannot be told."""
-    return read_job_file(job).recording
 
 
 def _empty(folder: Path) -> None:
