@@ -43,7 +43,8 @@ def sensitivity(
     `draws` recordings like this one are drawn (redrawing.py), a fault is put on one rank of each, and the smallest
     size that stage 1 finds in `probability` of them is the answer. `report` is told how far it is.
 
-    Raises UsageError where the selection holds no step, for fewer than FEWEST_DRAWS draws, and for a probability that is none.
+    Raises UsageError where the selection holds no step, for fewer than FEWEST_DRAWS draws, and for a probability that
+    is none.
     """
     require_steps(trace)
     return sensitivity_of(job_excess(trace), draws=draws, probability=probability, seed=seed, report=report)
