@@ -75,6 +75,8 @@ class Ground:
     """A store and a cache to kill commands in."""
 
     folder: Path
+    longest_s: float | None = None
+    """Until when commands are killed; as long as they take, where that is None."""
     lengths: dict[tuple[Kind, bool], float] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     """The operations of either recording, and the rows of its table."""
@@ -105,7 +107,7 @@ class Ground:
         for source in (AFTER, BEFORE):
             trace = self.store.import_traces([source], KEPT, cache=self.cache, replace=True)
             self.rows[trace.job.operations] = trace.scan().collect().height
-        for kind in KINDS:
+        for kind in KINDS if self.longest_s is None else ():
             for parallel in (False, True):
                 self._reset()
                 began = time.monotonic()
@@ -118,7 +120,7 @@ class Ground:
         """One kill, and the look at what is left."""
         self._reset()
         kind, parallel, number = chance.choice(KINDS), chance.random() < 0.7, chance.choice(SIGNALS)
-        after = chance.uniform(0, self.lengths[kind, parallel])
+        after = chance.uniform(0, self.lengths.get((kind, parallel), self.longest_s or 0))
         process = self.start(kind.words, parallel=parallel)
         time.sleep(after)
         running = process.poll() is None
@@ -168,9 +170,9 @@ class Ground:
             yield from (self.cache / "fragments" / stem for stem, files in stems.items() if files != 2)
 
 
-def kills(count: int, seed: int, folder: Path) -> Iterator[Killed]:
-    """So many kills, one after another."""
-    ground = Ground(folder)
+def kills(count: int, seed: int, folder: Path, longest_s: float | None = None) -> Iterator[Killed]:
+    """So many kills, one after another; each within `longest_s` seconds, where that is given."""
+    ground = Ground(folder, longest_s)
     ground.prepare()
     chance = random.Random(seed)
     for _ in range(count):
