@@ -48,6 +48,8 @@ class FragmentCache:
     """
 
     def __init__(self, root: Path, limit: int = LIMIT) -> None:
+        self.place = root
+        """Where it is to be."""
         self._limit = limit
         self.warnings: tuple[KairWarning, ...] = ()
         self._root = root
@@ -87,7 +89,7 @@ class FragmentCache:
             self._distrust = None
             self._make_folders()
         except OSError as error:
-            raise UnwritableError(self._root, error, CHOOSE) from error
+            raise UnwritableError(self.place, error, CHOOSE) from error
 
     @property
     def is_temporary(self) -> bool:

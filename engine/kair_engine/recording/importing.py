@@ -1,6 +1,7 @@
 """Trace files parsed into the cache: few or small ones in this process, the rest on all cores."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -100,7 +101,13 @@ def import_file(task: ImportTask) -> ImportOutcome:
         return ImportOutcome(None, str(error), error.hint)
     except OSError as error:
         # Readers turn their own failures into InputErrors: what is left is the fragment's.
-        return ImportOutcome(None, write_error=error)
+        return ImportOutcome(None, write_error=_in_plain_words(error))
+
+
+def _in_plain_words(error: OSError) -> OSError:
+    """The system's own error, which Arrow tells in a sentence of its own."""
+    number = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE) if error.errno is None else None
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else error
 
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:

@@ -127,7 +127,7 @@ def _parse(
                 problems.append(InputError(outcome.error or "", outcome.hint))
     except UnwrittenError as error:
         if store.is_temporary:
-            raise UnwritableError(store.folder, error.reason, CHOOSE) from error
+            raise UnwritableError(store.place, error.reason, CHOOSE) from error
         # A full disk: what is left is parsed where there may be room.
         store.go_without(f"cannot write the cache {store.folder} ({error.reason.strerror or error.reason}; {CHOOSE})")
         left = [file for file in missing if not file.is_done]
