@@ -73,23 +73,26 @@ class FragmentCache:
         if self._work is not None:
             return
         if self._distrust is not None:
-            self.go_without(_said(self._root, self._distrust))
+            self._go_without(_said(self.place, self._distrust), None)
             return
         try:
             self._make_folders()
         except OSError as error:
-            self.go_without(f"cannot write the cache {self._root} ({error.strerror or error}; {CHOOSE})")
+            self.go_without(error)
 
-    def go_without(self, why: str) -> None:
-        """Takes a temporary folder instead, and says so. Raises UnwritableError where none can be had either."""
+    def go_without(self, error: OSError) -> None:
+        """Takes a temporary folder instead, and says why. Raises UnwritableError where none can be had either."""
+        self._go_without(f"cannot write the cache {self.place} ({error.strerror or error}; {CHOOSE})", error)
+
+    def _go_without(self, why: str, error: OSError | None) -> None:
         self.close()
         self.warnings = (short_warning("cache_unwritable", f"{why}: what is parsed will not be kept"),)
         try:
             self._root = _temporary_root()
             self._distrust = None
             self._make_folders()
-        except OSError as error:
-            raise UnwritableError(self.place, error, CHOOSE) from error
+        except OSError as of_temporary:
+            raise UnwritableError(self.place, error or of_temporary, CHOOSE) from of_temporary
 
     @property
     def is_temporary(self) -> bool:

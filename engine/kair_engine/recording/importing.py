@@ -106,7 +106,7 @@ def import_file(task: ImportTask) -> ImportOutcome:
 
 def _in_plain_words(error: OSError) -> OSError:
     """The system's own error, which Arrow tells in a sentence of its own."""
-    number = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE) if error.errno is None else None
+    number = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE)
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else error
 
 

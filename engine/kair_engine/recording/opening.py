@@ -129,7 +129,7 @@ def _parse(
         if store.is_temporary:
             raise UnwritableError(store.place, error.reason, CHOOSE) from error
         # A full disk: what is left is parsed where there may be room.
-        store.go_without(f"cannot write the cache {store.folder} ({error.reason.strerror or error.reason}; {CHOOSE})")
+        store.go_without(error.reason)
         left = [file for file in missing if not file.is_done]
         return [*problems, *_parse(left, store, progress, workers, hints)]
     return problems
