@@ -1,17 +1,16 @@
 """The store: jobs appear whole, are found by name, and a hostile job.json leads nowhere."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import kineto_builder as kb
+from support.stored_jobs import edit_job_file, told
 
 from kair_engine.errors import BusyError, DamagedJobError, InputError, NameTakenError, UnwritableStoreError, UsageError
 from kair_engine.recording.job_file import recordings_in
 from kair_engine.recording.opening import open_trace
-from kair_engine.recording.seals import sealed
 from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
 
@@ -36,20 +35,6 @@ def flip(file: Path, place: int | None = None) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2 if place is None else place] ^= 1
     file.write_bytes(content)
-
-
-def edit_job_file(folder: Path, **changes: object) -> None:
-    """Changes what `job.json` says as a person would who knows its checksum; `version` stands outside of it."""
-    path = folder / "job.json"
-    document = json.loads(path.read_text())
-    head = {name: changes.pop(name, document[name]) for name in ("schema", "version")}
-    path.write_bytes(sealed(json.dumps({**document["body"], **changes}).encode(), **head))
-
-
-def told(folder: Path) -> dict[str, Any]:
-    """What `job.json` says."""
-    body: dict[str, Any] = json.loads((folder / "job.json").read_text())["body"]
-    return body
 
 
 def test_an_imported_job_is_listed_and_opens(store: Store, traces: Path, cache: Path) -> None:
