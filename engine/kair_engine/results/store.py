@@ -68,6 +68,7 @@ class CacheResult:
     """The cache of parsed traces."""
 
     folder: str
+    """Where it is."""
     entries: int
     """Trace files that need not be parsed again."""
     bytes: int
