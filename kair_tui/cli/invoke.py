@@ -3,13 +3,23 @@
 import time
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
-from kair_tui.cli.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
+from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
+from kair_tui.cli.options import (
+    PROGRESS,
+    FailOn,
+    JobChoice,
+    Presentation,
+    StorePlace,
+    own_arguments,
+    take,
+    takes_progress,
+)
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
+from kair_tui.cli.progress import Report, unwatched
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.cli.streams import write_answer
@@ -19,7 +29,6 @@ from kair_tui.render.words.warnings import warnings_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_engine.probe.repetitions import Report
     from kair_engine.recording.importing import Progress
     from kair_tui.cli.fail_on import Condition
 
@@ -32,6 +41,9 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
         return _ask_store(entry, arguments)
     if entry.needs == "machine":
         return _ask_machine(entry, arguments)
+    if entry.needs == "cache":
+        _presenter(entry, arguments).present(ask_cache(entry, arguments))
+        return ExitCode.ANSWERED
     if entry.needs == "screen":
         wanted = JobWanted(**vars(take(JobChoice, arguments)), **vars(take(StorePlace, arguments)))
         return int(entry.load()(wanted, **own_arguments(entry, arguments)))
@@ -39,12 +51,26 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     return ExitCode.ANSWERED
 
 
-def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Answer:
+def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace, progress: "Report" = unwatched) -> Answer:
     """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError."""
+    own = own_arguments(entry, arguments)
+    if takes_progress(entry):
+        own[PROGRESS] = progress
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
     if chosen is not None:
         trace = trace.select(chosen)
-    return answer_about(entry, entry.load()(trace, **own_arguments(entry, arguments)), trace)
+    try:
+        return answer_about(entry, entry.load()(trace, **own), trace)
+    except Exception as error:
+        require_whole(trace, error)
+        raise
+
+
+def require_whole(trace: Trace, error: Exception) -> None:
+    """Raises InputError where an analysis failed because parsed files were removed under it."""
+    gone = [path for path in trace.fragments if not path.is_file()]
+    if gone:
+        raise InputError(f"{gone[0].name} was removed while it was read", "ask again") from error
 
 
 def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
@@ -58,9 +84,16 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> 
     """The answer of a command about the store. Raises KairError."""
     from kair_engine.store.jobs import Store
 
+    tidy(take(StorePlace, arguments).store)
     session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
     result = entry.load()(session, **own_arguments(entry, arguments))
     return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
+
+
+def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Answer:
+    """The answer of a command about the cache. Raises KairError."""
+    result = entry.load()(**own_arguments(entry, arguments))
+    return Answer(entry.name, result, None, warnings_in_words(result.warnings))
 
 
 def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Answer:
@@ -75,10 +108,11 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = _presenter(entry, arguments)
     choice = take(JobChoice, arguments)
     parse_steps(choice.step)
+    tidy(take(StorePlace, arguments).store)
     conditions = _conditions(entry, arguments)
     with presenter.progress_bar() as progress:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
-        answer = analysed(entry, arguments, trace)
+        answer = analysed(entry, arguments, trace, progress)
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return _status(conditions, answer)

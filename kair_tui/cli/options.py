@@ -135,10 +135,13 @@ Options = TypeVar("Options")
 
 CACHE: Final = "cache"
 """The parameter of a command that is no option: a place where whoever asks keeps things for the next question."""
+PROGRESS: Final = "progress"
+"""Another: whom the command tells how far it is."""
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
     "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
+    "cache": (PresentationOfNoGraph, Diagnostics),
     "machine": (PresentationOfNoGraph, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
     "nothing": (Diagnostics,),
@@ -176,6 +179,11 @@ def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
 def takes_cache(entry: Entry) -> bool:
     """Whether the command leaves something for the next question, where it is given a `OneEntryCache`."""
     return CACHE in inspect.signature(entry.load()).parameters
+
+
+def takes_progress(entry: Entry) -> bool:
+    """Whether the command takes so long that it tells how far it is."""
+    return PROGRESS in inspect.signature(entry.load()).parameters
 
 
 def _names(group: type[Any]) -> tuple[str, ...]:

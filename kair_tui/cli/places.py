@@ -1,7 +1,12 @@
 """Folders of store, data and cache on this machine. None of them need exist."""
 
 import os
+import re
 from pathlib import Path
+
+from kair_engine.errors import UsageError
+
+_FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def store_root(chosen: Path | None) -> Path:
@@ -27,3 +32,16 @@ def cache_root() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("kair", appauthor=False)
+
+
+def cache_limit() -> int:
+    """How many bytes the cache may take: $KAIR_CACHE_LIMIT (20G, 500M), else the engine's limit. Raises UsageError."""
+    from kair_engine.recording.cache_upkeep import LIMIT
+
+    named = os.environ.get("KAIR_CACHE_LIMIT")
+    if not named:
+        return LIMIT
+    match = re.fullmatch(r"([0-9]{1,12})([KMGT]?)B?", named.strip().upper())
+    if match is None:
+        raise UsageError(f"$KAIR_CACHE_LIMIT is no size: {named!r}", "write it as 20G or 500M")
+    return int(match[1]) * _FACTORS[match[2]]

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "machine", "screen", "nothing"]
+Needs = Literal["trace", "store", "cache", "machine", "screen", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Entry:
     @property
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
-        return self.needs in ("trace", "store", "machine")
+        return self.needs in ("trace", "store", "cache", "machine")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -157,7 +157,13 @@ COMMANDS: Final = (
         needs="machine",
         fails_on=True,
     ),
-    Entry("jobs", STORE, "The jobs of the store.", ("kair jobs", "kair jobs --json"), needs="store"),
+    Entry(
+        "jobs",
+        STORE,
+        "The jobs of the store; rm removes some.",
+        ("kair jobs", "kair jobs --json", "kair jobs rm job123"),
+        needs="store",
+    ),
     Entry(
         "use",
         STORE,
@@ -175,6 +181,13 @@ COMMANDS: Final = (
         ),
         needs="store",
         module="kair_tui.commands.import_",
+    ),
+    Entry(
+        "cache",
+        STORE,
+        "How much the parsed traces take; clear removes them.",
+        ("kair cache", "kair cache clear"),
+        needs="cache",
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

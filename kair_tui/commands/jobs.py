@@ -1,14 +1,30 @@
-"""`kair jobs`: what the store holds."""
+"""`kair jobs`: what the store holds, and the removal of jobs."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from kair_engine.errors import UsageError
 from kair_engine.results.store import JobsResult, ListedJob
-from kair_tui.cli.job_source import StoreSession
+from kair_tui.cli.completion import job_names
+from kair_tui.cli.job_source import StoreSession, is_stored, unknown_job
+from kair_tui.cli.parameters import Argument
+
+if TYPE_CHECKING:
+    from kair_engine.store.jobs import Store
 
 RENDERER = "kair_tui.render.views.jobs"
 
 
-def run(session: StoreSession) -> JobsResult:
-    """Asks the store."""
+def run(
+    session: StoreSession,
+    *,
+    action: Annotated[Literal["rm"] | None, Argument("rm removes the jobs that are named.")] = None,
+    names: Annotated[Sequence[str], Argument("With rm: jobs of the store.", offers=job_names)] = (),
+) -> JobsResult:
+    """Asks the store, which removes what is named first. Raises InputError where there is no such job."""
     store = session.store
+    if action == "rm":
+        _remove(store, names)
     current = store.current()
     found, damaged = store.listing()
     jobs = tuple(
@@ -28,4 +44,14 @@ def run(session: StoreSession) -> JobsResult:
         )
         for job in found
     )
-    return JobsResult(str(store.root), current, jobs, tuple(damaged))
+    return JobsResult(str(store.root), current, jobs, tuple(damaged), tuple(names))
+
+
+def _remove(store: "Store", names: Sequence[str]) -> None:
+    if not names:
+        raise UsageError("no job was named", "kair jobs rm NAME")
+    for name in names:
+        if not is_stored(name, store.root):
+            raise unknown_job(name, store.root)
+    for name in dict.fromkeys(names):
+        store.remove(name)

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kair_engine.trace.json_text import encode_json
 from kair_tui.render.answer import Answer
 from kair_tui.render.text import escape_controls
 
@@ -40,10 +41,7 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401
 
 def encode(value: Any, *, indent: int = 0) -> str:  # noqa: ANN401
     """`value` as JSON in which no control character, of any kind, is left unescaped; NaN becomes null."""
-    try:
-        text = msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        text = msgspec.json.encode(_without_surrogates(value))
+    text = encode_json(value)
     if indent:
         text = msgspec.json.format(text, indent=indent)
     return escape_controls(text.decode())
@@ -57,14 +55,3 @@ def kair_version() -> str:
         return version("kair")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _without_surrogates(value: Any) -> Any:  # noqa: ANN401
-    """Bytes of file names that are not UTF-8, written as `\\xff`."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in value]
-    return value

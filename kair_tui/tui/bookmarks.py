@@ -46,11 +46,13 @@ class Bookmarks:
 
     def toggle(self, bookmark: Bookmark) -> bool:
         """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
-        from kair_engine.recording.cache import write_whole
+        from kair_engine.trace.private_files import modes_below, write_whole
 
         known = self.all()
         kept = tuple(one for one in known if one != bookmark)
         is_set = len(kept) == len(known)
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, msgspec.json.encode((*kept, bookmark) if is_set else kept))
+        write_whole(
+            self.file, msgspec.json.encode((*kept, bookmark) if is_set else kept), modes_below(self.file.parent)
+        )
         return is_set

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parse
-from kair_tui.cli.invoke import analysed, ask_machine, ask_store
+from kair_tui.cli.invoke import analysed, ask_cache, ask_machine, ask_store
 from kair_tui.cli.job_source import locate, open_job
 from kair_tui.cli.options import JobChoice, Presentation, own_arguments, take
 from kair_tui.cli.progress import unwatched
@@ -46,6 +46,8 @@ def run_line(line: str, session: "Session | None", look: "PageOptions", store: "
         return Printed(entry.load()(**own_arguments(entry, arguments)), command)
     if entry.needs == "store":
         answer = ask_store(entry, arguments, unwatched)
+    elif entry.needs == "cache":
+        answer = ask_cache(entry, arguments)
     elif entry.needs == "machine":
         answer = ask_machine(entry, arguments, unwatched)
     else:
@@ -71,7 +73,7 @@ def _split(line: str) -> tuple[Entry, list[str]]:
 
 def _completed(entry: Entry, words: list[str], session: "Session | None", chosen_store: "Path | None") -> list[str]:
     """The line with the open job, its store and the chosen steps, where it does not name others."""
-    if entry.needs in ("nothing", "machine"):
+    if entry.needs in ("nothing", "machine", "cache"):
         return words
     has_store = any(word.partition("=")[0] == "--store" for word in words)
     store = [] if has_store or chosen_store is None else ["--store", str(chosen_store)]

@@ -85,7 +85,7 @@ def _end_with_the_terminal() -> None:
 def _leave(status: int) -> None:
     """Ends the process with an analysis still running in a thread, for whose end the interpreter would wait.
 
-    What it writes appears whole or not at all (store/cache.py), so that nothing is left half done.
+    What it writes appears whole or not at all (recording/cache.py), so that nothing is left half done.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -29,6 +29,7 @@ EXISTING = {
     "jobs",
     "use",
     "import",
+    "cache",
     "spec",
     "schema",
 }

@@ -10,8 +10,10 @@ import pytest
 from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
 from support.screen_text import answered, assert_snapshot, played, screen_lines, screen_text, type_line, until
+from support.stored_jobs import edit_job_file
 from textual.pilot import Pilot
 
+from kair_engine.recording.job_file import recordings_in
 from kair_engine.results.triage import Verdict
 from kair_engine.store.verdicts import keep_verdict
 from kair_tui.cli.job_source import JobWanted
@@ -301,9 +303,9 @@ def test_it_looks_like_its_picture(
     """From a copy of the store whose place, sources and times are always the same."""
     shutil.copytree(_store, tmp_path / "store")
     for hour, file in enumerate(sorted((tmp_path / "store").glob("*/job.json")), 10):
-        known = {"imported_at": f"2026-07-01T{hour}:00:00+00:00", "source": f"/traces/{file.parent.name}"}
-        file.write_text(json.dumps({**json.loads(file.read_text()), **known}))
-    for file in (tmp_path / "store").glob("*/verdict.json"):
+        moment = f"2026-07-01T{hour}:00:00+00:00"
+        edit_job_file(file.parent, imported_at=moment, source=f"/traces/{file.parent.name}")
+    for file in (tmp_path / "store").glob("*/*/verdict.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "triaged_at": "2026-07-02T09:00:00+00:00"}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAIR_STORE", "store")
@@ -326,7 +328,8 @@ async def test_a_job_that_is_slowed_by_what_is_nobodys_fault_is_marked_and_comes
     verdicts: dict[str, Verdict] = {"a": "no_straggler", "b": "job_wide", "c": "straggler"}
     for name, verdict in verdicts.items():
         assert kair("import", str(SAMPLES / "healthy"), "--job", name).status == 0
-        keep_verdict(store_root(None) / name, verdict, f"{verdict} is said")
+        (recording,) = recordings_in(store_root(None) / name)
+        keep_verdict(recording, verdict, f"{verdict} is said")
     async with listed() as (app, pilot):
         assert "△ b   job_wide is said" in screen_text(app)
         assert "▲ c   straggler is said" in screen_text(app)

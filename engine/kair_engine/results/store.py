@@ -1,4 +1,4 @@
-"""Answers of the store's commands: its jobs, the one in use, an import."""
+"""Answers about what is kept: the store's jobs, the one in use, an import; the cache."""
 
 from dataclasses import dataclass
 
@@ -37,6 +37,8 @@ class JobsResult:
     jobs: tuple[ListedJob, ...]
     warnings: tuple[KairWarning, ...]
     """About jobs that are damaged and left out."""
+    removed: tuple[str, ...] = ()
+    """Jobs that were removed just now."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,22 @@ class ImportResult:
     steps: tuple[int, ...]
     operations: int
     warnings: tuple[KairWarning, ...]
+
+
+@dataclass(frozen=True)
+class CacheResult:
+    """The cache of parsed traces."""
+
+    folder: str
+    """Where it is."""
+    entries: int
+    """Trace files that need not be parsed again."""
+    bytes: int
+    """What they take."""
+    limit_bytes: int
+    """Beyond this, what was not used for longest goes."""
+    removed_entries: int
+    """By this command."""
+    removed_bytes: int
+    """What those took."""
+    warnings: tuple[KairWarning, ...] = ()

@@ -134,7 +134,7 @@ class Job:
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
     stored_in: str | None = None
-    """The folder of the store's job; None for traces that were not imported."""
+    """The folder of the recording in the store; None for traces that were not imported."""
 
     @cached_property
     def recorded_steps(self) -> frozenset[int]:
@@ -161,6 +161,8 @@ class Trace:
     job: Job
     fragments: tuple[Path, ...]
     steps: tuple[int, ...]
+    held: object = field(default=None, compare=False, repr=False)
+    """What keeps the fragments from being removed for as long as the trace is in use."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""

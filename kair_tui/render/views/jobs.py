@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 def _headline(result: JobsResult) -> str:
+    if result.removed:
+        return f"{', '.join(result.removed)} {'is' if len(result.removed) == 1 else 'are'} no longer in the store"
     if not result.jobs and result.warnings:
         return f"no readable job in the store {result.store} ({count(len(result.warnings))} left out)"
     if not result.jobs:
