@@ -1,15 +1,15 @@
 """Inventory of a recording: its ranks, steps, layout and clocks."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
-import polars as pl
 
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.roles import roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.counting import count_operations
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import KIND_NAMES, SCOPE
@@ -27,7 +27,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
     job = trace.job
-    kinds = trace.scan().group_by(pl.col("kind").cast(pl.String)).len().sort("len", "kind", descending=True).collect()
+    kinds = [(kind, count) for (kind,), count in count_operations(trace, ("kind",)).items()]
     looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
     sync = [synchronise(ops) for ops in each_step(looked_at)]
     by_role: dict[str, list[int]] = defaultdict(list)
@@ -43,8 +43,8 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         roles={role: tuple(ranks) for role, ranks in by_role.items()},
         device=job.device,
         steps=trace.steps,
-        operations=int(kinds["len"].sum()),
-        operations_by_kind=dict(zip(kinds["kind"].to_list(), kinds["len"].to_list(), strict=True)),
+        operations=sum(count for _, count in kinds),
+        operations_by_kind=dict(sorted(kinds, key=lambda of: (of[1], of[0]), reverse=True)),
         collectives=sum(len(s.collectives) + s.collectives.rejected for s in sync),
         matched_collectives=sum(len(s.collectives) for s in sync),
         clock=_clock(sync),
@@ -54,17 +54,17 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
 
 
 def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
-    used = (
-        trace.scan()
-        .filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
-        .group_by("name", "phase")
-        .len()
-        .group_by(pl.col("name").cast(pl.String))
-        .agg(pl.col("len").sum(), pl.col("phase").cast(pl.String).drop_nulls().sort())
-        .sort("len", "name", descending=[True, False])
-        .collect(engine="streaming")
+    used = count_operations(
+        trace, ("name", "phase"), lambda rows: ~rows.is_any("kind", (KIND_NAMES[SCOPE],)), also=("kind",)
     )
-    return tuple(OperatorUse(name, count, tuple(phases)) for name, count, phases in used.iter_rows())
+    counts: Counter[str] = Counter()
+    phases: dict[str, list[str]] = defaultdict(list)
+    for (name, phase), count in used.items():
+        counts[name] += count
+        if phase:
+            phases[name].append(phase)
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return tuple(OperatorUse(name, counts[name], tuple(sorted(phases[name]))) for name in names)
 
 
 def steps(trace: Trace) -> StepsResult:
