@@ -1,6 +1,7 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.pricing import priced
+from kair_engine.triage.replays import Replays
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -45,24 +47,30 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     found = conclude(reduce_steps(trace, look))
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    shared = SharedCosts(trace)
+    replays = Replays(trace)
+    shared = SharedCosts(trace, replays)
     of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     raised = (*of_ranks, *links, *wide)
-    costs = priced(
-        trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, shows_waiting=found.job.shows_waiting
+    price = partial(
+        priced,
+        trace,
+        replays,
+        stage=found.stage,
+        step_time_ns=step_time,
+        gpu_cost=gpu_cost,
+        shows_waiting=found.job.shows_waiting,
     )
+    costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told)
     findings = checked.findings
     if len(findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
         kept = [one for one in raised if any(_same(one, other) for other in findings)]
-        costs = priced(
-            trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, shows_waiting=found.job.shows_waiting
-        )
+        costs = price(findings=kept)
         findings = tuple(
             next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
             for again in costs.findings

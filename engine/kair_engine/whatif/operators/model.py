@@ -83,7 +83,7 @@ class OperatorModel:
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still."""
         if not self._stops.steps:
-            self._replayed([Baseline.RECORDED])
+            self.replay([Baseline.RECORDED])
         return self._stops.result(self._measured_ns)
 
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
