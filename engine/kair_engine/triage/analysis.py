@@ -38,16 +38,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     """
     require_steps(trace)
     require_cost(gpu_cost)
-    tally = Tally.of(trace, keep_paths=False)
+    tally, replays = Tally.of(trace, keep_paths=False), Replays(trace)
 
     def look(ops: Operations, sync: Synchronisation, ranks: Ints, role: Ints) -> StepExcess:
+        replays.add(sync)
         tally_step(tally, ops, sync, role[np.searchsorted(ranks, ops.ranks)])
         return step_excess(ops, sync, ranks, role)
 
     found = conclude(reduce_steps(trace, look))
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    replays = Replays(trace)
     shared = SharedCosts(trace, replays)
     of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
