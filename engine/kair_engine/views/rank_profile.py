@@ -109,7 +109,7 @@ class _Sums:
         """Of the rank and its peers."""
         mine = int(np.searchsorted(self._members, rank))
         peers = np.flatnonzero((self._seen > 0) & (self._members != rank))
-        order = np.concatenate((mine, peers))
+        order = np.concatenate(([mine], peers))
         parts = self._parts_ns[:, order] / np.maximum(self._seen[order], 1) / 1e3
         curves = self._completed[order] / np.maximum(self._seen[order], 1)[:, None]
         parts[_REST] += parts[UNKNOWN]
