@@ -135,6 +135,39 @@ def _idle(work: Floats, rng: np.random.Generator) -> Costs:
     return Costs(_usual(work, rng), 20_000 * rng.pareto(1.8, work.shape))
 
 
+def _throttled(work: Floats, rng: np.random.Generator) -> Costs:
+    """Each device's clock is 8 % down for about fifteen steps at a time, a quarter of the time."""
+    steps, ranks = work.shape[:2]
+    slow = rng.random(ranks) < 0.25
+    speed = np.ones((steps + WARM_UP, ranks))
+    for step in range(len(speed)):
+        slow = np.where(slow, rng.random(ranks) >= 1 / 15, rng.random(ranks) < 1 / 45)
+        speed[step] += 0.08 * slow
+    return _plain(_usual(work, rng) * speed[WARM_UP:, :, None])
+
+
+def _all_alike(work: Floats, rng: np.random.Generator) -> Costs:
+    """Batches of other lengths in every step, the same on all ranks."""
+    length = rng.lognormal(0, 0.3, len(work))
+    result = _usual(work, rng)
+    result[:, :, : _FORWARD + _BACKWARD] *= length[:, None, None]
+    return _plain(result)
+
+
+def _checkpoints(work: Floats, rng: np.random.Generator) -> Costs:
+    """All ranks write a checkpoint every tenth step, which takes about as long as a step, on each a time of its own."""
+    idle = np.zeros_like(work)
+    idle[::10, :, -1] = OPERATORS * OPERATOR_NS * rng.lognormal(0, 0.2, idle[::10, :, -1].shape)
+    return Costs(_usual(work, rng), idle)
+
+
+def _evaluations(work: Floats, rng: np.random.Generator) -> Costs:
+    """Every eighth step evaluates: nothing but the forward pass takes time."""
+    result = _usual(work, rng)
+    result[::8, :, _FORWARD:] *= 0.01
+    return _plain(result)
+
+
 MODELS: dict[str, Model] = {
     "usual": lambda work, rng: _plain(_usual(work, rng)),
     "logn30": _log_normal(0.3),
@@ -152,6 +185,10 @@ MODELS: dict[str, Model] = {
     "dynlen": _uneven_lengths,
     "moe": _experts,
     "hostgap": _idle,
+    "throttle": _throttled,
+    "lengths": _all_alike,
+    "checkpoint": _checkpoints,
+    "evaluation": _evaluations,
 }
 
 

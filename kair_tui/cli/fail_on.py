@@ -29,7 +29,7 @@ class Condition:
         if isinstance(result, ProbeResult):
             return result.verdict == "confirmed"
         if isinstance(result, LocalizeResult):
-            return any(row.flagged for row in result.scores)
+            return bool(result.slow_links) or any(row.flagged for row in result.scores)
         if self.what == "slowdown":
             slowdown = slowdown_of(result)
             return slowdown >= self.limit if self.inclusive else slowdown > self.limit

@@ -118,4 +118,6 @@ def _conditions(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ..
         return ()
     from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
 
+    if arguments.get("method") == "paper":
+        raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")
     return parse_conditions(wanted, entry.name)

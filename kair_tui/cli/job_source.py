@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kair_engine.errors import InputError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.places import cache_root, store_root
 
@@ -60,11 +60,15 @@ def open_job(
 
 
 def locate(job: str | None, chosen_store: Path | None) -> JobSource:
-    """Where `job`, or the job in use, is. Raises InputError where there is none."""
+    """Where `job`, or the job in use, is. Raises InputError where there is none, UsageError for an empty name."""
     root = store_root(chosen_store)
     why = None
     if job is None:
         job, why = _default_job(root)
+    if not job.strip():
+        raise UsageError(
+            "the job's name is empty", "a variable that is not set? Without any name the job in use is taken"
+        )
     path = Path(job)
     if is_stored(job, root):
         return JobSource(job, root / job, True, why)

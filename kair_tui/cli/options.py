@@ -8,12 +8,24 @@ from typing import Annotated, Any, Final, TypeVar
 
 import click
 
+from kair_engine.errors import UsageError
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option, declared
 from kair_tui.cli.registry import Entry
 from kair_tui.render.written import Format, FormatOfGraph
 
-METHOD: Final = Option("--method", "Robust statistics, or the published method to the letter.")
+METHOD: Final = Option("--method", "Robust statistics, or the published method.")
+
+CLOCK: Final = Option(
+    "--clock", "Paper method: a step begins with each rank itself, or for the whole job with the first rank."
+)
+
+
+def require_paper(method: str, clock: str) -> None:
+    """Raises UsageError for a clock that only the paper's method asks for."""
+    if method != "paper" and clock != "rank":
+        raise UsageError("--clock belongs to --method paper")
+
 
 RANK: Final = Option("-r, --rank", "The rank to look at.", metavar="R", minimum=0)
 

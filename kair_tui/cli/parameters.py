@@ -54,6 +54,34 @@ class Number(click.ParamType[float]):
         return None
 
 
+class Name(click.ParamType[str]):
+    """A name, which is not empty: an empty one is a variable that is not set."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """The name as it was typed."""
+        if not value.strip():
+            self.fail("is an empty name", param, ctx)
+        return str(value)
+
+
+class NamedPath(click.Path):
+    """A path that names something: an empty one, of a variable that is not set, is not the current directory.
+
+    An unreadable path is unreadable input, which the reader turns down, not wrong usage.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """The path as it was typed."""
+        if value == "":
+            self.fail("is an empty name", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def declared(source: Callable[..., Any]) -> Iterator[click.Parameter]:
     """Every parameter of a function, or field of a dataclass, that is annotated with an Option or an Argument."""
     hints = get_type_hints(source, include_extras=True)
@@ -75,7 +103,7 @@ def _parameter(name: str, annotation: Any, declaration: Option | Argument, defau
         shared["default"] = default
     if isinstance(declaration, Argument):
         shared |= {"nargs": -1 if repeats else 1, "shell_complete": _completion(declaration.offers)}
-        return click.Argument([name], type=_type(kind), **shared)
+        return click.Argument([name], type=Name() if kind is str else _type(kind), **shared)
     shared |= {"multiple": repeats, "is_flag": kind is bool or None, "metavar": declaration.metavar}
     return click.Option([name, *declaration.flags.split(", ")], type=_type(kind, declaration.minimum), **shared)
 
@@ -92,8 +120,7 @@ def _type(kind: Any, minimum: int | None = None) -> click.ParamType[Any]:  # noq
         return click.Choice(get_args(kind))
     if kind in (int, float):
         return Number(kind, minimum)
-    # An unreadable path is unreadable input, which the reader turns down, not wrong usage.
-    return {str: click.STRING, bool: click.BOOL, Path: click.Path(readable=False, path_type=Path)}[kind]
+    return {str: click.STRING, bool: click.BOOL, Path: NamedPath()}[kind]
 
 
 def _completion(offers: Callable[[str], list[str]] | None) -> Any:  # noqa: ANN401

@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.common import Method
+from kair_engine.results.common import Method, StepClock
 from kair_engine.trace.model import Trace
-from kair_tui.cli.options import METHOD
+from kair_tui.cli.options import CLOCK, METHOD, require_paper
 from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.blame"
@@ -21,9 +21,12 @@ def run(
         str | None, Option("--operator", "Only operators whose name contains this.", metavar="NAME")
     ] = None,
     method: Annotated[Method, METHOD] = "robust",
+    clock: Annotated[StepClock, CLOCK] = "rank",
     limit: Annotated[int, Option("--limit", "Show at most this many paths.", metavar="N", minimum=1)] = 20,
 ) -> BlameResult:
     """Asks the engine."""
     from kair_engine.blame.analysis import blame
 
-    return blame(trace, rank=rank, operator=operator, method=method, limit=limit)
+    require_paper(method, clock)
+
+    return blame(trace, rank=rank, operator=operator, method=method, limit=limit, clock=clock)

@@ -47,6 +47,7 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "Fix.hosts": "Empty for all.",
     "hosts": "The ranks of each host.",
     "ideal_step_time_us": "Replayed without any straggler, the mean over steps.",
+    "peer_ideal_step_time_us": "Replayed with nothing longer than on its peers, the mean over steps.",
     "ideal_us": "Replayed without any straggler.",
     "in_use": "Whether commands take it when no job is named.",
     "is_edge": "Whether the time went by before the operator began, idle.",

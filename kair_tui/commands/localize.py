@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from kair_engine.errors import UsageError
-from kair_engine.results.common import Method
+from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import GroupBy, LocalizeResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.options import METHOD
+from kair_tui.cli.options import CLOCK, METHOD, require_paper
 from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.localize"
@@ -16,6 +16,7 @@ def run(
     trace: Trace,
     *,
     method: Annotated[Method, METHOD] = "robust",
+    clock: Annotated[StepClock, CLOCK] = "rank",
     whole_run: Annotated[
         bool, Option("--whole-run", "Paper method: windows over the whole recording, not per step.")
     ] = False,
@@ -28,7 +29,9 @@ def run(
     """Asks the engine."""
     from kair_engine.localize.analysis import localize
 
+    require_paper(method, clock)
+
     if method != "paper" and (whole_run or normalized or matrix):
         raise UsageError("--whole-run, --normalized and --matrix belong to --method paper")
 
-    return localize(trace, method=method, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)
+    return localize(trace, method=method, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix, clock=clock)

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from kair_engine.results.common import Method
+from kair_engine.results.common import Method, StepClock
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.options import METHOD, RANK
+from kair_tui.cli.options import CLOCK, METHOD, RANK, require_paper
 from kair_tui.cli.parameters import Option
 
 RENDERER = "kair_tui.render.views.pinpoint"
@@ -16,9 +16,12 @@ def run(
     *,
     rank: Annotated[int, RANK],
     method: Annotated[Method, METHOD] = "robust",
+    clock: Annotated[StepClock, CLOCK] = "rank",
     limit: Annotated[int, Option("--limit", "Show at most this many outliers.", metavar="N", minimum=1)] = 50,
 ) -> PinpointResult:
     """Asks the engine."""
     from kair_engine.pinpoint.analysis import pinpoint
 
-    return pinpoint(trace, rank=rank, method=method, limit=limit)
+    require_paper(method, clock)
+
+    return pinpoint(trace, rank=rank, method=method, limit=limit, clock=clock)

@@ -22,7 +22,8 @@ def run(
         Sequence[str],
         Option(
             "--fix",
-            "Price a fix: rank=16, host=NAME, stage=3, op='ncclDev*' or kind=input. Can be repeated.",
+            "Price a fix: rank=16, host=NAME, stage=3, op='ncclDev*', scope='Optimizer.step*' or kind=input. "
+            "Can be repeated.",
             metavar="FIX",
         ),
     ] = (),

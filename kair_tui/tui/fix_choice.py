@@ -121,4 +121,6 @@ def _what(fix: Fix) -> str:
     of = [f"{noun if len(named) == 1 else noun + 's'} {names}" for noun, named, names in who if named]
     if fix.operators:
         what = ", ".join(fix.operators) + (f" ({what})" if fix.kinds else "")
+    if fix.scopes:
+        what += f" within {', '.join(fix.scopes)}"
     return f"{what} of {', '.join(of)}" if of else what

@@ -10,6 +10,7 @@ from support.cli_samples import RESULTS, answering, kair
 from support.places import SAMPLES
 
 from kair_engine.errors import InputError
+from kair_engine.results.localize import LinkScore
 from kair_engine.results.whatif import FixPrice
 from kair_tui.cli.registry import Entry
 
@@ -45,6 +46,10 @@ from kair_tui.cli.registry import Entry
         (("pinpoint", "--rank", "9" * 400), "--rank must be a whole number, got '999"),
         (("schema", "recipe"), "no schema 'recipe'"),
         (("use",), "missing JOB"),
+        (("triage", ""), "JOB is an empty name"),
+        (("info", " "), "JOB is an empty name"),
+        (("use", ""), "JOB is an empty name"),
+        (("import", "", "--job", "new"), "SOURCES is an empty name"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
@@ -162,6 +167,22 @@ def test_fail_on_tells_through_the_status(monkeypatch: pytest.MonkeyPatch, condi
 def test_fail_on_straggler_of_localize(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(monkeypatch):
         assert kair("localize", "--fail-on", "straggler").status == 10
+
+
+def test_fail_on_straggler_of_localize_hears_of_slow_links_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = RESULTS["localize"]
+    quiet = replace(found, scores=tuple(replace(row, flagged=False) for row in found.scores))
+    link = LinkScore("dp", (0, 1), "all_reduce", 2.0, 1.0, 4, 0.001)
+    for links, status in (((), 0), ((link,), 10)):
+        with answering(monkeypatch, {"localize": replace(quiet, slow_links=links)}):
+            assert kair("localize", "--fail-on", "straggler").status == status
+
+
+def test_no_condition_is_offered_that_cannot_be_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(monkeypatch):
+        outcome = kair("localize", "--method", "paper", "--fail-on", "straggler")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "--method paper accuses nobody" in outcome.err
 
 
 def test_fail_on_takes_several_conditions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,10 +71,14 @@ def test_a_job_wide_cause_of_some_ranks_names_where_it_is_seen() -> None:
     assert "stage imbalance on rank 1 (60.0 ms to" in summary(found(uneven, verdict="job_wide"))
 
 
-def test_a_straggler_comes_before_what_is_nobodys_fault() -> None:
-    assert summary(found(contention(), accused(), together=TOGETHER)) == (
+def test_what_costs_most_is_named_first() -> None:
+    assert summary(found(accused(), contention(), together=TOGETHER)) == (
         "straggler: rank 1 (compute, 5.10 ms a step); together 65.0 ms a step; no rank's fault: CPU contention "
         "(60.0 ms to 80.0 ms a step)"
+    )
+    assert summary(found(contention(), accused(), together=TOGETHER)) == (
+        "straggler, but what costs most is no rank's fault: CPU contention (60.0 ms to 80.0 ms a step); then rank 1 "
+        "(compute, 5.10 ms a step); together 65.0 ms a step"
     )
 
 

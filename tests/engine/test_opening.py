@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from support import kineto_builder as kb
 
-from kair_engine.errors import KairError
+from kair_engine.errors import InputError, KairError
 from kair_engine.recording.importing import ImportOutcome, ImportTask, import_files
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.usable_steps import incomplete_cells
@@ -248,3 +248,27 @@ def test_two_openings_at_once_do_not_disturb_each_other(tmp_path: Path, cache: P
     heights = {process.communicate(timeout=120)[0].strip() for process in running}
     assert heights == {str(4 * (3 * 14 + 3))}
     assert not [path for path in (cache / "fragments").iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_of_several_runs_lists_them_and_picks_none(tmp_path: Path, cache: Path) -> None:
+    kb.write_job(tmp_path / "jobs" / "monday", range(2))
+    kb.write_job(tmp_path / "jobs" / "tuesday", range(2))
+    with pytest.raises(InputError, match=r"jobs holds 2 runs: monday \(ranks 0, 1\), tuesday \(ranks 0, 1\)") as raised:
+        open_trace(tmp_path / "jobs", cache=cache)
+    assert raised.value.hint == f"name one of them: {tmp_path / 'jobs' / 'monday'}"
+
+
+def test_runs_of_different_sizes_are_several(tmp_path: Path, cache: Path) -> None:
+    kb.write_job(tmp_path / "jobs" / "small", [0], world=2)
+    kb.write_job(tmp_path / "jobs" / "large", [1], world=4)
+    with pytest.raises(InputError, match="holds 2 runs: large"):
+        open_trace(tmp_path / "jobs", cache=cache)
+
+
+def test_a_folder_for_each_rank_or_window_is_one_run(tmp_path: Path, cache: Path) -> None:
+    for rank in range(2):
+        kb.write_job(tmp_path / "job" / f"rank{rank}" / "first", [rank], world=2)
+        later = kb.trace(kb.training_steps(first=20), rank=rank, world=2)
+        kb.write(tmp_path / "job" / f"rank{rank}" / "later" / "t.json", later)
+    opened = open_trace(tmp_path / "job", cache=cache)
+    assert (opened.job.ranks, len(opened.steps)) == ((0, 1), 6)

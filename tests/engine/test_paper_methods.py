@@ -21,6 +21,7 @@ from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.results.blame import RootCause
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.trace.model import Trace
+from kair_tui.render.words.blame import blame_headline, blame_totals
 from kair_tui.render.words.warnings import warnings_in_words
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=40)
@@ -141,6 +142,29 @@ def test_ranks_are_not_held_to_a_common_clock(tmp_path: Path) -> None:
     plain = localize(trace(tmp_path / "plain", table), method="paper")
     assert localize(trace(tmp_path / "moved", table, shift={2: 5000}), method="paper") == plain
     assert [score.rank for score in plain.scores] == [3, 0, 1, 2]
+
+
+def test_on_the_jobs_clock_a_rank_that_begins_late_is_late(tmp_path: Path) -> None:
+    # All leave the all-reduce together, which tells the clocks; rank 2 begins its step 300 µs after the others.
+    rows = [Row(rank, "gpu7", "allreduce", 900, 50, group="dp", seq=1) for rank in range(12)]
+    rows += [Row(rank, "gpu7", "a", 400.0 if rank == 2 else 100.0, 105) for rank in range(12)]
+    spans = {(rank, 0): (300, 700) if rank == 2 else (0, 1000) for rank in range(12)}
+    job = build(tmp_path, rows, spans, shift={5: 4000})
+
+    top, *others = localize(job, method="paper", clock="job").scores
+    # What they leave together, all leave at once.
+    assert (top.rank, top.score, others[0].score) == (2, 1, pytest.approx(1 / 11))
+    late = [one.operator for one in pinpoint(job, rank=2, method="paper", clock="job").outliers]
+    assert "a" in late
+    assert "a" not in [one.operator for one in pinpoint(job, rank=2, method="paper").outliers]
+    assert "a" in [one.operator for one in blame(job, rank=2, method="paper", clock="job").root_causes]
+
+
+def test_blame_by_the_paper_speaks_of_no_waiting(tmp_path: Path) -> None:
+    result = blame(chain_of(tmp_path, {"b": 300}, {}), method="paper")
+    assert (result.waiting_us, result.collectives) == (0.0, 0)
+    assert blame_headline(result).startswith("rank 7: ")
+    assert not any("waited" in text for text in (blame_headline(result), blame_totals(result)))
 
 
 def test_a_rank_that_lacks_a_step_is_scored_over_its_own(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_info_tells_clocks_roles_and_collectives(tmp_path: Path) -> None:
     result = info(trace(tmp_path, table, shift={2: 5000}, hosts={0: "a", 1: "a", 2: "b"}))
     assert (result.world_size, result.ranks, result.hosts) == (3, (0, 1, 2), {"a": (0, 1), "b": (2,)})
     assert (result.collectives, result.matched_collectives) == (3, 3)
-    assert result.operations_by_kind == {"collective": 8, "scope": 3}
+    assert result.operations_by_kind == {"collective": 8}
     assert (result.clock.source, result.clock.residual_us, result.clock.max_offset_us) == ("collectives", 0, 5000)
 
 

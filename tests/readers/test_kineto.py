@@ -374,9 +374,10 @@ def test_the_host_comes_from_the_name_the_folder_or_the_trace(tmp_path: Path) ->
     [
         ("job_rank_3.json", 3),
         ("rank12/trace.json", 12),
-        ("kineto_0.json.gz", 0),
+        ("kineto_0.json.gz", None),
+        ("train_resnet18.json", None),
         ("worker3.pt.trace.json", 3),
-        ("trace7.json", 7),
+        ("trace7.json", None),
         ("node1_rank5.json", 5),
         ("node12_4242.1700000000000000000.pt.trace.json", None),
         ("rank_2_4242.1700000000000000000.pt.trace.json", 2),

@@ -28,7 +28,7 @@ from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankC
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
-from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
+from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
@@ -107,7 +107,13 @@ def rank(name: str = "node1") -> RankProfileResult:
         CurvePoint(100_000.0, 1.0, 1.0, 1.0, 1.0, 1.0),
     )
     farthest = CurveDistance(0, 0.5, 50_000.0, 0.25, 0.75)
-    return RankProfileResult(1, name, "all", 3, 100_000.0, 99_000.0, parts, curve, farthest, 0.45, (40, 41, 42), ())
+    scopes = (
+        SubgraphTime("forward", "phase", 1.0, 30_000.0, 29_000.0, None, None),
+        SubgraphTime(name, "scope", 2.0, 20_000.0, 19_000.0, 25_000.0, 24_000.0),
+    )
+    return RankProfileResult(
+        1, name, "all", 3, 100_000.0, 99_000.0, parts, scopes, curve, farthest, 0.45, (40, 41, 42), ()
+    )
 
 
 def blame(name: str = KERNEL) -> BlameResult:
@@ -147,7 +153,7 @@ def frequency(name: str = "aten::add") -> FrequencyResult:
 
 def steps() -> StepsResult:
     rows = (StepTime(40, 0, 0.0, 100_000.0, 10, True), StepTime(40, 1, 0.0, 110_000.0, 10, True))
-    return StepsResult((StepSummary(40, 2, 105_000.0, 110_000.0, 1, True, False),), rows, ())
+    return StepsResult((StepSummary(40, 2, 105_000.0, 110_000.0, 1, True, False),), rows, 105_000.0, ())
 
 
 def info(name: str = "node1") -> InfoResult:
@@ -270,6 +276,8 @@ def whatif(name: str = "forward-compute") -> WhatifInWords:
         step_time_us=100_000.0,
         measured_step_time_us=105_000.0,
         ideal_step_time_us=80_000.0,
+        peer_slowdown=1.3,
+        peer_ideal_step_time_us=76_923.0,
         by_operator_type={name: 1.25},
         by_dp_rank={1: 1.2, 0: 1.0},
         by_stage={0: 1.25},

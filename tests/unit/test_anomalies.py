@@ -188,7 +188,7 @@ def test_two_or_three_ranks_in_few_steps_prove_nothing(ranks: int, steps: int) -
     percents[:, COMPUTE, 1] += 30
     result = persistence(job(percents))
     assert result.anomalies == ()
-    assert not can_accuse(result, job(percents))
+    assert not can_accuse(job(percents))
 
 
 def test_one_of_four_in_spells_of_slowness_is_not_slow_in_every_step() -> None:

@@ -53,6 +53,20 @@ def codes(of: Checked) -> list[tuple[str, tuple[int, ...]]]:
     return [(warning.code, warning.ranks) for warning in of.warnings]
 
 
+def test_in_too_few_steps_for_a_test_whoever_is_waited_for_is_named() -> None:
+    """3 % of the step: of ten steps that is no more than somebody's being last, of two it is all there is to go by."""
+    assert codes(checked(waited_for({2: 3}))) == []
+    of_two_steps = check(job(quiet(2, RANKS)), waited_for({2: 0.6}), (), ())
+    assert (codes(of_two_steps), of_two_steps.contradicted) == ([("waited_for", (2,))], True)
+
+
+def test_who_is_not_compared_is_accused_only_if_others_are_seen_to_wait() -> None:
+    slow = finding(2, 8)
+    unseen = checked(waited_for({1: 3}), slow, uncompared={2})
+    assert (unseen.findings, unseen.contradicted) == ((), False)
+    assert checked(waited_for({2: 8}), slow, uncompared={2}).findings == (slow,)
+
+
 def test_who_costs_something_and_is_waited_for_is_accused() -> None:
     slow = finding(2, 8)
     assert checked(waited_for({2: 8}), slow) == Checked((slow,), (), False)

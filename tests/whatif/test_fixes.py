@@ -17,6 +17,7 @@ FIXES = st.builds(
     stages=NUMBERS,
     kinds=st.sets(st.sampled_from(FIX_KINDS)).map(lambda kinds: tuple(kind for kind in FIX_KINDS if kind in kinds)),
     operators=NAMES,
+    scopes=NAMES,
     scale=st.none() | st.floats(0, 1e6),
 )
 
@@ -35,6 +36,7 @@ def test_a_fix_is_read_from_its_text(fix: Fix) -> None:
     [
         ("rank=3,0,1,2,7,7", "rank=0-3,7"),
         ("kind=host,compute + rank=4", "rank=4+kind=compute,host"),
+        ("kind=host+scope=Optimizer.step#*+rank=1", "rank=1+scope=Optimizer.step#*+kind=host"),
         ("op=flash*,gemm+stage=1+host=node1", "host=node1+stage=1+op=flash*,gemm"),
     ],
 )

@@ -119,15 +119,38 @@ def test_a_slow_stage_is_a_matter_of_the_stages(tmp_path: Path) -> None:
 
 def test_uneven_microbatches_are_dealt_to_the_ranks(tmp_path: Path) -> None:
     def cost(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:
-        # Rank 0 has only long ones, rank 1 short ones.
-        length = {0: 3.0, 1: 1.0}[dp] if operation in {"F", "B"} else 1.0
+        # In each step another rank has only long ones, the others short ones.
+        length = 3.0 if operation in {"F", "B"} and dp == step else 1.0
         return costs(operation, step, dp, stage, microbatch) * length
 
-    result = asked(tmp_path, pipeline_job(dp=2, pp=1, cost=cost))
+    result = asked(tmp_path, pipeline_job(dp=4, pp=1, steps=range(4), cost=cost))
     (remedy,) = result.remedies
-    # 8 microbatches, of 9 and 3 s: 36 and 12 s become 24 s each.
-    assert (remedy.remedy, remedy.dp_ranks) == ("sorted_microbatches", 2)
-    assert remedy.saved_us == pytest.approx(12e6)
+    # 16 microbatches, of 9 and 3 s: 36 and three times 12 s become 18 s each.
+    assert (remedy.remedy, remedy.dp_ranks) == ("sorted_microbatches", 4)
+    assert remedy.saved_us == pytest.approx(18e6)
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_a_slow_worker_is_no_long_stage_and_no_long_batch(tmp_path: Path, stage: int) -> None:
+    result = asked(tmp_path, pipeline_job(dp=4, pp=4, steps=range(3), cost=slow(2.5, dp=1, stage=stage)))
+    assert [cause.cause for cause in result.causes] == ["slow_workers"]
+    assert result.remedies == ()
+
+
+@pytest.mark.parametrize("dp", [2, 4])
+def test_a_slow_worker_is_no_part_of_its_own_ideal(tmp_path: Path, dp: int) -> None:
+    healthy = pipeline_job(dp=dp, pp=2)
+    slowed = pipeline_job(dp=dp, pp=2, cost=slow(3.0, dp=1, stage=0))
+    texts = ("rank=2", "rank=2+kind=compute", "kind=compute", "rank=2,3", "stage=0")
+    result = asked(tmp_path, slowed, *map(parse_fix, texts))
+    right = recorded_step(healthy) * 1e6
+    *fixed, of_stage, _ = (one.step_time_us for one in result.fixes)
+    assert fixed == pytest.approx([right] * 4)
+    assert of_stage > right
+    assert result.peer_ideal_step_time_us == pytest.approx(right)
+    assert result.peer_slowdown == pytest.approx(recorded_step(slowed) / recorded_step(healthy))
+    # What was published stays: its mean has the slow worker in it.
+    assert result.slowdown < result.peer_slowdown
 
 
 def test_overlapped_reduction_waits_for_the_last_backward_of_its_chunk(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The timelines for Perfetto."""
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,3 +65,11 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     trace = open_trace(written(tmp_path, pipeline_job()), cache=tmp_path / "cache")
     with pytest.raises(UsageError, match="cannot write"):
         write_timeline(model_of(trace), tmp_path / "missing" / "timeline.json")
+
+
+def test_a_name_that_says_compressed_is_compressed(tmp_path: Path) -> None:
+    model = model_of(open_trace(written(tmp_path, pipeline_job()), cache=tmp_path / "cache"))
+    plain, packed = tmp_path / "timeline.json", tmp_path / "timeline.json.gz"
+    write_timeline(model, plain)
+    write_timeline(model, packed)
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()

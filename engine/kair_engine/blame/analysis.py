@@ -21,7 +21,7 @@ from kair_engine.results.blame import (
     RoleInPath,
     RootCause,
 )
-from kair_engine.results.common import Method
+from kair_engine.results.common import Method, StepClock
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.timeline.roles import role_codes, roles
@@ -82,13 +82,14 @@ def blame(
     operator: str | None = None,
     method: Method = "robust",
     limit: int = 20,
+    clock: StepClock = "rank",
 ) -> BlameResult:
     """Explains the waiting in the chosen steps: blame paths, and root causes ranked by blamed time.
 
     Every collective's waiting is laid at the member that arrived last, and divided among what made that one
     late. `rank` narrows to that rank's root causes, `operator` to collectives or root causes whose name
-    contains it. `paper` walks on one rank from stage 2's outliers, two-sided, as the text of [K] reads.
-    Raises UsageError for a rank that left no trace.
+    contains it. `paper` walks on one rank from stage 2's outliers, two-sided, as the text of [K] reads; its
+    `clock` says when a step begins. Raises UsageError for a rank that left no trace.
     """
     require_steps(trace)
     if rank is not None:
@@ -96,7 +97,7 @@ def blame(
     if method == "paper":
         from kair_engine.blame.paper import blame_paper  # it imports this module
 
-        return blame_paper(trace, rank=rank, operator=operator, limit=limit)
+        return blame_paper(trace, rank=rank, operator=operator, limit=limit, clock=clock)
     role_of = roles(trace)
     tally = Tally.of(trace, keep_paths=True)
 

@@ -12,6 +12,8 @@ from kair_engine.localize.paper import localize_paper
 from kair_engine.pinpoint.paper import PAPER_THRESHOLD, paper_limits, z_scores
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.common import StepClock
+from kair_engine.timeline.common_begin import begin_ns
 from kair_engine.timeline.graph import ExecutionGraph, build
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.synchronisation import synchronise
@@ -38,23 +40,26 @@ class _Scores:
         return bool(abs(self.start[row]) > PAPER_THRESHOLD)
 
 
-def blame_paper(trace: Trace, *, rank: int | None, operator: str | None, limit: int) -> BlameResult:
+def blame_paper(
+    trace: Trace, *, rank: int | None, operator: str | None, limit: int, clock: StepClock = "rank"
+) -> BlameResult:
     """[K] stage 3: an outlier of abnormal duration is its own cause; one that only started abnormally leads
     to its direct predecessor on the rank, and where that was normal and on time, the edge is the cause.
 
     `rank` defaults to stage 1's candidate. Blamed time is the root cause's deviation from its mean over the
-    ranks, counted once per root cause: the paper ranks causes and prices none.
+    ranks, counted once per root cause: the paper ranks causes and prices none, so no waiting is told. Starts count from
+    the rank's own begin of the step; of the `clock` job from the first rank's.
     """
     chosen = rank
     if chosen is None:
-        found = localize_paper(trace, whole_run=False, normalized=False, by="rank", matrix=False)
+        found = localize_paper(trace, whole_run=False, normalized=False, by="rank", matrix=False, clock=clock)
         chosen = found.scores[0].rank
     blamed: dict[_Key, float] = defaultdict(float)
     steps: dict[_Key, set[int]] = defaultdict(set)
     paths: list[BlamePath] = []
     for ops in each_step(trace):
         graph = build(ops, synchronise(ops))
-        scores = _scores(ops)
+        scores = _scores(ops, clock)
         mine = np.flatnonzero((ops.ranks[ops.rank] == chosen) & (ops.kind != SCOPE))
         roots: dict[tuple[int, bool], float] = {}
         for row in (row for row in map(int, mine) if scores.slow(row) or scores.late(row)):
@@ -70,9 +75,9 @@ def blame_paper(trace: Trace, *, rank: int | None, operator: str | None, limit: 
     return _result(trace, blamed, steps, _chosen(paths, operator, limit), operator)
 
 
-def _scores(ops: Operations) -> _Scores:
+def _scores(ops: Operations, clock: StepClock) -> _Scores:
     keys = logical_keys(ops, np.zeros(len(ops.ranks), dtype=np.int64))
-    start = (ops.start_ns - ops.begin_ns[ops.rank]).astype(float) if len(ops) else np.zeros(0)
+    start = (ops.start_ns - begin_ns(ops, clock)[ops.rank]).astype(float) if len(ops) else np.zeros(0)
     duration = ops.duration_ns.astype(float)
     result = _Scores(*(np.zeros(len(ops)) for _ in range(4)))
     for block in PeerGroups.of(keys, np.flatnonzero(ops.kind != SCOPE)).blocks(smallest=2):
@@ -167,8 +172,8 @@ def _result(
         by_rank=tuple(RankBlame(r, total / 1e3, 1.0, 0) for r in ranks),
         waiting=(),
         made_late=tuple(MadeLate(c.rank, c.rank, c.operator, c.cause, c.is_edge, c.blamed_us, 0) for c in causes),
-        waiting_us=total / 1e3,
-        attributed_us=total / 1e3,
+        waiting_us=0.0,
+        attributed_us=0.0,
         unattributed_us=0.0,
         collectives=0,
         warnings=(

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from kair_engine.errors import UsageError
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, large_delays
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, large_delays, steps_needed
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.ranks import Rank, rank_at
-from kair_engine.results.common import Method
+from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import (
     GroupBy,
     LinkScore,
@@ -20,6 +20,7 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
+from kair_engine.timeline.coverage import coverage
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.requirements import require_steps
@@ -33,20 +34,21 @@ def localize(
     normalized: bool = False,
     by: GroupBy = "rank",
     matrix: bool = False,
+    clock: StepClock = "rank",
 ) -> LocalizeResult:
     """Scores every rank, the highest first.
 
     `paper` is the pairwise Kolmogorov–Smirnov distance of [K] (localize/paper.py); `robust` compares
-    the time each rank spends on its own work with its role's. `whole_run`, `normalized` and `matrix` belong
-    to the paper's method. Raises UsageError for them with the other one, or where no step can be analysed.
+    the time each rank spends on its own work with its role's. `whole_run`, `normalized`, `matrix` and the `clock` job
+    belong to the paper's method. Raises UsageError for them with the other one, or where no step can be analysed.
     """
     require_steps(trace)
     if method == "paper":
         from kair_engine.localize.paper import localize_paper  # loads scipy
 
-        return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix)
-    if whole_run or normalized or matrix:
-        raise UsageError("whole_run, normalized and matrix belong to the paper's method")
+        return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix, clock=clock)
+    if whole_run or normalized or matrix or clock == "job":
+        raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     found = conclude(job_excess(trace))
     scores = rank_scores(trace.job, found)
     return LocalizeResult(
@@ -113,7 +115,9 @@ def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
 def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
     """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
     job = found.job
-    result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
+    result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]] or list(_too_few_steps(job))
+    if job.recorded is not None and len(job.ranks) > 1:
+        result += coverage(job.ranks, job.role, job.recorded)
     if found.scattered is not None and found.scattered.rare:
         result.append(_rare_delays(job, found.scattered))
     roles, sizes = np.unique(job.role, return_counts=True)
@@ -127,17 +131,24 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
         result.append(KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
     collectives = sum(step.collectives for step in job.steps)
     rejected = sum(step.rejected_collectives for step in job.steps)
-    if not collectives and len(job.ranks) > 1:
+    if not collectives and not rejected and len(job.ranks) > 1:
         result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
     if rejected:
         result.append(
             KairWarning(
                 "unmatched_collectives",
                 f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
-                "were left out",
+                + ("were left out" if collectives else "who waits for whom is unknown: prices are estimates"),
             )
         )
     return tuple(result)
+
+
+def _too_few_steps(job: JobExcess) -> Iterator[KairWarning]:
+    needed = steps_needed(job)
+    if needed is not None and len(job.steps) < needed:
+        peers = int(np.bincount(job.role).max())
+        yield KairWarning("few_steps", figures={"steps": len(job.steps), "fewest_steps": needed, "ranks": peers})
 
 
 def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:

@@ -147,10 +147,19 @@ def persistence(job: JobExcess) -> Persistence:
     return Persistence(mean, t, p, tuple(found))
 
 
-def can_accuse(found: Persistence, job: JobExcess) -> bool:
-    """Whether any rank could be found slow: it needs peers, of two or three steps enough to be above them for good."""
-    of_few = any(len(members) ** (1.0 - len(job.steps)) < TOP_BY_CHANCE for members in _roles(job))
-    return of_few or not bool(np.isnan(found.p_value).all())
+def can_accuse(job: JobExcess) -> bool:
+    """Whether any rank could be found slow: it needs peers, and enough steps to be above them by more than chance."""
+    needed = steps_needed(job)
+    return needed is not None and len(job.steps) >= needed
+
+
+def steps_needed(job: JobExcess) -> int | None:
+    """In how many steps a rank of the largest role could be on top of all others beyond chance; None without peers."""
+    largest = max(map(len, _roles(job)), default=0)
+    if largest < 2:
+        return None
+    # One of n is on top of all others in every one of s steps with the chance n · n^−s.
+    return max(FEWEST_STEPS, math.floor(1 - math.log(TOP_BY_CHANCE) / math.log(largest)) + 1)
 
 
 def slow_in_class(job: Excesses, row: int, role: int) -> list[Anomaly]:

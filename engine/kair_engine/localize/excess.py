@@ -19,7 +19,7 @@ from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tai
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, Operations
 
 CLASSES = ("compute", "input", "host", "communication")
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))
@@ -88,6 +88,8 @@ class StepExcess:
     """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
     links: Mapping[Link, OwnTime] = field(default_factory=dict)
     """What process groups and pipeline edges with siblings spent in transfers themselves."""
+    recorded: Floats | None = None
+    """(coverage.COUNTED × ranks): how many of each were recorded, NaN where a rank has no such step."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,12 @@ class JobExcess:
         return np.median(np.nan_to_num(calls), axis=0), np.median(np.nan_to_num(usual), axis=0)
 
     @cached_property
+    def recorded(self) -> Floats | None:
+        """(coverage.COUNTED × steps × ranks); None for excesses that are of no recording."""
+        known = [step.recorded for step in self.steps if step.recorded is not None]
+        return np.stack(known, axis=1) if known else None
+
+    @cached_property
     def passes_ns(self) -> Floats:
         """(steps × PASSES × ranks): 0 where a rank has no such step."""
         return np.nan_to_num(np.stack([step.passes_ns for step in self.steps]), nan=0.0)
@@ -144,10 +152,10 @@ class JobExcess:
 
     @cached_property
     def shows_waiting(self) -> bool:
-        """Whether the communication could be matched, but for a small part: else nobody's waiting can be told."""
+        """Whether what communication there is could be matched, but for a small part: else waiting cannot be told."""
         rejected = sum(step.rejected_collectives for step in self.steps)
         matched = sum(step.collectives for step in self.steps)
-        return matched > 0 and rejected <= MOST_UNMATCHED * (matched + rejected)
+        return rejected <= MOST_UNMATCHED * (matched + rejected)
 
     @cached_property
     def step_times_ns(self) -> Floats:
@@ -156,7 +164,8 @@ class JobExcess:
 
     @cached_property
     def step_time_ns(self) -> float:
-        """The median over steps; at least a nanosecond, since shares of it are printed."""
+        """The median over steps, at least a nanosecond: what limits of tests are shares of, since one stall moves no
+        limit. What is printed is the mean (timeline/step_time.py)."""
         return max(float(np.median(self.step_times_ns)), 1.0)
 
 
@@ -213,6 +222,7 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         paused_ns=np.nan_to_num(of_job(held_up.lost_ns)),
         operators=_by_operator(ops, own, role, of_job),
         links=own_times(sync, role),
+        recorded=of_job(_recorded(ops, sync)),
     )
 
 
@@ -278,6 +288,14 @@ def _additional(more: Floats) -> Floats:
 def _by_phase(ops: Operations, values: Floats, phases: Sequence[str]) -> Floats:
     rows = [np.flatnonzero(ops.phase == PHASE_NAMES.index(name)) for name in phases]
     return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
+
+
+def _recorded(ops: Operations, sync: Synchronisation) -> Floats:
+    ranks = len(ops.ranks)
+    # How often hosts allocate and look something up differs between healthy ranks; what they launch does not.
+    operations = ops.on_stream if ops.has_device else ops.kind != SCOPE
+    rows = (ops.rank[operations], ops.rank[ops.communication], ops.rank[sync.collectives.row])
+    return np.stack([np.bincount(of, minlength=ranks) for of in rows]).astype(float)
 
 
 def _garbage(ops: Operations, own: Floats) -> Floats:

@@ -27,6 +27,7 @@ from kair_engine.localize.imbalance import (
 )
 from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.onset import Onset, onset
+from kair_engine.timeline.step_time import step_time_ns as mean_step_time_ns
 from kair_engine.trace.model import Trace
 
 CLEARER = 1.2
@@ -79,6 +80,8 @@ def _since(job: JobExcess, begun: Onset | None, lasting: tuple[Anomaly, ...]) ->
     later = replace(job, steps=job.steps[begun.at :])
     of = {_about(one): one for one in lasting}
     for one in (*persistence(later).anomalies, *slow_operators(later)):
+        if one.kind == "group" and not begun.sure:
+            continue
         known = of.get(_about(one))
         if known is None or one.excess_ns > CLEARER * known.excess_ns:
             of[_about(one)] = replace(one, since=job.steps[begun.at].step)
@@ -90,14 +93,8 @@ def _about(one: Anomaly) -> tuple[tuple[int, ...], int, str | None]:
 
 
 def step_time_ns(trace: Trace, job: JobExcess) -> float:
-    """The job's step: the median rank's, or the slowest's where no collective shows the others waiting for it."""
-    if any(len(step.late.rank) for step in job.steps):
-        return job.step_time_ns
-    longest = dict.fromkeys(trace.steps, 0)
-    for step, length in zip(trace.job.step_times.step, trace.job.step_times.duration_ns, strict=True):
-        if step in longest:
-            longest[step] = max(longest[step], length)
-    return float(np.median(list(longest.values())))
+    """The job's step: the mean over steps of the median rank's (of the longest, where no collective synchronises)."""
+    return mean_step_time_ns(trace, synchronised=any(len(step.late.rank) for step in job.steps))
 
 
 def _links(job: JobExcess) -> tuple[SlowLink, ...]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.localize.noise import inflation
-from kair_engine.stats import MAD_TO_SIGMA
 
 FEWEST_BEFORE, FEWEST_AFTER = 4, 8
 """Steps on either side: a few at the end of a recording are a spell as soon as an onset."""
@@ -15,6 +14,10 @@ LEAST_CHANGE = 0.05
 """Of the step, by which a rank must have become slower against its peers."""
 BEYOND_NOISE = 6.0
 """Standard errors of that change; so many since every step and rank is tried, and spells change things, too."""
+BEYOND_USUAL = 3.5
+"""The same where nearly every step after it is beyond nearly all before: a fault that grows is noise to itself."""
+NEARLY_ALL = MOST_BEFORE = 0.9
+"""Shares of the steps after, and before."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,14 @@ class Onset:
     place: int
     before_ns: float
     after_ns: float
+    sure: bool
+    """Beyond noise by itself; else only since it lasted, as spells that ranks of one core share do, too."""
 
 
 def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
     """The change point of excesses (steps × ranks), where some rank surely became slower than before."""
     steps = len(per_step)
-    best, found = BEYOND_NOISE, None
+    best, found = 0.0, None
     for at in range(FEWEST_BEFORE, steps - FEWEST_AFTER + 1):
         before, after = per_step[:at], per_step[at:]
         change = np.median(after, axis=0) - np.median(before, axis=0)
@@ -40,11 +45,16 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
         if change[place] <= LEAST_CHANGE * step_time_ns:
             continue
         apart = np.concatenate([before - np.median(before, axis=0), after - np.median(after, axis=0)])
-        # Of medians: one that grows, or pauses as well, is no less slow.
-        spread = MAD_TO_SIGMA * np.median(np.abs(apart), axis=0)
-        variance = max(float(spread[place]), float(np.median(spread)), 1e-6) ** 2
+        variance = max(float(apart[:, place].var(ddof=1)), float(np.median(apart.var(axis=0, ddof=1))), 1e-12)
         error = math.sqrt(variance * inflation(apart) * (1 / at + 1 / (steps - at)))
-        if change[place] / error > best:
+        enough = BEYOND_USUAL if _lasts(before[:, place], after[:, place]) else BEYOND_NOISE
+        if change[place] / error > max(best, enough):
             best = float(change[place] / error)
-            found = Onset(at, place, float(np.median(before[:, place])), float(np.median(after[:, place])))
+            found = Onset(
+                at, place, float(np.median(before[:, place])), float(np.median(after[:, place])), best > BEYOND_NOISE
+            )
     return found
+
+
+def _lasts(before: Floats, after: Floats) -> bool:
+    return bool((after > np.quantile(before, MOST_BEFORE)).mean() >= NEARLY_ALL)

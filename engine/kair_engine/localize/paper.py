@@ -8,7 +8,9 @@ import polars as pl
 from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.grouping import grouped
 from kair_engine.ranks import Rank
+from kair_engine.results.common import StepClock
 from kair_engine.results.localize import GroupBy, LocalizeResult, RankScore
+from kair_engine.timeline.common_begin import offsets_ns
 from kair_engine.timeline.roles import roles
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, KairWarning, Trace
@@ -19,18 +21,21 @@ _TILE = 256
 """Ranks to a side of the tiles in which distances are worked out: 0.5 MB held."""
 
 
-def localize_paper(trace: Trace, *, whole_run: bool, normalized: bool, by: GroupBy, matrix: bool) -> LocalizeResult:
+def localize_paper(
+    trace: Trace, *, whole_run: bool, normalized: bool, by: GroupBy, matrix: bool, clock: StepClock = "rank"
+) -> LocalizeResult:
     """[K] stage 1: S_A = mean over peers B of max_t |F_A(t) − F_B(t)|, then over steps; the highest first.
 
     F is the cumulative count of operators completed in 100 windows from the step's own begin on each rank
-    (`whole_run`: from the recording's begin), as a share of the rank's total where `normalized`.
+    (`whole_run`: from the recording's begin), as a share of the rank's total where `normalized`. Of the `clock` job
+    they count from the first rank's begin, so that who begins late counts as late.
     """
     ranks = np.array(trace.job.ranks, dtype=np.int64)
     total = np.zeros(len(ranks))
     counted = np.zeros(len(ranks))
     distances = np.zeros((len(ranks), len(ranks))) if matrix else None
     shared = np.zeros_like(distances) if distances is not None else None
-    for present, curves in _curves(trace, ranks, whole_run):
+    for present, curves in _curves(trace, ranks, whole_run, clock):
         scaled = curves / np.maximum(curves[:, -1:], 1) if normalized else curves
         total[present] += ks_scores(scaled)
         counted[present] += 1
@@ -81,11 +86,14 @@ def _distances(a: Floats, b: Floats) -> Floats:
     return np.asarray(cdist(a, b, "chebyshev"))
 
 
-def _curves(trace: Trace, ranks: Ints, whole_run: bool) -> Iterator[tuple[Ints, Floats]]:
+def _curves(trace: Trace, ranks: Ints, whole_run: bool, clock: StepClock) -> Iterator[tuple[Ints, Floats]]:
     """(positions of the ranks present, their curves), for every step or once for the whole run."""
+    offset = dict(zip(ranks.tolist(), offsets_ns(trace, ranks).tolist(), strict=True)) if clock == "job" else None
     spans = [trace.steps] if whole_run else [(step,) for step in trace.steps]
     for steps in spans:
         begin, length = _windows_of(trace.job, steps)
+        if offset is not None and begin:
+            begin, length = _from_the_first(begin, length, offset)
         present = np.array([place for place, rank in enumerate(ranks) if int(rank) in begin], dtype=np.int64)
         if not len(present):
             continue
@@ -103,6 +111,15 @@ def _windows_of(job: Job, steps: tuple[int, ...]) -> tuple[dict[int, int], dict[
             begin[rank] = min(begin.get(rank, start), start)
             end[rank] = max(end.get(rank, start + length), start + length)
     return begin, {rank: end[rank] - begin[rank] for rank in begin}
+
+
+def _from_the_first(
+    begin: dict[int, int], length: dict[int, int], offset: dict[int, int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The same spans, all from when the first rank begins."""
+    first = min(begin[rank] - offset[rank] for rank in begin)
+    common = {rank: first + offset[rank] for rank in begin}
+    return common, {rank: begin[rank] + length[rank] - common[rank] for rank in begin}
 
 
 def _count(trace: Trace, steps: tuple[int, ...], ranks: Ints, begin: dict[int, int], width: float) -> Floats:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.pinpoint.outliers import Identity, identify, outlier
 from kair_engine.ranks import Rank
-from kair_engine.results.common import Method
+from kair_engine.results.common import Method, StepClock
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.stats import benjamini_hochberg, student_t_tail
 from kair_engine.timeline.peers import PeerGroups, logical_keys, robust_sigma, split_off
@@ -48,18 +48,21 @@ class Cells:
     peers: Ints
 
 
-def pinpoint(trace: Trace, *, rank: int, method: Method = "robust", limit: int = 50) -> PinpointResult:
+def pinpoint(
+    trace: Trace, *, rank: int, method: Method = "robust", limit: int = 50, clock: StepClock = "rank"
+) -> PinpointResult:
     """The rank's outlying operations over the chosen steps, the most outlying first.
 
     `robust` scores self time and the idle time its host left before it, signed, against the other ranks of
-    its role; `paper` is stage 2 as [K] states it. Raises UsageError for a rank that left no trace.
+    its role; `paper` is stage 2 as [K] states it, with starts since the rank's begin of the step or (`clock` job) the
+    first rank's. Raises UsageError for a rank that left no trace.
     """
     require_steps(trace)
     require_rank(trace, rank)
     if method == "paper":
         from kair_engine.pinpoint.paper import pinpoint_paper  # it imports this module
 
-        return pinpoint_paper(trace, rank=rank, limit=limit)
+        return pinpoint_paper(trace, rank=rank, limit=limit, clock=clock)
     role_of = roles(trace)
     compared = partial(compare, rank=rank, role_of=role_of)
     cells = [cell for cell in map(compared, each_step(trace)) if cell is not None]

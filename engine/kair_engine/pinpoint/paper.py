@@ -7,7 +7,9 @@ import numpy as np
 from kair_engine.arrays import Floats
 from kair_engine.pinpoint.outliers import identify, outlier
 from kair_engine.ranks import Rank
+from kair_engine.results.common import StepClock
 from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_engine.timeline.common_begin import begin_ns
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
@@ -17,15 +19,16 @@ PAPER_THRESHOLD = 3.0
 """The empirical 3-sigma rule [K]."""
 
 
-def pinpoint_paper(trace: Trace, *, rank: int, limit: int) -> PinpointResult:
+def pinpoint_paper(trace: Trace, *, rank: int, limit: int, clock: StepClock = "rank") -> PinpointResult:
     """[K] stage 2: a = max(|z_start|, |z_duration|), population SD over all ranks, outlier when a > 3.
 
-    The start counts from the step's begin on each rank, so no common clock is needed.
+    The start counts from the step's begin on each rank, so no common clock is needed; of the `clock` job from the first
+    rank's, so that a rank that begins late starts late.
     """
     outliers: list[Outlier] = []
     tested = 0
     for ops in each_step(trace):
-        found, compared = _step_outliers(ops, rank)
+        found, compared = _step_outliers(ops, rank, clock)
         outliers += found
         tested += compared
     outliers.sort(key=lambda o: (-o.score, o.step, o.start_us))
@@ -46,10 +49,10 @@ def z_scores(values: Floats) -> Floats:
     return np.asarray(np.divide(values - mean, sigma, out=np.zeros_like(values), where=sigma > 0))
 
 
-def _step_outliers(ops: Operations, rank: int) -> tuple[list[Outlier], int]:
+def _step_outliers(ops: Operations, rank: int, clock: StepClock) -> tuple[list[Outlier], int]:
     rows = np.flatnonzero(ops.kind != SCOPE)
     keys = logical_keys(ops, np.zeros(len(ops.ranks), dtype=np.int64))
-    start = (ops.start_ns - ops.begin_ns[ops.rank]).astype(float) if len(ops) else np.zeros(0)
+    start = (ops.start_ns - begin_ns(ops, clock)[ops.rank]).astype(float) if len(ops) else np.zeros(0)
     duration = ops.duration_ns.astype(float)
     found: list[Outlier] = []
     compared = 0

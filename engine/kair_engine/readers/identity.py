@@ -1,6 +1,7 @@
 """The rank and the host of a trace file, from its name and its folders'."""
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +13,9 @@ _HANDLER_NAME: Final = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:(?P<time>\d+)
 _RANK_WORD: Final = re.compile(
     r"(?:^|[^a-z])(?:global[-_]?)?(?:rank|worker|trainer|gpu)[-_ =.]?(\d{1,7})(?!\d)", re.IGNORECASE
 )
-# Longer trailing numbers are dates, times and process ids.
-_LAST_NUMBER: Final = re.compile(r"(?:^|\D)(\d{1,4})\D*$")
+_NUMBERS: Final = re.compile(r"(\d+)")
+# Longer numbers are dates, times and process ids.
+_MOST_DIGITS: Final = 4
 _HOST_FOLDER: Final = re.compile(r"^host=(.+)$")
 
 
@@ -29,11 +31,42 @@ def rank_from_name(path: Path) -> int | None:
     in_name = _rank_word(stem)
     if in_name is not None:
         return in_name
-    in_folder = _rank_word(path.parent.name)
-    if in_folder is not None:
-        return in_folder
-    match = _LAST_NUMBER.search(stem)
-    return int(match.group(1)) if match else None
+    return _rank_word(path.parent.name)
+
+
+def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
+    """For files whose names say no rank, the number that is another in each of their folder's names.
+
+    So `train_resnet18_0` and `train_resnet18_1` are ranks 0 and 1, and a `train_resnet18` alone is none.
+    """
+    of_folder: dict[Path, list[Path]] = {}
+    for path in paths:
+        if rank_from_name(path) is None and not _HANDLER_NAME.match(path.name):
+            of_folder.setdefault(path.absolute().parent, []).append(path)
+    found: dict[Path, int] = {}
+    for folder, files in of_folder.items():
+        alike: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        for name in {*(path.name for path in files), *_beside(folder, files)}:
+            parts = _NUMBERS.split(_SUFFIXES.sub("", name))
+            alike.setdefault(tuple(parts[::2]), {})[name] = parts[1::2]
+        ranks = {name: rank for names in alike.values() for name, rank in _varying(names).items()}
+        found |= {path: ranks[path.name] for path in files if path.name in ranks}
+    return found
+
+
+def _beside(folder: Path, files: Sequence[Path]) -> list[str]:
+    """The names beside a single file; of several, those that were asked for tell."""
+    try:
+        return [path.name for path in folder.iterdir()] if len(files) == 1 else []
+    except OSError:
+        return []
+
+
+def _varying(numbers: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """By name, the number that tells the names apart: of several that do, the one of the lowest numbers."""
+    columns = [[int(text) for text in column] for column in zip(*numbers.values(), strict=True)]
+    telling = [column for column in columns if len(set(column)) == len(column) > 1 and max(column) < 10**_MOST_DIGITS]
+    return dict(zip(numbers, min(telling, key=max), strict=True)) if telling else {}
 
 
 def host_from_name(path: Path) -> str | None:

@@ -66,6 +66,8 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         warnings=(),
         cut_off=usable.cut_off,
         step_shift=shift,
+        truncated=_truncated(infos),
+        files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
     of_input = (*warnings, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
@@ -77,12 +79,23 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
 
 
 def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[KairWarning]]:
+    if (of_rank := _group_of_all(infos)) and trace.job.format == "kineto":
+        return DerivedGroups({}, {}, of_rank), []
     groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
     if not groups_of:
         return None, []
     from kair_engine.recording.process_groups.derived import derive  # loads numpy and pyarrow, for few jobs
 
     return derive(trace, groups_of)
+
+
+def _group_of_all(infos: Sequence[FragmentInfo]) -> dict[int, str]:
+    """The ranks whose files state no process groups, in the only group that all other files state."""
+    stated = {info.only_group for info in infos if info.world_size is not None}
+    (group, *others) = stated or {None}
+    if group is None or others:
+        return {}
+    return {rank: group for info in infos if info.world_size is None for rank in info.ranks}
 
 
 def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
@@ -164,6 +177,11 @@ def _joined_step_times(infos: Sequence[FragmentInfo]) -> StepTimes:
     )
     rank, step, begin, duration, operations = zip(*rows, strict=True) if rows else ((),) * 5
     return StepTimes(rank, step, begin, duration, operations)
+
+
+def _truncated(infos: Sequence[FragmentInfo]) -> tuple[Rank, ...]:
+    cut = (info for info in infos if any(warning.code == "truncated_file" for warning in info.warnings))
+    return tuple(sorted({Rank(rank) for info in cut for rank in info.ranks}))
 
 
 def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[KairWarning]:

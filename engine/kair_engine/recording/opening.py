@@ -1,15 +1,17 @@
 """Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
+from kair_engine.readers.identity import ranks_from_siblings
 from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.discovery import find_files
 from kair_engine.recording.importing import ImportTask, Progress, import_files, write_error
 from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
+from kair_engine.recording.one_run import require_one_run
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.warning_texts import listed, short_warning
 
@@ -48,16 +50,19 @@ def open_sources(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> AssembledJob:
-    """One job from all the files below `sources`."""
+    """One job from all the files below `sources`. Raises InputError where a single one holds several."""
     found = [find_files(source) for source in sources]
     paths = list(dict.fromkeys(path for part in found for path in part.files))
     warnings = [warning for part in found for warning in part.warnings]
     text = ", ".join(map(str, sources))
     store = FragmentCache(cache)
-    files, unreadable = _look_up(paths, store)
-    problems = unreadable + _parse(files, store, progress, workers)
+    hints = ranks_from_siblings(paths)
+    files, unreadable = _look_up(paths, store, hints)
+    problems = unreadable + _parse(files, store, progress, workers, hints)
     if not any(file.fragment for file in files):
         raise _no_trace(text, files, problems)
+    if len(sources) == 1:
+        require_one_run(sources[0], [file.fragment for file in files if file.fragment is not None])
     fragments, numbered = _number_ranks(files, store, progress, workers)
     warnings += [*store.warnings, *_file_warnings(problems), *numbered]
     return assemble(name, text, fragments, warnings)
@@ -72,12 +77,14 @@ def job_name(source: Path) -> str:
     return stem or name
 
 
-def _look_up(paths: Sequence[Path], store: FragmentCache) -> tuple[list[_File], list[InputError]]:
+def _look_up(
+    paths: Sequence[Path], store: FragmentCache, hints: Mapping[Path, int]
+) -> tuple[list[_File], list[InputError]]:
     """Every readable file with its cache entry, where it has one."""
     files, problems = [], []
     for path in paths:
         try:
-            file = _File(path, content_key(path))
+            file = _File(path, content_key(path, hints.get(path)))
         except OSError as error:
             problems.append(InputError(f"cannot read {path}: {error.strerror or error}"))
             continue
@@ -93,14 +100,13 @@ def _parse(
     store: FragmentCache,
     progress: Progress | None,
     workers: int | None,
-    hints: dict[Path, int] | None = None,
+    hints: Mapping[Path, int],
 ) -> list[InputError]:
     """Parses the files that the cache lacks. What is no trace stays without a fragment, and is no problem."""
     missing = [file for file in files if file.fragment is None]
     if not missing:
         return []
     store.make_writable()
-    hints = hints or {}
     tasks = [ImportTask(file.source, store.fragment(file.key), hints.get(file.source)) for file in missing]
     problems = []
     for file, outcome in zip(missing, import_files(tasks, progress=progress, workers=workers), strict=True):

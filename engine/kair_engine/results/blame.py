@@ -52,9 +52,10 @@ class RootCause:
     cause: Cause
     is_edge: bool
     blamed_us: float
-    """Other ranks' waiting, summed over them, that this cause explains."""
+    """Other ranks' waiting, summed over them, that this cause explains; of the paper's method, which prices none, how
+    far it deviates from the mean over the ranks."""
     share: float
-    """Of all waiting in the steps."""
+    """Of all waiting in the steps; of the paper's method, of all deviations."""
     steps: tuple[int, ...]
     synchronisations: int
     """How many collectives (or receives) waited for it."""
@@ -120,6 +121,7 @@ class BlameResult:
     made_late: tuple[MadeLate, ...]
     """All; of a question about a rank or an operator, by the root causes listed, and what made the rank itself late."""
     waiting_us: float
+    """0 of the paper's method, which looks at no waiting."""
     attributed_us: float
     unattributed_us: float
     collectives: int

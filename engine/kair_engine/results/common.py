@@ -3,3 +3,5 @@
 from typing import Literal
 
 Method = Literal["robust", "paper"]
+StepClock = Literal["rank", "job"]
+"""When a step begins for the paper's method: with each rank itself, or for all when the first rank begins it."""

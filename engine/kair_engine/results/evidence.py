@@ -29,6 +29,7 @@ EvidenceKind = Literal[
     "longer_batches",
     "stopped",
     "device_idle",
+    "exposed",
     "since",
     "replayed",
     "others_nearly_as_late",

@@ -24,9 +24,19 @@ class Fix:
     """Of operators `host` stands for garbage collection too, as in triage's classes."""
     operators: tuple[str, ...] = ()
     """Shell patterns (* ? []) of operators or operation types."""
+    scopes: tuple[str, ...] = ()
+    """Shell patterns of annotated scopes: what runs within one, and what that launches."""
     scale: float | None = None
     """Their durations times this; None brings them to their peers' ideal. Delays only where kinds name `host`."""
 
     def named(self, operator: str) -> bool:
         """Whether an operator's name fits a pattern."""
-        return not self.operators or any(re.match(translate(one), operator) for one in self.operators)
+        return not self.operators or _fits(self.operators, operator)
+
+    def within(self, scope: str) -> bool:
+        """Whether a scope's name fits one of the patterns of scopes."""
+        return _fits(self.scopes, scope)
+
+
+def _fits(patterns: tuple[str, ...], name: str) -> bool:
+    return any(re.match(translate(one), name) for one in patterns)

@@ -28,6 +28,23 @@ class OperatorUse:
 
 
 @dataclass(frozen=True)
+class RankRecord:
+    """What one rank's recording holds of the chosen steps."""
+
+    rank: Rank
+    files: int
+    """That hold it."""
+    steps: int
+    """Of the chosen ones, those that it has whole."""
+    operations: int
+    """Of the chosen steps."""
+    collectives: int
+    """Collectives, sends and receives among them."""
+    odd: tuple[str, ...]
+    """Why it cannot be compared with its peers: codes of warnings; empty where it can."""
+
+
+@dataclass(frozen=True)
 class InfoResult:
     """What the recording holds."""
 
@@ -41,10 +58,14 @@ class InfoResult:
     device: str | None
     steps: tuple[int, ...]
     operations: int
+    """Of the chosen steps, all ranks together; the rows that mark steps are none."""
     operations_by_kind: dict[str, int]
     collectives: int
+    """Of all chosen steps, with sends and receives: each once for all of its members."""
     matched_collectives: int
     clock: ClockInfo
     warnings: tuple[KairWarning, ...]
     operators: tuple[OperatorUse, ...] = ()
     """Only when asked for, the most frequent first."""
+    by_rank: tuple[RankRecord, ...] = ()
+    """What is odd first."""

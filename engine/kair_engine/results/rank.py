@@ -23,6 +23,27 @@ class PartOfStep:
 
 
 @dataclass(frozen=True)
+class SubgraphTime:
+    """What one phase, or one scope that the program annotated, takes on the rank, beside its role."""
+
+    subgraph: str
+    """The phase, or the scope's name."""
+    sort: Literal["phase", "scope"]
+    """Which of the two it is."""
+    calls: float
+    """Per step, the mean over steps; of a phase 1 where it ran."""
+    own_us: float
+    """Per step: the self time of its operations, waiting excluded; on a device of what it runs there, else of threads.
+    A scope has what its thread runs within it, and what that launches. Scopes may lie in one another."""
+    typical_us: float | None
+    """The median over the ranks of the role; None where the rank has no peer."""
+    span_us: float | None
+    """Per step, how long its thread is within the scope, waiting included; None of a phase."""
+    typical_span_us: float | None
+    """The median over the ranks of the role; None of a phase, and without a peer."""
+
+
+@dataclass(frozen=True)
 class CurvePoint:
     """What share of a step's operations had completed by a time since the step's begin, the mean over steps."""
 
@@ -63,6 +84,8 @@ class RankProfileResult:
     typical_step_time_us: float | None
     """The role's median."""
     parts: tuple[PartOfStep, ...]
+    subgraphs: tuple[SubgraphTime, ...]
+    """Phases, then scopes, the longest first."""
     curve: tuple[CurvePoint, ...]
     farthest: CurveDistance | None
     """From the peer at the largest distance."""

@@ -88,7 +88,7 @@ class SensitivityResult:
     """Of a triage of a healthy job, at which that is so."""
     step_time_us: float
     corrected_ranks: tuple[Rank, ...]
-    """Ranks that stand out already: what makes them do so was taken out first."""
+    """Ranks that stand out already: what makes them do so was taken out first, where there are steps enough."""
     corrected_links: tuple[str, ...]
     draws: int
     seed: int

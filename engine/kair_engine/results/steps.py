@@ -39,4 +39,7 @@ class StepsResult:
 
     summary: tuple[StepSummary, ...]
     steps: tuple[StepTime, ...]
+    step_time_us: float
+    """The mean over the complete steps of the median rank's time (of the longest rank's, where no collective makes
+    ranks wait for one another): the step time of all commands."""
     warnings: tuple[KairWarning, ...]

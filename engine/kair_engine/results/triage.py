@@ -7,6 +7,7 @@ from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
+from kair_engine.results.rank import PartOfStep
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import KairWarning
 
@@ -85,3 +86,5 @@ class TriageResult:
     warnings: tuple[KairWarning, ...]
     together: FixPrice | None = None
     """All findings that were replayed, fixed at once; null for fewer than two."""
+    parts: tuple[PartOfStep, ...] = ()
+    """Where the step goes, of a recording of one rank alone; else empty, as `kair rank` tells it."""

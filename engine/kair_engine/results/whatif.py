@@ -135,6 +135,11 @@ class WhatifResult:
     """Replayed, without launch delays: what S compares."""
     measured_step_time_us: float
     ideal_step_time_us: float
+    """Of the published model [W] the ideal is the mean of all ranks, the slow ones among them."""
+    peer_slowdown: float
+    """Step time over that where nothing takes longer than on its peers, which leave the slow rank out. `slowdown` is
+    the published figure. Of profiler recordings the two are the same."""
+    peer_ideal_step_time_us: float
     by_operator_type: dict[str, float] = field(default_factory=dict)
     by_dp_rank: dict[int, float] = field(default_factory=dict)
     by_stage: dict[int, float] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from kair_engine.localize.analysis import warnings_of
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
-from kair_engine.localize.localization import conclude
+from kair_engine.localize.localization import conclude, step_time_ns
 from kair_engine.ranks import ranks_at
 from kair_engine.results.sensitivity import DetectableFault, InjectedFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.sensitivity.bootstrap import source_of
@@ -37,11 +37,16 @@ def sensitivity(trace: Trace, *, draws: int = 100, probability: float = 0.95, se
     step, for fewer than FEWEST_DRAWS draws, and for a probability that is none.
     """
     require_steps(trace)
-    return sensitivity_of(job_excess(trace), draws=draws, probability=probability, seed=seed)
+    job = job_excess(trace)
+    step_ns = step_time_ns(trace, job)
+    return sensitivity_of(job, step_ns=step_ns, draws=draws, probability=probability, seed=seed)
 
 
-def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int) -> SensitivityResult:
-    """The same of a job's excesses."""
+def sensitivity_of(
+    job: JobExcess, *, draws: int, probability: float, seed: int, step_ns: float | None = None
+) -> SensitivityResult:
+    """The same of a job's excesses; shares are of `step_ns`, or of the median step."""
+    step_ns = step_ns or job.step_time_ns
     if draws < FEWEST_DRAWS:
         raise UsageError(f"the number of draws must be {FEWEST_DRAWS} or more, got {draws}")
     if not 0 < probability < 1:
@@ -54,15 +59,15 @@ def sensitivity_of(job: JobExcess, *, draws: int, probability: float, seed: int)
         source = source_of(without_faults(table_of(job), found.anomalies), known, random)
         study = Study(job, source, known, draws, probability, random)
         detections = study.detections(found.links)
-        faults = tuple(_answer(detection, study.lengths, job.step_time_ns) for detection in detections)
+        faults = tuple(_answer(detection, study.lengths, step_ns) for detection in detections)
     else:
         faults = tuple(_nothing(fault, too_little) for fault in CAUSE_OF_FAULT)
     return SensitivityResult(
         faults=faults,
         probability=probability,
         false_alarm_rate=FALSE_ALARM_RATE,
-        step_time_us=job.step_time_ns / 1e3,
-        corrected_ranks=ranks_at(job.ranks, accused) if too_little is None else (),
+        step_time_us=step_ns / 1e3,
+        corrected_ranks=ranks_at(job.ranks, accused),
         corrected_links=tuple(slow.link.name for slow in found.links) if too_little is None else (),
         draws=draws,
         seed=seed,

@@ -4,6 +4,7 @@ Where the layout is not known, how ranks communicate tells them apart, and never
 extra work is a suspect, and no program of its own.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -67,16 +68,24 @@ def _by_program(trace: Trace) -> dict[int, Role]:
     for rank in trace.job.ranks:
         mine = calls.get(rank)
         if mine is None:
-            of_rank[rank] = 0
             continue
         match = next((code for code, other in leaders if _overlap(mine, other) >= SAME_PROGRAM), None)
+        if match is None and rank in trace.job.truncated:
+            continue
         if match is None:
             match = len(leaders)
             leaders.append((match, mine))
         of_rank[rank] = match
+    for rank in trace.job.ranks:
+        of_rank.setdefault(rank, _most_common(of_rank))
     if len(leaders) <= 1:
         return dict.fromkeys(trace.job.ranks, Role("all"))
     return {rank: Role(f"program {code}") for rank, code in of_rank.items()}
+
+
+def _most_common(of_rank: Mapping[int, int]) -> int:
+    """The program of most ranks: that of a rank whose recording ends before it could show its own."""
+    return Counter(of_rank.values()).most_common(1)[0][0] if of_rank else 0
 
 
 def _calls(trace: Trace) -> dict[int, Floats]:

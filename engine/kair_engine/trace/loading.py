@@ -72,6 +72,7 @@ def _with_derived_groups(
     group, peer = columns["group_code"].copy(), columns["peer"].copy()
     stated = texts["group"]
     names = {text for lanes in derived.of_lane.values() for text in lanes.values()}
+    names |= set(derived.of_rank.values())
     names |= {of_rank.name for of_rank in derived.of_transfers.values() if of_rank is not None}
     first_free = max(stated, default=NONE) + 1
     code_of = {text: code for code, text in enumerate(sorted(names - set(stated.values())), first_free)}
@@ -84,6 +85,8 @@ def _with_derived_groups(
         for lane_text, text in lanes.items():
             chosen = collective & (rank == number) & (lane == lane_of.get(lane_text, NONE))
             group[unstated[chosen]] = code_of[text]
+    for number, text in derived.of_rank.items():
+        group[unstated[rank == number]] = code_of[text]
     for number, of_transfers in derived.of_transfers.items():
         rows = unstated[~collective & (rank == number)]
         members = np.array(of_transfers.ranks if of_transfers else (), dtype=np.int64)

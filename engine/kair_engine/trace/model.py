@@ -62,6 +62,8 @@ class DerivedGroups:
 
     Their `peer` in the table is a place in that group. Ranks that are not listed count peers as ranks of the job.
     """
+    of_rank: dict[int, str] = field(default_factory=dict)
+    """rank → the group of all its communication that names none: its peers state that the job has no other."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class FragmentInfo:
     layout: Layout | None
     step_times: StepTimes
     warnings: tuple[KairWarning, ...]
+    only_group: str | None = None
+    """The process group of all communication, where the file states that the job has no other."""
     process_groups: tuple[ProcessGroup, ...] = ()
     """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
 
@@ -123,6 +127,10 @@ class Job:
     """step → the ranks whose record of it is cut, for the steps that are whole on the others."""
     step_shift: dict[int, int] = field(default_factory=dict)
     """rank → how much higher it numbers its steps than the job does; those of other ranks are the job's."""
+    truncated: tuple[Rank, ...] = ()
+    """Ranks whose files are cut off: what they communicate is known in part."""
+    files: dict[int, int] = field(default_factory=dict)
+    """rank → how many files hold its recording."""
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
     stored_in: str | None = None

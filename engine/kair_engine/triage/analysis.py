@@ -1,6 +1,6 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,9 +12,10 @@ from kair_engine.localize.anomalies import can_accuse
 from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
-from kair_engine.ranks import ranks_at
+from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
@@ -22,6 +23,7 @@ from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
+from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced
 from kair_engine.triage.replays import Replays
 from kair_engine.triage.shared_costs import SharedCosts
@@ -53,6 +55,9 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
+    parts = parts_of_step(trace)
+    known = {finding.cause for finding in wide}
+    wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
     raised = (*of_ranks, *links, *wide)
     price = partial(
         priced,
@@ -65,7 +70,9 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     )
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
-    checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told)
+    limits = warnings_of(found)
+    uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
+    checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told, uncompared=uncompared)
     findings = checked.findings
     if len(findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
@@ -75,10 +82,10 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
             next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
             for again in costs.findings
         )
-    warnings = tuple(dict.fromkeys((*warnings_of(found), *blamed.warnings, *checked.warnings)))
+    warnings = tuple(dict.fromkeys((*limits, *blamed.warnings, *checked.warnings)))
     steps = len(trace.steps)
     return TriageResult(
-        verdict=_verdict(found, checked),
+        verdict=_verdict(found, checked, uncompared),
         findings=findings,
         ranking=_ranking(trace, found, blamed, findings),
         step_time_us=step_time / 1e3,
@@ -87,17 +94,20 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         steps=trace.steps,
         warnings=warnings,
         together=costs.together,
+        parts=parts,
     )
 
 
-def _verdict(found: Localization, checked: Checked) -> Verdict:
+def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]) -> Verdict:
     if checked.contradicted:
         return "inconclusive"
     if any(finding.pattern != "job_wide" for finding in checked.findings):
         return "straggler"
-    if found.undecided or not can_accuse(found.persistence, found.job):
+    if found.undecided or uncompared:
         return "inconclusive"
-    return "job_wide" if checked.findings else "no_straggler"
+    if checked.findings:
+        return "job_wide"
+    return "no_straggler" if can_accuse(found.job) else "inconclusive"
 
 
 def _same(one: Finding, other: Finding) -> bool:

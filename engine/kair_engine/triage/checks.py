@@ -1,12 +1,13 @@
 """Checks findings, prices and who was waited for against one another, before anybody is accused."""
 
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kair_engine.causes import CAUSES
-from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.localize.anomalies import SMALLEST_SHARE, can_accuse
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult, RankBlame
@@ -34,14 +35,17 @@ def check(
     blamed: BlameResult,
     findings: Sequence[Finding],
     hidden_us: Sequence[float],
+    *,
     undecided: Collection[Rank] = (),
+    uncompared: AbstractSet[Rank] = frozenset(),
 ) -> Checked:
     """Keeps the findings that are worth something and that somebody waited for.
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs nothing.
     Findings below the smallest share for which nobody waits that long are dropped, as are ranks for whom nobody waits
     at all, unless others hide them. A rank that nearly all wait for though no test accuses it, or that costs nothing by
-    the replay though it is waited for, is told; not again where it is `undecided` anyway.
+    the replay though it is waited for, is told; not again where it is `undecided` anyway. Ranks that are `uncompared`,
+    of whose recording a part is missing, are accused only where others are seen to wait for them.
     """
     waiting = _Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
@@ -53,6 +57,8 @@ def check(
     for finding, hidden in zip(findings, hidden_us, strict=True):
         worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
         waited = share or 0.0
+        if uncompared & set(finding.ranks) and waited < SMALLEST_SHARE and blamed.collectives:
+            continue
         # What all ranks share makes each of them late now and then.
         alone = waited * job.step_time_ns / 1e3 > shared
         if finding.time_lost_us_per_step < least <= hidden and CAUSES[finding.cause].remedy is not None:
@@ -73,7 +79,9 @@ def check(
     if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
         share = waiting.share_for((suspect.rank,)) or 0.0
         if share * job.step_time_ns / 1e3 > shared:
-            told.append(_told("waited_for", (suspect.rank,), 0.0, share, job))
+            compared = {"compared": float(suspect.rank not in uncompared)}
+            warning = _told("waited_for", (suspect.rank,), 0.0, share, job)
+            told.append(replace(warning, figures={**warning.figures, **compared}))
             contradicted = True
     return Checked(tuple(kept), tuple(told), contradicted)
 
@@ -102,10 +110,11 @@ class _Waiting:
     def share_for(self, ranks: Sequence[Rank]) -> float | None:
         """What the other ranks of the role waited for these, each; None where the recording shows no waiting."""
         job, blamed = self._job, self._blamed
-        if not ranks or not job.shows_waiting or blamed.waiting_us <= 0:
+        if not ranks or not job.shows_waiting or not blamed.collectives or blamed.waiting_us <= 0:
             return None
         role = job.role[np.searchsorted(job.ranks, ranks[0])]
-        peers = max(int(np.count_nonzero(job.role == role)) - len(ranks), 1)
+        # A rank without peers is waited for by those of other roles.
+        peers = int(np.count_nonzero(job.role == role)) - len(ranks) or len(job.ranks) - len(ranks) or 1
         imposed = sum(row.blamed_us for row in blamed.by_rank if row.rank in ranks)
         return imposed * 1e3 / len(job.steps) / peers / job.step_time_ns
 
@@ -117,4 +126,6 @@ class _Waiting:
         if first is None or first.share <= MOST_OF_WAITING or first.rank in undecided:
             return None
         share = self.share_for((first.rank,))
-        return first if share is not None and share > NOTABLE_WAITING else None
+        # Where no test could accuse anybody, whoever is waited for is worth naming.
+        notable = NOTABLE_WAITING if can_accuse(self._job) else SMALLEST_SHARE
+        return first if share is not None and share > notable else None

@@ -143,6 +143,8 @@ def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple
         return ()
     if cause.remedy == "even_stages" and stage is not None:
         return _even(stage)
+    if any(one.kind == "exposed" for one in finding.evidence):
+        return ()  # of one rank alone no replay knows what it waits for
     if finding.pattern == "job_wide":
         # Of all ranks a kind of delay cannot be told from the ordinary noise in it, except garbage collection's.
         of_all = fix_of_all(finding.cause)

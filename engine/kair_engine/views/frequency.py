@@ -10,29 +10,37 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
-from kair_engine.timeline.clocks import align
-from kair_engine.timeline.collectives import match
+from kair_engine.timeline.common_begin import offsets_ns
 from kair_engine.timeline.roles import role_codes, roles
-from kair_engine.trace.loading import load_step
+from kair_engine.timeline.subgraphs import scopes_named, within
+from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE
+from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE
 from kair_engine.trace.requirements import require_steps
 
 MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""
+_NAMED = 5
+"""Scopes that a hint names."""
 _SMALLEST_EXPECTED = 2.0
 """Windows where peers run it less often than this say nothing."""
 
 
 def frequency(
-    trace: Trace, *, operator: str | None = None, phase: str | None = None, windows: int = 100
+    trace: Trace,
+    *,
+    operator: str | None = None,
+    phase: str | None = None,
+    scope: str | None = None,
+    windows: int = 100,
 ) -> FrequencyResult:
     """Counts begun operations per rank in `windows` equal windows over the chosen steps.
 
-    `operator` narrows to names that contain it (case matters), `phase` to one phase. A window is degraded
-    where a rank ran less than half as many as its role's median, and fewer than any of its peers, in that
-    window and the two beside it; missing below a tenth of the median. The largest shortfall comes first.
-    Raises UsageError for an unknown phase, an operator that never ran, or no windows.
+    `operator` narrows to names that contain it (case matters); where no operation's does, annotated scopes that do are
+    counted themselves. `phase` narrows to one phase, `scope` to what runs within scopes whose name contains it.
+    A window is degraded where a rank ran less than half as many as its role's median, and fewer than any of its peers,
+    in that window and the two beside it; missing below a tenth of the median. The largest shortfall comes first.
+    Raises UsageError for an unknown phase, an operator or scope that never ran, or no windows.
     """
     require_steps(trace)
     if windows < 1:
@@ -41,14 +49,20 @@ def frequency(
         raise UsageError(f"unknown phase '{phase}'", hint=f"phases: {', '.join(PHASE_NAMES)}")
     ranks = np.array(trace.job.ranks, dtype=np.int64)
     grid = _grid(trace, ranks, windows)
-    counts = _counts(_chosen(trace, operator, phase), ranks, grid)
+    if scope is not None:
+        counts = _counts(_in_scope(trace, scope, operator, phase), ranks, grid)
+    else:
+        counts = _counts(_chosen(trace, operator, phase), ranks, grid)
+        if operator is not None and not counts.any():
+            counts = _counts(_chosen(trace, operator, phase, scopes=True), ranks, grid)
     if not counts.any():
-        which = f" matches '{operator or phase}'" if operator or phase else ""
-        raise UsageError(f"no operation{which} in the chosen steps")
+        named = " and ".join(f"'{one}'" for one in (operator, phase, scope) if one)
+        which = f" matches {named}" if named else ""
+        raise UsageError(f"no operation{which} in the chosen steps", _hint(trace) if operator or scope else None)
     role = role_codes(ranks, roles(trace))
     degraded = sorted(_degraded(counts, ranks, role, grid), key=lambda w: (w.count - w.expected, w.rank, w.window))
     return FrequencyResult(
-        operator=operator or phase or "*",
+        operator=operator or phase or scope or "*",
         window_us=grid.width_ns / 1e3,
         windows=windows,
         counts=tuple(RankCounts(Rank(int(rank)), tuple(row)) for rank, row in zip(ranks, counts.tolist(), strict=True)),
@@ -68,10 +82,7 @@ class _Grid:
 
 def _grid(trace: Trace, ranks: Ints, windows: int) -> _Grid:
     """From the earliest begin of the chosen steps to their latest end, on clocks aligned by the first step."""
-    ops = load_step(trace, trace.steps[0])
-    offset = np.zeros(len(ranks), dtype=np.int64)
-    aligned = align(match(ops), len(ops.ranks)).offset_ns
-    offset[np.searchsorted(ranks, ops.ranks)] = aligned.round().astype(np.int64)
+    offset = offsets_ns(trace, ranks)
     times = trace.job.step_times
     rank, step = np.array(times.rank, dtype=np.int64), np.array(times.step, dtype=np.int64)
     chosen = np.isin(step, trace.steps) & np.isin(rank, ranks)
@@ -81,8 +92,33 @@ def _grid(trace: Trace, ranks: Ints, windows: int) -> _Grid:
     return _Grid(begin.min() + offset, width, windows)
 
 
-def _chosen(trace: Trace, operator: str | None, phase: str | None) -> pl.LazyFrame:
-    rows = trace.scan().filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
+def _hint(trace: Trace) -> str:
+    names = trace.scan().filter(pl.col("kind").cast(pl.String) == KIND_NAMES[SCOPE])
+    there = set(names.select(pl.col("name").cast(pl.String).unique()).collect()["name"]) - {STEP_SCOPE}
+    shown = ", ".join(sorted(there)[:_NAMED])
+    return "kair info --operators lists what ran" + (
+        f"; scopes: {shown}{', …' * (len(there) > _NAMED)}" if there else ""
+    )
+
+
+def _in_scope(trace: Trace, scope: str, operator: str | None, phase: str | None) -> pl.LazyFrame:
+    """The ranks and begins of what runs within scopes."""
+    ranks, starts = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for ops in each_step(trace):
+        chosen = within(ops, scopes_named(ops, lambda name: scope in name))
+        if operator is not None:
+            chosen &= np.isin(ops.name, [code for code, name in ops.name_text.items() if operator in name])
+        if phase is not None:
+            chosen &= ops.phase == PHASE_NAMES.index(phase)
+        ranks.append(ops.ranks[ops.rank[chosen]])
+        starts.append(ops.start_ns[chosen] + ops.origin_ns)
+    columns = {"rank": np.concatenate(ranks).astype(np.int32), "start_ns": np.concatenate(starts)}
+    return pl.LazyFrame(columns)
+
+
+def _chosen(trace: Trace, operator: str | None, phase: str | None, *, scopes: bool = False) -> pl.LazyFrame:
+    is_scope = pl.col("kind").cast(pl.String) == KIND_NAMES[SCOPE]
+    rows = trace.scan().filter(is_scope & (pl.col("name").cast(pl.String) != STEP_SCOPE) if scopes else ~is_scope)
     if operator is not None:
         rows = rows.filter(pl.col("name").cast(pl.String).str.contains(operator, literal=True))
     if phase is not None:
@@ -117,6 +153,8 @@ def _degraded(counts: Ints, ranks: Ints, role: Ints, grid: _Grid) -> Iterator[De
         shown, _ = _of_the_others(counts[members].astype(float))
         low = (smooth[members] < DEGRADED_BELOW * expected) & (expected >= _SMALLEST_EXPECTED)
         low &= smooth[members] < least
+        # Smoothed, an edge of what the peers run reaches into windows where they run nothing.
+        low &= shown > counts[members]
         for member, window in zip(*np.nonzero(low), strict=True):
             place = members[member]
             share = smooth[place, window] / expected[member, window]

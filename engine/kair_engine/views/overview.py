@@ -1,18 +1,27 @@
 """Inventory of a recording: its ranks, steps, layout and clocks."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from kair_engine.arrays import Bools, Ints
 from kair_engine.ranks import Rank
-from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
+from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
-from kair_engine.timeline.roles import roles
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.timeline.clocks import Clocks
+from kair_engine.timeline.collectives import dense
+from kair_engine.timeline.coverage import COUNTED, coverage
+from kair_engine.timeline.roles import Role, role_codes, roles
+from kair_engine.timeline.step_time import step_time_ns
+from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.columns import read_columns
 from kair_engine.trace.counting import count_operations
-from kair_engine.trace.loading import each_step
-from kair_engine.trace.model import Job, Trace
-from kair_engine.trace.operations import KIND_NAMES, SCOPE
+from kair_engine.trace.loading import each_step, load_step
+from kair_engine.trace.model import Job, KairWarning, Trace
+from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE
+from kair_engine.trace.step_batches import step_batches
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -27,11 +36,19 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
     job = trace.job
-    kinds = [(kind, count) for (kind,), count in count_operations(trace, ("kind",)).items()]
-    looked_at = trace.select(trace.steps[:_CLOCK_STEPS])
-    sync = [synchronise(ops) for ops in each_step(looked_at)]
+    counted = _counted(trace)
+    kinds = [(KIND_NAMES[kind], count) for kind, count in counted.per(counted.kind).items()]
+    found, matched, met, clocks = 0, 0, list[tuple[Ints, Ints]](), list[Clocks]()
+    for sync in map(synchronise, each_step(trace)):
+        found += len(sync.collectives) + sync.collectives.rejected
+        of = sync.collectives.ops
+        met.append((of.ranks, np.bincount(of.rank[sync.collectives.row], minlength=len(of.ranks))))
+        matched += len(sync.collectives)
+        clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
     by_role: dict[str, list[int]] = defaultdict(list)
-    for rank, role in roles(trace).items():
+    role_of = roles(trace)
+    odd = _odd(trace, counted, met, role_of)
+    for rank, role in role_of.items():
         by_role[role.name].append(rank)
     return InfoResult(
         format=job.format,
@@ -45,12 +62,90 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         steps=trace.steps,
         operations=sum(count for _, count in kinds),
         operations_by_kind=dict(sorted(kinds, key=lambda of: (of[1], of[0]), reverse=True)),
-        collectives=sum(len(s.collectives) + s.collectives.rejected for s in sync),
-        matched_collectives=sum(len(s.collectives) for s in sync),
-        clock=_clock(sync),
-        warnings=(),
+        collectives=found,
+        matched_collectives=matched,
+        clock=_clock(clocks),
+        warnings=odd,
         operators=_operators(trace) if operators else (),
+        by_rank=_by_rank(trace, counted, odd),
     )
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How many operations each rank has in each step, by kind and by whether they ran on its device: of each one entry.
+
+    `kind` is a position in KIND_NAMES.
+    """
+
+    rank: Ints
+    step: Ints
+    kind: Ints
+    on_device: Ints
+    operations: Ints
+
+    def per(self, column: Ints, entries: Bools | slice = slice(None)) -> dict[int, int]:
+        """How many operations the chosen entries have, by their values in one of the columns."""
+        values, place = np.unique(column[entries], return_inverse=True)
+        sums = np.bincount(place, weights=self.operations[entries], minlength=len(values))
+        return dict(zip(values.tolist(), sums.astype(int).tolist(), strict=True))
+
+    @property
+    def communication(self) -> Bools:
+        """The entries of collectives, sends and receives."""
+        return np.isin(self.kind, (COLLECTIVE, SEND, RECV))
+
+
+def _counted(trace: Trace) -> _Counts:
+    parts = [_of_batch(trace, steps) for steps in step_batches(trace)]
+    return _Counts(*np.concatenate([np.zeros((5, 0), dtype=np.int64), *parts], axis=1))
+
+
+def _of_batch(trace: Trace, steps: Sequence[int]) -> Ints:
+    rows = read_columns(trace, ("kind", "lane", "name"), steps)
+    rows.recode("kind", KIND_NAMES, np.int64)
+    # The row that marks a step on its rank is no operation.
+    rows = rows.chosen(~rows.is_any("name", (STEP_SCOPE,)))
+    on_device = rows.is_any("lane", [lane for lane in rows.texts["lane"] if lane.startswith("stream ")])
+    cells = np.stack((rows.of["rank"], rows.of["step"], rows.of["kind"], on_device)).astype(np.int64)
+    code = dense(cells)
+    _, first, counts = np.unique(code, return_index=True, return_counts=True)
+    return np.concatenate((cells[:, first], counts[None]))
+
+
+def _odd(
+    trace: Trace, counted: _Counts, met: Sequence[tuple[Ints, Ints]], role_of: Mapping[int, Role]
+) -> tuple[KairWarning, ...]:
+    """Who could not be compared, as triage tells it."""
+    if len(trace.job.ranks) < 2 or not trace.steps:
+        return ()
+    ranks, steps = np.array(trace.job.ranks, dtype=np.int64), np.array(trace.steps, dtype=np.int64)
+    counts = np.full((len(COUNTED), len(steps), len(ranks)), np.nan)
+    compared = counted.on_device == 1 if trace.job.has_device else counted.kind != SCOPE
+    step, rank = np.searchsorted(steps, counted.step), np.searchsorted(ranks, counted.rank)
+    counts[:2, step, rank] = 0
+    for at, entries in enumerate((compared, counted.communication)):
+        np.add.at(counts[at], (step[entries], rank[entries]), counted.operations[entries])
+    for at, (of_ranks, collectives) in enumerate(met):
+        counts[-1, at, np.searchsorted(ranks, of_ranks)] = collectives
+    return tuple(coverage(ranks, role_codes(ranks, role_of), counts))
+
+
+def _by_rank(trace: Trace, counted: _Counts, odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:
+    whole = Counter(np.unique(np.stack((counted.rank, counted.step)), axis=1)[0].tolist())
+    held, calls = counted.per(counted.rank), counted.per(counted.rank, counted.communication)
+    records = (
+        RankRecord(
+            rank=rank,
+            files=trace.job.files.get(rank, 0),
+            steps=whole.get(rank, 0),
+            operations=held.get(rank, 0),
+            collectives=calls.get(rank, 0),
+            odd=tuple(warning.code for warning in odd if rank in warning.ranks),
+        )
+        for rank in trace.job.ranks
+    )
+    return tuple(sorted(records, key=lambda one: (not one.odd, one.rank)))
 
 
 def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
@@ -87,7 +182,12 @@ def steps(trace: Trace) -> StepsResult:
     slowest = [max(of_step, key=lambda row: row.duration_us) for of_step in by_step.values()]
     usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
     summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
-    return StepsResult(tuple(summaries), tuple(rows), ())
+    return StepsResult(tuple(summaries), tuple(rows), _step_time_us(trace), ())
+
+
+def _step_time_us(trace: Trace) -> float:
+    synchronised = any(len(synchronise(load_step(trace, step)).collectives) for step in trace.steps[:1])
+    return step_time_ns(trace, synchronised=synchronised) / 1e3
 
 
 def _summary(rows: list[StepTime], slowest: StepTime, usual_us: float) -> StepSummary:
@@ -110,9 +210,9 @@ def _by_host(job: Job) -> dict[str, tuple[int, ...]]:
     return {host: tuple(ranks) for host, ranks in hosts.items()}
 
 
-def _clock(sync: list[Synchronisation]) -> ClockInfo:
-    residuals = [s.clocks.residual_ns for s in sync if s.clocks.residual_ns is not None]
+def _clock(clocks: list[Clocks]) -> ClockInfo:
+    residuals = [one.residual_ns for one in clocks if one.residual_ns is not None]
     if not residuals:
         return ClockInfo("none", None, 0.0)
-    offset = max(float(np.abs(s.clocks.offset_ns).max()) for s in sync)
+    offset = max(float(np.abs(one.offset_ns).max()) for one in clocks)
     return ClockInfo("collectives", float(np.median(residuals)) / 1e3, offset / 1e3)

@@ -19,8 +19,9 @@ from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_rank, require_steps
 from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
 from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
+from kair_engine.views.subgraph_times import SubgraphSums
 
-_REST = PARTS.index("rest")
+_TRANSFER, _REST = PARTS.index("communication"), PARTS.index("rest")
 _MENTIONED_SHARE = 0.01
 """Of the step: communication with unknown members that a warning tells of."""
 _LONG_AGO_NS = -(1 << 61)
@@ -40,7 +41,8 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     role_of = roles(trace)
     members = np.array([one for one in trace.job.ranks if role_of[one] == role_of[rank]], dtype=np.int64)
     width_ns = max(_longest_ns(trace, members) / POINTS, 1.0)
-    sums = _Sums(trace.steps, members, width_ns)
+    alone = len(trace.job.ranks) == 1
+    sums = _Sums(trace.steps, members, width_ns, alone=alone)
     # map, not a loop: that would hold one step while the next is read.
     deque(map(sums.add, each_step(_with_steps_before(trace))), maxlen=0)
     of_role = sums.means(rank)
@@ -53,11 +55,12 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
         step_time_us=time_us,
         typical_step_time_us=_typical(of_role.parts_us.sum(axis=0)),
         parts=tuple(_parts(of_role)),
+        subgraphs=sums.subgraphs.of(rank),
         curve=tuple(_curve(of_role, width_ns / 1e3)),
         farthest=_farthest(of_role, width_ns / 1e3),
         mean_distance=float(of_role.distance.mean()) if len(of_role.peers) else None,
         steps=trace.steps,
-        warnings=tuple(_warnings(rank, of_role, time_us)),
+        warnings=tuple(_warnings(rank, of_role, time_us, alone=alone)),
     )
 
 
@@ -81,13 +84,16 @@ class _Role:
 class _Sums:
     """Adds up steps as they pass."""
 
-    def __init__(self, steps: tuple[int, ...], members: Ints, width_ns: float) -> None:
+    def __init__(self, steps: tuple[int, ...], members: Ints, width_ns: float, *, alone: bool) -> None:
+        """`alone`: no other rank is recorded, so that all communication is with unknown members."""
+        self._unknown_to = _TRANSFER if alone else _REST
         self._steps = frozenset(steps)
         self._members = members
         self._width_ns = width_ns
         self._parts_ns = np.zeros((UNKNOWN + 1, len(members)))
         self._completed = np.zeros((len(members), POINTS))
         self._seen = np.zeros(len(members))
+        self.subgraphs = SubgraphSums(members)
         self._free_ns = np.full(len(members), _LONG_AGO_NS, dtype=np.int64)
         """Per member, when its device was done with the step before."""
 
@@ -100,7 +106,9 @@ class _Sums:
             end = np.maximum(ops.begin_ns + ops.length_ns, done)
             begin = ops.begin_ns.copy()
             begin[chosen] = np.minimum(np.maximum(begin[chosen], self._free_ns[place] - ops.origin_ns), end[chosen])
-            self._parts_ns[:, place] += step_parts(ops, synchronise(ops), chosen, begin, end)[:, chosen]
+            sync = synchronise(ops)
+            self._parts_ns[:, place] += step_parts(ops, sync, chosen, begin, end)[:, chosen]
+            self.subgraphs.add(ops, sync)
             self._completed[place] += completed(ops, chosen, self._width_ns)[chosen]
             self._seen[place] += 1
         self._free_ns[place] = done[chosen] + ops.origin_ns
@@ -112,7 +120,7 @@ class _Sums:
         order = np.concatenate(([mine], peers))
         parts = self._parts_ns[:, order] / np.maximum(self._seen[order], 1) / 1e3
         curves = self._completed[order] / np.maximum(self._seen[order], 1)[:, None]
-        parts[_REST] += parts[UNKNOWN]
+        parts[self._unknown_to] += parts[UNKNOWN]
         distance, at = distances(curves[0], curves[1:])
         return _Role(self._members[peers], parts[:UNKNOWN], float(parts[UNKNOWN, 0]), curves, distance, at)
 
@@ -181,9 +189,10 @@ def _farthest(role: _Role, width_us: float) -> CurveDistance | None:
     )
 
 
-def _warnings(rank: int, role: _Role, step_time_us: float) -> Iterator[KairWarning]:
+def _warnings(rank: int, role: _Role, step_time_us: float, *, alone: bool) -> Iterator[KairWarning]:
     if not len(role.peers):
         yield KairWarning("few_peers", f"rank {rank} has no peer in its role to be held against")
     if role.unknown_us > _MENTIONED_SHARE * step_time_us:
         figures = {"share_of_step": role.unknown_us / step_time_us}
-        yield KairWarning("unmatched_collectives", figures=figures, ranks=(Rank(rank),))
+        counts_as = "communication" if alone else "rest"
+        yield KairWarning("unmatched_collectives", figures=figures, ranks=(Rank(rank),), about=counts_as)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kair_engine.arrays import Floats
+from kair_engine.causes import CAUSES, RemedyName
 from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import StepPrice, WhatifResult
+from kair_engine.results.whatif import SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.inexact_replay import replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
@@ -75,7 +76,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         launch_by_stage=None if delays is None else delays.stages,
         pattern=pattern,
         causes=causes,
-        remedies=model.remedies(recorded),
+        remedies=tuple(one for one in model.remedies(recorded) if one.remedy in _remedies_for(causes)),
         per_step=_attributed(alone.per_step, found, launch),
         warnings=(*alone.warnings, *found.warnings, *of_noise),
     )
@@ -106,6 +107,8 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
     delayed, recorded, undelayed, ideal, *fixed = replayed.times
     before, best, taken = (float(steps.mean()) for steps in (recorded, ideal, replayed.measured))
     slowdown, devices = ratio(before, best), model.job.world_size
+    # No fix names an operation: every one is brought down to its peers'.
+    like_peers = float(model.replay([(Fix(),)]).times[0].mean()) if model.ideal_is_published else best
     lost = price("", before, best, devices=devices, gpu_cost=gpu_cost)
     return WhatifResult(
         slowdown=slowdown,
@@ -113,6 +116,8 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         step_time_us=before / 1e3,
         measured_step_time_us=taken / 1e3,
         ideal_step_time_us=best / 1e3,
+        peer_slowdown=ratio(before, like_peers),
+        peer_ideal_step_time_us=like_peers / 1e3,
         host_stops=model.host_stops(),
         simulation_error=replay_error(delayed, replayed.measured),
         delay_share=1 - ratio(float(undelayed.mean()), taken),
@@ -125,6 +130,11 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         gpu_hours_per_day=lost.gpu_hours_per_day,
         cost_per_day=lost.cost_per_day,
     )
+
+
+def _remedies_for(causes: Sequence[SlowdownCause]) -> set[RemedyName | None]:
+    """What treats the causes; a slow worker's durations are no long batch, and where it may be either, none is sure."""
+    return {CAUSES[one.cause].remedy for one in causes if one.cause in CAUSES and not one.or_slow_ranks}
 
 
 def _ranks_of_worst_host(model: Model, cost: OfParts[float]) -> tuple[int, ...]:

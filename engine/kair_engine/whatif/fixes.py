@@ -7,7 +7,7 @@ from kair_engine.errors import UsageError
 from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.runs import runs
 
-_FIELDS = ("rank", "host", "stage", "op", "kind")
+_FIELDS = ("rank", "host", "stage", "scope", "op", "kind")
 _WIDEST = 1_000_000
 """Ranks that one span names at most."""
 
@@ -28,7 +28,7 @@ def parse_fix(text: str) -> Fix:
                 raise UsageError(f"no kind {', '.join(sorted(unknown))}: there are {', '.join(ASKED_KINDS)}")
             fix = replace(fix, kinds=tuple(kind for kind in ASKED_KINDS if kind in values))
         else:
-            fix = replace(fix, hosts=values) if key == "host" else replace(fix, operators=values)
+            fix = _with_names(fix, key, values)
     return fix
 
 
@@ -62,11 +62,18 @@ def has_text(fix: Fix) -> bool:
         return False
 
 
+def _with_names(fix: Fix, key: str, names: tuple[str, ...]) -> Fix:
+    if key == "host":
+        return replace(fix, hosts=names)
+    return replace(fix, scopes=names) if key == "scope" else replace(fix, operators=names)
+
+
 def _values(fix: Fix) -> Iterator[tuple[str, ...]]:
     """Of each of the fields."""
     yield _spans(fix.ranks)
     yield fix.hosts
     yield _spans(fix.stages)
+    yield fix.scopes
     yield fix.operators
     yield fix.kinds
 

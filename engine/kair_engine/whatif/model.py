@@ -103,6 +103,10 @@ class Model(Protocol):
     def remedy_names(self) -> tuple[RemedyName, ...]:
         """The remedies that it can replay."""
 
+    @property
+    def ideal_is_published(self) -> bool:
+        """Whether its ideal is the published one, a mean that has the slow ranks in it, and not the peers'."""
+
     def fits_memory(self) -> bool:
         """Whether a replay takes no more memory than an analysis of the same steps does anyway."""
 

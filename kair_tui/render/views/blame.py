@@ -92,6 +92,8 @@ def stops(path: BlamePath) -> tuple[PathNode, ...]:
 
 def _symptom(path: BlamePath, page: Page) -> str:
     node = path.symptom
+    if not path.waited_us:
+        return f"rank {node.rank}: {_name(node, page)} stands out at {duration(node.start_us)} of step {path.step}"
     return (
         f"rank {node.rank} waited in {_name(node, page)} at {duration(node.start_us)} of step {path.step} "
         f"({duration(path.waited_us)} of all ranks' waiting)"

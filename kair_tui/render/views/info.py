@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.info import InfoResult, OperatorUse
-from kair_tui.render.column import Column
+from kair_engine.results.info import InfoResult, OperatorUse, RankRecord
+from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, plural, spans
 from kair_tui.render.view import View
 
@@ -21,6 +21,27 @@ _OPERATORS = (
     Column[OperatorUse]("phases", "phases", lambda row: ", ".join(row.phases) or "–", align="left", weight=7),
 )
 
+_MARKS = {
+    "no_common_step": "no common step",
+    "no_peer": "no peer",
+    "fewer_recorded": "fewer than its peers",
+}
+
+
+def _odd(row: RankRecord) -> Cell:
+    marks = ", ".join(_MARKS.get(code, code) for code in row.odd)
+    return Styled(f"▲ {marks}", ALARM) if marks else ""
+
+
+_RANKS = (
+    Column[RankRecord]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[RankRecord]("files", "files", lambda row: count(row.files), weight=5),
+    Column[RankRecord]("steps", "steps", lambda row: count(row.steps), weight=6),
+    Column[RankRecord]("operations", "operations", lambda row: count(row.operations), weight=7),
+    Column[RankRecord]("collectives", "collectives", lambda row: count(row.collectives), weight=7),
+    Column[RankRecord]("odd", "odd", _odd, align="left", weight=8),
+)
+
 
 def _headline(result: InfoResult) -> str:
     hosts = f" on {plural(len(result.hosts), 'host')}" if result.hosts else ""
@@ -33,6 +54,9 @@ def _headline(result: InfoResult) -> str:
 def _body(result: InfoResult, page: Page) -> None:
     for name, value in _facts(result):
         page.fact(name, value)
+    if len(result.by_rank) > 1:
+        page.line()
+        page.table(_RANKS, result.by_rank, limit=_LISTED)
     if result.operators:
         page.line()
         page.table(_OPERATORS, result.operators, limit=_OPERATORS_SHOWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kair_engine.ranks import Rank
 from kair_engine.results.localize import (
     GroupScore,
     JobPattern,
@@ -13,7 +14,8 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
-from kair_tui.render.column import ALARM, Cell, Column, Styled
+from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.drawing.heat import RAMP, RAMP_ASCII, heat_row, stretches
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, p_value, percent, plural, score, signed_duration, spans
 from kair_tui.render.view import View
@@ -107,7 +109,7 @@ _PATTERNS = (
     Column[JobPattern]("cause", "job-wide cause", lambda row: row.cause.replace("_", " "), align="left", weight=9),
     Column[JobPattern]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=4),
     Column[JobPattern]("steps", "steps", lambda row: spans(row.steps), align="left", weight=3),
-    Column[JobPattern]("lost_us", "lost/step", lambda row: duration(row.lost_us), weight=8),
+    Column[JobPattern]("lost_us", "beyond mean/step", lambda row: duration(row.lost_us), weight=8),
     Column[JobPattern]("figures", "figures", _figures, align="left", weight=7),
 )
 
@@ -155,15 +157,32 @@ def _body(result: LocalizeResult, page: Page) -> None:
         page.line(f"step {duration(result.step_time_us)}")
     if result.matrix is not None:
         page.line()
-        _distances(result.matrix, page)
+        _distances(result.matrix, sorted(row.rank for row in result.scores), page)
 
 
-def _distances(matrix: tuple[tuple[float, ...], ...], page: Page) -> None:
-    """The pairwise K–S distances, in rank order."""
+FIGURES_OF = 16
+"""Ranks whose distances fit on a line as figures; of more they are shaded."""
+_MATRIX_MARGIN, _MATRIX_ROWS = 14, 64
+
+
+def _distances(matrix: tuple[tuple[float, ...], ...], ranks: list[Rank], page: Page) -> None:
+    """The pairwise K–S distances, in rank order: as figures, of many ranks as shades that fit the line."""
     page.line("Kolmogorov–Smirnov distance of every two ranks, in rank order")
-    digits = distance_digits(max(map(max, matrix), default=0.0))
-    for row in matrix:
-        page.line("".join(f"{distance:10.{digits}f}" for distance in row))
+    largest = max(map(max, matrix), default=0.0)
+    digits = distance_digits(largest)
+    if len(matrix) <= FIGURES_OF:
+        for row in matrix:
+            page.line("".join(f"{distance:10.{digits}f}" for distance in row))
+        return
+    width = min(len(matrix), max(page.options.width - _MATRIX_MARGIN, 10))
+    for rows in stretches(len(matrix), min(width, _MATRIX_ROWS)):
+        # Of several a far one must not vanish in a mean.
+        worst = [max(matrix[row][other] for row in rows) for other in range(len(matrix))]
+        drawn = heat_row(worst, largest, width, ascii_only=page.options.ascii_only, together=max)
+        page.line(f"{spans(tuple(ranks[rows.start : rows.stop]), 1):<{_MATRIX_MARGIN - 2}}|{drawn}|")
+    together = f"; a glyph is the farthest of {len(matrix) / width:.1f} ranks" if width < len(matrix) else ""
+    ramp = RAMP_ASCII if page.options.ascii_only else RAMP
+    page.line(f"|{ramp}| from 0 to {largest:.{digits}f}{together}; figures: --json", DIM)
 
 
 def distance_digits(largest: float) -> int:

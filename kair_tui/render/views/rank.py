@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.rank import CurveDistance, PartOfStep, RankProfileResult
+from kair_engine.results.rank import CurveDistance, PartOfStep, RankProfileResult, SubgraphTime
 from kair_tui.render.column import DIM, Column
 from kair_tui.render.drawing.bars import bar, mark_sign
 from kair_tui.render.drawing.curve import draw, signs
-from kair_tui.render.units import duration, percent, plural, signed_duration
+from kair_tui.render.text import short_name
+from kair_tui.render.units import duration, percent, plural, signed_duration, significant
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 NAMES: Final = {"communication": "exposed communication"}
 """Where the engine's word for a part says too little."""
 _BAR = 24
+_SUBGRAPHS_SHOWN = 14
 _WIDEST, _HEIGHT = 100, 12
 _MARGIN = 7
 _LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
@@ -76,9 +78,26 @@ COLUMNS = (
 )
 
 
+_SUBGRAPHS = (
+    Column[SubgraphTime]("subgraph", "phase or scope", lambda row: short_name(row.subgraph), align="left", weight=9),
+    Column[SubgraphTime]("calls", "per step", lambda row: significant(row.calls), weight=4),
+    Column[SubgraphTime]("own_us", "self time", lambda row: duration(row.own_us), weight=8),
+    Column[SubgraphTime]("typical_us", "role", lambda row: _or_dash(row.typical_us), weight=8),
+    Column[SubgraphTime]("span_us", "within it", lambda row: _or_dash(row.span_us), weight=6),
+    Column[SubgraphTime]("typical_span_us", "role", lambda row: _or_dash(row.typical_span_us), weight=5),
+)
+
+
+def _or_dash(us: float | None) -> str:
+    return "–" if us is None else duration(us)
+
+
 def _body(result: RankProfileResult, page: Page) -> None:
     page.table(_with_bars(result, page), result.parts)
     page.line()
+    if result.subgraphs:
+        page.table(_SUBGRAPHS, result.subgraphs, limit=_SUBGRAPHS_SHOWN)
+        page.line()
     _curve(result, page)
     page.line()
     host = f" on {result.host}" if result.host else ""
@@ -131,5 +150,5 @@ VIEW = View[RankProfileResult, PartOfStep](
     columns=COLUMNS,
     headline=rank_headline,
     body=_body,
-    records=(("parts", "part"), ("curve", "point")),
+    records=(("parts", "part"), ("subgraphs", "subgraph"), ("curve", "point")),
 )

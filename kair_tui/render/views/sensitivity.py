@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kair_engine.results.sensitivity import LongerRecording
 from kair_tui.render.column import Column
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, exact_percent, percent, plural, spans
+from kair_tui.render.units import duration, exact_percent, percent, plural, ranks_in_words, spans
 from kair_tui.render.view import View
 from kair_tui.render.words.sensitivity import FaultInWords, SensitivityInWords
 
@@ -20,7 +20,8 @@ def _headline(result: SensitivityInWords) -> str:
     first = next((fault for fault in result.faults if fault.smallest_us_per_step is not None), None)
     steps = plural(len(result.steps), "step")
     if first is None:
-        return f"no fault can be found in this recording: {result.faults[0].reason}"
+        out = f" ({ranks_in_words(result.corrected_ranks)} stands out already)" if result.corrected_ranks else ""
+        return f"no smallest fault can be told of this recording{out}: {result.faults[0].reason}"
     probability = exact_percent(result.probability)
     return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
 

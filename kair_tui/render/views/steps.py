@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING
 
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
@@ -22,10 +21,9 @@ def _headline(result: StepsResult) -> str:
     if not complete:
         return "no step was recorded"
     ranks = plural(len({row.rank for row in result.steps}), "rank")
-    middle = statistics.median(row.median_us for row in complete)
     worst = max(complete, key=lambda row: row.max_us)
     return (
-        f"{plural(len(complete), 'step')} on {ranks}: {duration(middle)} a step (median); "
+        f"{plural(len(complete), 'step')} on {ranks}: {duration(result.step_time_us)} a step (mean); "
         f"the slowest is step {worst.step} with {duration(worst.max_us)} (rank {worst.slowest_rank})"
     )
 

@@ -25,6 +25,7 @@ from kair_tui.render.units import (
 )
 from kair_tui.render.view import CsvTable, View
 from kair_tui.render.views.localize import flag
+from kair_tui.render.views.rank import COLUMNS as OF_PARTS
 from kair_tui.render.words.triage import FindingInWords, TriageInWords
 from kair_tui.render.words.verdict import (
     cause_in_words,
@@ -55,11 +56,13 @@ COLUMNS = (
     Column[RankedRank]("wait_imposed_us", "wait imposed/step", lambda row: duration(row.wait_imposed_us), weight=6),
     Column[RankedRank]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
 )
+PART_COLUMNS = tuple(column for column in OF_PARTS if column.key in ("part", "own_us", "share"))
+"""Of one rank alone, which nobody can be ranked beside."""
 
 
 def _body(result: TriageInWords, page: Page) -> None:
     for number, finding in enumerate(result.findings, 1):
-        page.numbered(number, title(finding, wide=page.options.wide), ALARM)
+        page.numbered(number, title(finding, wide=page.options.wide, alone=len(result.ranking) == 1), ALARM)
         for fact in facts(finding):
             page.line(fact, indent=3)
         for sentence in sentences(finding):
@@ -67,7 +70,10 @@ def _body(result: TriageInWords, page: Page) -> None:
         if finding.suggestion:
             page.line(f"suggestion: {finding.suggestion}", indent=3)
         page.line()
-    if result.ranking:
+    if result.parts:
+        page.table(PART_COLUMNS, result.parts)
+        page.line()
+    elif result.ranking:
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
     page.line(triage_totals(result))
@@ -82,8 +88,10 @@ def triage_totals(result: TriageResult) -> str:
     )
 
 
-def title(finding: Finding, *, wide: bool = False) -> str:
-    """Who, and what is wrong."""
+def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
+    """Who, and what is wrong; `alone` where no other rank was recorded."""
+    if finding.pattern == "job_wide" and alone:
+        return f"{ranks_in_words(finding.seen_on)}, the only one recorded: {cause_in_words(finding.cause)}"
     if finding.pattern == "job_wide":
         seen = f" (seen on {seen_in_words(finding.seen_on)})" if finding.seen_on else ""
         return f"no rank is to blame: {cause_in_words(finding.cause)}{seen}"
@@ -108,7 +116,11 @@ def facts(finding: Finding) -> list[str]:
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     began = "" if finding.since is None else f", since step {finding.since}"
     steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
-    where = f"{pattern_in_words(finding.pattern)}, {steps}{began}{chance}"
+    how = pattern_in_words(finding.pattern)
+    if finding.pattern == "intermittent" and len(finding.steps) == 1:
+        # Of one step, it is some of its synchronisations that came late.
+        how = "at times within the step"
+    where = f"{how}, {steps}{began}{chance}"
     return [_price(finding), where, *([f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else [])]
 
 
@@ -140,7 +152,8 @@ def _lost(finding: Finding) -> str:
 def _tree(result: TriageInWords, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         for finding in result.findings:
-            branch = root.add(safe(Styled(title(finding, wide=page.options.wide), ALARM)))
+            of_one = len(result.ranking) == 1
+            branch = root.add(safe(Styled(title(finding, wide=page.options.wide, alone=of_one), ALARM)))
             for line in (*facts(finding), *sentences(finding)):
                 branch.add(safe(line))
             if finding.suggestion:

@@ -99,6 +99,9 @@ def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> 
 def _body(result: WhatifInWords, page: Page) -> None:
     page.fact("step", _times(result))
     page.fact("slowdown S", f"{slowdown(result.slowdown)} ({_wasted(result)})")
+    if slowdown(result.peer_slowdown) != slowdown(result.slowdown):
+        ideal = f"peers take {duration(result.peer_ideal_step_time_us)}"
+        page.fact("to peers", f"{slowdown(result.peer_slowdown)}: {ideal}; S is the published figure, against the mean")
     slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
     if result.slowest_workers is not None:
         page.fact("M_W", _effect(result.slowest_workers, slowest))

@@ -11,6 +11,8 @@ WORTH_NAMING = 0.1
 def blame_headline(result: BlameResult) -> str:
     """The ranks that answer for most of the waiting."""
     where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
+    if result.method == "paper":
+        return _deviations(result, where)
     waited = f"the {duration(result.waiting_us)} that ranks together waited in {where}"
     if not result.by_rank:
         return f"no rank is to blame for {waited} ({plural(result.collectives, 'collective')})"
@@ -19,8 +21,18 @@ def blame_headline(result: BlameResult) -> str:
     return f"to blame: {shares} of {waited}"
 
 
+def _deviations(result: BlameResult, where: str) -> str:
+    if not result.by_rank:
+        return f"no outlier to walk back from in {where} (the paper's method)"
+    first = result.by_rank[0]
+    causes = plural(len(result.root_causes), "root cause")
+    return f"rank {first.rank}: {causes}, {duration(first.blamed_us)} from the mean over the ranks in {where}"
+
+
 def blame_totals(result: BlameResult) -> str:
-    """All waiting, and how much of it has a cause."""
+    """All waiting, and how much of it has a cause; the paper's method looks at none."""
+    if result.method == "paper":
+        return "the paper's method ranks root causes by how far they deviate from the mean over the ranks: no waiting"
     return (
         f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
         f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"

@@ -39,7 +39,8 @@ def reason_in_words(fault: DetectableFault) -> str:
 
 def _few_steps(figures: Figures, _: str) -> str:
     steps, fewest = plural(int(figures["steps"]), "step"), count(int(figures["fewest_steps"]))
-    return f"{steps}: a slow rank cannot be told from a slow moment; record at least {fewest}, better 10"
+    only = "only a rank with most of the host's pauses between collectives is accused"
+    return f"{steps}: a slow rank cannot be told from a slow moment, {only}; record at least {fewest}, better 10"
 
 
 def _no_operator(figures: Figures, _: str) -> str:

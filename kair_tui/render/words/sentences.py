@@ -93,8 +93,7 @@ def _group_not_rank(_: Evidence) -> str:
 def _uneven_stages(one: Evidence) -> str:
     own, mean = one.figures["self_us"], one.figures["mean_us"]
     others = f"the {_number(one, 'stages')} stages {duration(mean)} in the mean ({own / mean:.2f} times that)"
-    saved = f"even stages would save about {_share(one)} of the step"
-    return f"{one.about} computes {duration(own)} a step, {others}: {saved}"
+    return f"{one.about} computes {duration(own)} a step, {others}: {_share(one)} of the step more"
 
 
 def _uneven_batches(one: Evidence) -> str:
@@ -106,7 +105,7 @@ def _uneven_batches(one: Evidence) -> str:
 
 
 def _longest_batch(one: Evidence) -> str:
-    return f"waiting for the longest batch costs about {_share(one)} of the step"
+    return f"the longest batch of a step takes {_share(one)} of it more than the usual one"
 
 
 def _delays_on_changing_ranks(one: Evidence) -> str:
@@ -150,6 +149,14 @@ def _stopped(one: Evidence) -> str:
 def _device_idle(one: Evidence) -> str:
     idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
     return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
+
+
+def _exposed(one: Evidence) -> str:
+    spent, share = duration(one.figures["exposed_us"]), percent(one.figures["share_of_step"])
+    return (
+        f"{spent} a step ({share}) go by in communication that no compute hides; how much of it is waiting for a slow "
+        "rank, only the other ranks' recordings tell"
+    )
 
 
 def _since(one: Evidence) -> str:
@@ -235,6 +242,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "longer_batches": _longer_batches,
     "stopped": _stopped,
     "device_idle": _device_idle,
+    "exposed": _exposed,
     "since": _since,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,

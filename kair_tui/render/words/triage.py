@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kair_engine.causes import CAUSES
@@ -14,6 +14,8 @@ from kair_tui.render.text import short_name
 from kair_tui.render.units import ranks_in_words
 from kair_tui.render.words.sentences import sentence_of
 from kair_tui.render.words.verdict import summary
+
+_NOBODY = "No rank is to blame: "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,14 @@ class TriageInWords(TriageResult):
 def triage_in_words(result: TriageResult) -> TriageInWords:
     """The same answer, told."""
     findings = tuple(_finding(finding) for finding in result.findings)
+    if len(result.ranking) == 1:
+        # Without peers nobody can say that.
+        findings = tuple(replace(one, suggestion=_upper(one.suggestion.removeprefix(_NOBODY))) for one in findings)
     return TriageInWords(**_fields(result, findings=findings), summary=summary(result))
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def suggestion_of(finding: Finding) -> str:

@@ -1,7 +1,10 @@
 """A triage's answer in one sentence: who, why, what it costs; or why there is no answer."""
 
+from collections.abc import Sequence
+
 from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank
+from kair_engine.results.rank import StepPart
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.runs import runs
 from kair_engine.trace.model import KairWarning
@@ -13,7 +16,15 @@ WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
-_WHY_INCONCLUSIVE = ("price_and_waiting", "waited_for", "one_rank", "few_steps", "few_peers")
+_NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
+_WHY_INCONCLUSIVE = (
+    "price_and_waiting",
+    *_NOT_COMPARED,
+    "waited_for",
+    "one_rank",
+    "few_steps",
+    "few_peers",
+)
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
 
 
@@ -26,7 +37,10 @@ def summary(result: TriageResult) -> str:
         return _job_wide(result)
     if result.verdict == "inconclusive":
         why = _first(result.warnings, _WHY_INCONCLUSIVE) or "too few peers for a test"
-        return f"inconclusive: {scope}; {why}"
+        if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
+            waited = _first(result.warnings, ("waited_for",))
+            why += f"; {waited}" if waited else ""
+        return f"inconclusive: {scope}; {why}{_most_of_step(result)}"
     cleared = _first(result.warnings, ("nobody_waits",))
     return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"
 
@@ -80,11 +94,25 @@ def seen_in_words(seen: tuple[Rank, ...]) -> str:
 
 
 def _straggler(result: TriageResult) -> str:
-    accused = [one for one in result.findings if one.pattern != "job_wide"]
-    shared = [one for one in result.findings if one.pattern == "job_wide"]
-    told = " and ".join(f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in accused)
-    besides = " and ".join(f"{cause_in_words(one.cause)} ({_price(one)})" for one in shared)
-    return f"straggler: {told}{_together(result)}" + (f"; no rank's fault: {besides}" if shared else "")
+    first = next(at for at, one in enumerate(result.findings) if one.pattern != "job_wide")
+    # What costs more than any culprit is named before them, whoever is to blame for it.
+    above, rest = result.findings[:first], result.findings[first:]
+    culprits = " and ".join(f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in _accused(rest))
+    told = f"straggler: {culprits}{_together(result)}"
+    if above:
+        told = (
+            f"straggler, but what costs most is no rank's fault: {_shared(above)}; then {culprits}{_together(result)}"
+        )
+    below = _shared(rest)
+    return f"{told}; no rank's fault: {below}" if below else told
+
+
+def _accused(findings: Sequence[Finding]) -> list[Finding]:
+    return [one for one in findings if one.pattern != "job_wide"]
+
+
+def _shared(findings: Sequence[Finding]) -> str:
+    return " and ".join(f"{cause_in_words(one.cause)} ({_price(one)})" for one in findings if one.pattern == "job_wide")
 
 
 def _job_wide(result: TriageResult) -> str:
@@ -93,11 +121,28 @@ def _job_wide(result: TriageResult) -> str:
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)})" for one in others]
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
+    if len(result.ranking) == 1:
+        where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
     return f"job-wide: {' and '.join(told)}{_together(result)}; {where}"
+
+
+def _most_of_step(result: TriageResult) -> str:
+    """Of one rank alone, what its step goes to most."""
+    if not result.parts:
+        return ""
+    largest = max(result.parts, key=lambda part: part.own_us)
+    return f"; {duration(largest.own_us)} of its {duration(result.step_time_us)} step are {part_in_words(largest.part)}"
+
+
+def part_in_words(part: StepPart) -> str:
+    """What a part of the step is called."""
+    return "exposed communication" if part == "communication" else part
 
 
 def _seen_on(finding: Finding, result: TriageResult) -> str:
     seen, ranks = finding.seen_on, len(result.ranking)
+    if ranks == 1:
+        return f"on {ranks_in_words((result.ranking[0].rank,))}"
     if len(seen) in (0, ranks):
         return "on all ranks"
     if len(runs(seen)) <= _FEW_RUNS:

@@ -8,6 +8,8 @@ from typing import Final
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, whole_percent
 
+_IN_DOUBT: Final = "a part of its recording is missing, its times are in doubt"
+
 
 @dataclass(frozen=True)
 class WarningInWords:
@@ -28,7 +30,17 @@ def warning_in_words(warning: KairWarning) -> WarningInWords:
 
 
 def _few_steps(one: KairWarning) -> str:
+    if not one.ranks:
+        return _too_few_for_a_test(one)
     return _few_delays(one) if "delays" in one.figures else _slow_moment(one)
+
+
+def _too_few_for_a_test(one: KairWarning) -> str:
+    steps = plural(int(one.figures["steps"]), "step")
+    return (
+        f"in {steps} one of {_number(one, 'ranks')} ranks is slowest throughout by chance too often to be accused: "
+        f"record at least {_number(one, 'fewest_steps')} steps, better 10"
+    )
 
 
 def _few_delays(one: KairWarning) -> str:
@@ -60,9 +72,10 @@ def _rare_delays(one: KairWarning) -> str:
 
 
 def _unknown_members(one: KairWarning) -> str:
+    counts_as = "exposed communication" if one.about == "communication" else "the rest"
     return (
         f"of {_who(one)}'s step, {_share(one)} went by in communication whose other members are not known; how much of "
-        "it was waiting cannot be told, and it counts as the rest"
+        f"it was waiting cannot be told, and it counts as {counts_as}"
     )
 
 
@@ -101,6 +114,8 @@ def _price_and_waiting(one: KairWarning) -> str:
 
 def _waited_for(one: KairWarning) -> str:
     waited = percent(one.figures["waited_share"])
+    if not one.figures.get("compared", 1.0):
+        return f"peers wait {waited} of the step for {_who(one)}: nearly all waiting is for {_them(one)}"
     return (
         f"peers wait {waited} of the step for {_who(one)}, though no test sets {_them(one)} apart: record more steps, "
         f"and what else runs on {_its(one)} host"
@@ -114,6 +129,40 @@ def _too_many_workers(one: KairWarning) -> str:
         f"of {_number(one, 'ranks')} ranks the {_number(one, 'priced')} that exceed their peers most are priced one by "
         f"one; none of the others makes a step more than {bound} longer"
     )
+
+
+def _no_common_step(one: KairWarning) -> str:
+    return f"{_who(one)} recorded none of the steps that the other ranks did, and {_was(one)} not compared with them"
+
+
+def _no_peer(one: KairWarning) -> str:
+    return (
+        f"{_who(one)} {_has(one)} no peer: no other rank communicates alike, so {_it(one)} {_was(one)} compared with "
+        "none (another build, or a part of the recording missing?)"
+    )
+
+
+def _fewer_recorded(one: KairWarning) -> str:
+    own, peers = count(round(one.figures["recorded"])), count(round(one.figures["peers"]))
+    if one.about == "matched":
+        return (
+            f"of {_who(one)}'s communication {own} calls a step match other ranks', of its peers' {peers}: {_IN_DOUBT}"
+        )
+    what = "communication calls" if one.about == "communication" else "operations"
+    less = whole_percent(1 - one.figures["recorded"] / one.figures["peers"])
+    return f"{_who(one)} recorded {own} {what} a step where its peers have {peers} (−{less}): {_IN_DOUBT}"
+
+
+def _it(one: KairWarning) -> str:
+    return "it" if len(one.ranks) == 1 else "they"
+
+
+def _was(one: KairWarning) -> str:
+    return "was" if len(one.ranks) == 1 else "were"
+
+
+def _has(one: KairWarning) -> str:
+    return "has" if len(one.ranks) == 1 else "have"
 
 
 def _is(one: KairWarning) -> str:
@@ -157,6 +206,9 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "z_cannot_fire": _z_cannot_fire,
     "simulation_error": _simulation_error,
     "too_many_workers": _too_many_workers,
+    "no_common_step": _no_common_step,
+    "no_peer": _no_peer,
+    "fewer_recorded": _fewer_recorded,
     "nobody_waits": _nobody_waits,
     "price_and_waiting": _price_and_waiting,
     "waited_for": _waited_for,

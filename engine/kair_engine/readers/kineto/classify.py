@@ -44,7 +44,6 @@ DEVICE_CATEGORIES: Final = (Category.KERNEL, Category.COPY)
 
 # Names of torch 1.8's first Kineto traces (`Operator`, `Kernel`) stand beside today's.
 _CATEGORIES: Final = {
-    "": Category.CPU_OP,
     "cpu_op": Category.CPU_OP,
     "operator": Category.CPU_OP,
     "user_annotation": Category.ANNOTATION,
@@ -61,6 +60,16 @@ _CATEGORIES: Final = {
 _RUNTIME: Final = re.compile(r"_(runtime|driver)$")
 
 STEP_MARK: Final = re.compile(r"ProfilerStep#(\d{1,9})")
+# Besides NCCL's and its relatives': Transformer Engine's userbuffers, DeepEP, vLLM's and SGLang's custom all-reduce,
+# symmetric memory (multimem, one-shot, two-shot), NVSHMEM, Ascend's HCCL; and what says it is a collective.
+_DEVICE_COLLECTIVES: Final = "|".join(
+    (
+        r"(void )?(nccl(dev)?kernel|nccl_|rccl|msccl|hccl|hcom_|k?userbuffers_)",
+        r"(void )?(deep_ep|dpsk::ep)::(?!layout)",
+        r".*(cross_device_reduce|multimem_|nvshmem|quickreduce|(one|two)_?shot_?\w*all_?reduce|allreduce_fusion)",
+        r"(.*[^a-z])?(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)(?!.*gemm)",
+    )
+)
 _RULES: Final = tuple(
     (NameClass(name_class), re.compile(pattern, re.IGNORECASE))
     for name_class, pattern in (
@@ -71,7 +80,7 @@ _RULES: Final = tuple(
         (NameClass.HOST_SEND, r"gloo:\s*i?send"),
         (NameClass.HOST_RECV, r"gloo:\s*(i?recv|receive)"),
         (NameClass.HOST_COLLECTIVE, r"gloo:"),
-        (NameClass.DEVICE_COLLECTIVE, r"(void )?(nccl(dev)?kernel|nccl_|rccl|msccl)"),
+        (NameClass.DEVICE_COLLECTIVE, _DEVICE_COLLECTIVES),
         (NameClass.GARBAGE_COLLECTION, r"(python[ _])?gc($|[:. _\[(])|(python )?garbage[ _]collect"),
         (NameClass.OPTIMIZER, r"optimizer\.(step|zero_grad)#|(.*[^a-z])?optimizer([^a-z]|$)"),
         (

@@ -76,6 +76,12 @@ def _first_pass(source: Path, spill: RowSpill) -> _Recording:
         steps.add(batch, tables)
         spill.append(batch)
     windows = steps.windows()
+    if len(steps.processes) > 1:
+        text = f"{source.name} holds the recordings of {len(steps.processes)} processes merged into one"
+        raise InputError(text, "give the files of the single ranks, in one folder")
+    if windows is None and tables.without_category:
+        text = f"{source.name}: no event has a category (cat), so that kernels and operators look alike"
+        raise InputError(text, "record with torch.profiler; exports of other profilers are not read")
     if windows is None:
         raise InputError(f"{source.name} holds no operations", "record with torch.profiler, activities CPU and CUDA")
     return _Recording(stream.header, tables, windows, _warnings(source, blocks, stream, tables, windows))
@@ -106,6 +112,13 @@ def _warnings(
     if bad:
         text = f"{bad} events of {source.name} have no valid time or duration and are left out"
         found.append(short_warning("bad_events", text))
+    if tables.without_category:
+        text = f"{tables.without_category} events of {source.name} have no category (cat) and are left out"
+        found.append(short_warning("no_category", text))
+    if windows.inferred_from is not None:
+        told_by = f"its {len(windows.number)} steps are told by {windows.inferred_from}"
+        text = f"{source.name} marks no steps (ProfilerStep#N); {told_by}"
+        found.append(short_warning("steps_inferred", text))
     if not windows.marked:
         text = f"{source.name} marks no steps (ProfilerStep#N); the whole recording counts as one step"
         found.append(short_warning("no_step_marks", text))
@@ -119,21 +132,20 @@ def _second_pass(
     distributed = header.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     stated, world_size = _count(distributed.get("rank")), _count(distributed.get("world_size"))
-    named = rank_from_name(source)
-    if named is not None and named >= (world_size or MAX_RANKS):
-        named = None
-    found = next((rank for rank in (stated, rank_hint, named) if rank is not None), None)
+    told = (rank for rank in (rank_hint, rank_from_name(source)) if rank is not None)
+    named = next((rank for rank in told if rank < (world_size or MAX_RANKS)), None)
+    found = named if stated is None else stated
     rank = found or 0
     base_ns = _base_ns(header)
     # The device's operations come last in a file: one that was cut off may have lost them all.
     lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
-    groups = process_groups(distributed, rank)
+    groups, group = process_groups(distributed, rank), only_group(distributed)
     assembler = StepAssembler(
         recording.tables,
         windows,
         rank=rank,
         base_ns=base_ns,
-        default_group=only_group(distributed),
+        default_group=group,
         groups_listed=bool(groups),
         lost_device=lost_device,
     )
@@ -159,6 +171,7 @@ def _second_pass(
             layout=layout_of(distributed, rank),
             step_times=_step_times(windows, operations, rank, base_ns),
             warnings=recording.warnings,
+            only_group=group,
             process_groups=groups if assembler.groups_missing else (),
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))

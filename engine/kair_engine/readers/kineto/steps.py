@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, STEP_MARK, Category, NameClass
 from kair_engine.readers.kineto.rows import Records
+from kair_engine.readers.kineto.step_signs import SIGN_CLASSES, StepSigns
 from kair_engine.readers.kineto.tables import EventTables
 
 OUTSIDE: Final = -1
@@ -25,6 +26,8 @@ class StepWindows:
     track: int
     marked: bool
     """False where nothing marked a step and the whole recording stands for one."""
+    inferred_from: str | None = None
+    """The operation that tells the steps, where no mark does."""
 
     def index_at(self, start: Int64s) -> Int64s:
         """The index of the step whose window holds each time, or OUTSIDE."""
@@ -59,6 +62,9 @@ class StepFinder:
         self._marks: dict[int, tuple[int, int, int]] = {}
         self._host_rows: dict[int, int] = {}
         self._extent: tuple[int, int] | None = None
+        self._signs = StepSigns()
+        self.processes: set[int | str] = set()
+        """Those that mark a step of one number at one time: with two, the file holds several ranks."""
 
     def add(self, batch: Records, tables: EventTables) -> None:
         """Takes in one batch."""
@@ -69,6 +75,9 @@ class StepFinder:
         marks = host & (tables.name_classes()[batch["name"]] == NameClass.STEP)
         for record in batch[marks]:
             self._mark(record, tables)
+        for record in batch[host & np.isin(tables.name_classes()[batch["name"]], SIGN_CLASSES)]:
+            begin, name = int(record["start"]), tables.names.items_[record["name"]]
+            self._signs.see(name, begin, begin + int(record["duration"]), int(record["track"]))
         for track, rows in zip(*np.unique(batch["track"][host], return_counts=True), strict=True):
             self._host_rows[int(track)] = self._host_rows.get(int(track), 0) + int(rows)
         first, last = int(batch["start"].min()), int((batch["start"] + batch["duration"]).max())
@@ -79,14 +88,26 @@ class StepFinder:
         match = STEP_MARK.match(tables.names.items_[record["name"]])
         assert match is not None
         step, start, duration = int(match.group(1)), int(record["start"]), int(record["duration"])
+        self._see_process(step, start, start + duration, tables.tracks.items_[record["track"]].device, tables)
         if duration > self._marks.get(step, (0, -1, 0))[1]:
             self._marks[step] = (start, duration, int(record["track"]))
+
+    def _see_process(self, step: int, start: int, end: int, process: int | str, tables: EventTables) -> None:
+        if step not in self._marks:
+            return
+        known, length, track = self._marks[step]
+        other = tables.tracks.items_[track].device
+        if other != process and min(end, known + length) > max(start, known):
+            self.processes |= {process, other}
 
     def windows(self) -> StepWindows | None:
         """The steps, or None for a recording without operations."""
         if self._extent is None:
             return None
         if not self._marks:
+            if (found := self._signs.steps(self._extent)) is not None:
+                numbers = np.arange(len(found.begin))
+                return StepWindows(numbers, found.begin, found.end, found.track, marked=True, inferred_from=found.sign)
             begin, end = self._extent
             track = max(self._host_rows, key=lambda track: self._host_rows[track], default=-1)
             return StepWindows(np.array([0]), np.array([begin]), np.array([end]), track, marked=False)

@@ -55,8 +55,10 @@ class _Tracks(dict[tuple[str, int | str, int | str], int]):
     def __init__(self) -> None:
         super().__init__()
         self.items_: list[Track] = []
+        self.without_category: list[bool] = []
 
     def __missing__(self, key: tuple[str, int | str, int | str]) -> int:
+        self.without_category.append(not key[0])
         category = category_of(key[0])
         self.items_.append(Track(category, _number(key[1]), _number(key[2])))
         self[key] = len(self.items_) - 1
@@ -90,6 +92,8 @@ class EventTables:
     details: list[CollectiveDetails] = field(default_factory=list)
     bad_events: int = 0
     """Events dropped because their time or duration is missing, negative, or no number."""
+    without_category: int = 0
+    """Complete events that do not say what they are of, and are left out: a kernel would pass for an operator."""
     _open: dict[tuple[int | str, int | str], list[Event]] = field(default_factory=dict)
     """Begin events that wait for their end, by (pid, tid)."""
     _name_classes: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
@@ -127,6 +131,7 @@ class EventTables:
 
     def _valid(self, records: Records) -> Records:
         row = self.categories()[records["track"]] != Category.NONE
+        self.without_category += int(np.array(self.tracks.without_category, np.bool_)[records["track"]].sum())
         duration = records["duration"]
         timed = (records["start"] != times.INVALID) & (duration >= 0) & (duration < _MAX_DURATION_NS)
         self.bad_events += int((row & ~timed).sum())

@@ -79,7 +79,7 @@ class Batch:
         self._begin, self._end = ([place[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end))
         parts = of.parts
         self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
-        self._durations = FixedDurations(of, role, steps[0].name_text, places)
+        self._durations = FixedDurations(of, steps, role, places)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
         """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""

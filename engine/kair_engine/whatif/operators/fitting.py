@@ -11,6 +11,7 @@ from kair_engine.results.fix import STOPS, Fix
 from kair_engine.trace.columns import Columns
 from kair_engine.trace.counting import count_operations
 from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import STEP_SCOPE
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.prices import nothing_fits
 
@@ -48,9 +49,19 @@ def must_fit(trace: Trace, fix: Fix) -> None:
         and (not fix.hosts or job.hosts.get(rank) in fix.hosts)
         and (not fix.stages or stage_of.get(rank) in fix.stages)
     ]
+    if fix.scopes:
+        names = scope_names(trace)
+        if not any(map(fix.within, names)):
+            raise nothing_fits(fix, f"there are the scopes {_listed(names)}" if names else "no scopes are recorded")
     kinds, names = _present(trace, chosen, fix)
     if not kinds:
         raise nothing_fits(fix, f"there are {_listed(names)}" if fix.operators and names else None)
+
+
+def scope_names(trace: Trace) -> list[str]:
+    """The names of the scopes that were annotated in the chosen steps, the most frequent first."""
+    names = count_operations(trace, ("name",), lambda rows: rows.is_any("kind", ("scope",)), also=("kind",))
+    return [name for (name,) in names if name != STEP_SCOPE]
 
 
 def _present(trace: Trace, ranks: Sequence[int], fix: Fix) -> tuple[set[str], list[str]]:

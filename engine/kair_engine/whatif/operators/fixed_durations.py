@@ -9,6 +9,8 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.results.fix import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.collectives import dense
+from kair_engine.timeline.subgraphs import scopes_named, within
+from kair_engine.trace.operations import Operations
 from kair_engine.whatif.model import Baseline, Counterfactual
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.ideals import ideal_ns
@@ -43,18 +45,27 @@ class _Chosen:
     transfer: Ints
     """The communication that it is a transfer of, or NONE."""
     own: Bools
+    place: Codes
+    """Among all parts."""
 
     def of(self, rows: Ints | Bools) -> "_Chosen":
-        return _Chosen(self.kind[rows], self.name[rows], self.cell[rows], self.transfer[rows], self.own[rows])
+        return _Chosen(
+            self.kind[rows],
+            self.name[rows],
+            self.cell[rows],
+            self.transfer[rows],
+            self.own[rows],
+            self.place[rows],
+        )
 
 
 class FixedDurations:
     """What fixes change in some steps; per step and rank `role` has a code."""
 
     def __init__(
-        self, steps: OperatorDependencies, role: Sequence[Ints], names: Mapping[int, str], places: Places
+        self, steps: OperatorDependencies, recorded: Sequence[Operations], role: Sequence[Ints], places: Places
     ) -> None:
-        self._names, self._places = names, places
+        self._recorded, self._names, self._places = recorded, recorded[0].name_text, places
         self._parts, self._node, self._value = steps.parts, steps.parts.node, steps.parts.value_ns
         self._ranks, self._rank_of_cell = np.unique(np.concatenate(steps.ranks), return_inverse=True)
         first = np.cumsum([0, *(len(ranks) for ranks in steps.ranks)])
@@ -67,6 +78,7 @@ class FixedDurations:
             first[parts.step] + parts.rank.astype(np.int64),
             np.where(parts.own, group, NONE),
             parts.own,
+            np.arange(len(parts.node), dtype=np.int32),
         )
         self._groups = int(group.max(initial=NONE)) + 1
         self._ideal = ideal = ideal_ns(parts, np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell])
@@ -166,7 +178,17 @@ class FixedDurations:
         if fix.operators:
             codes = [code for code, name in self._names.items() if fix.named(name)]
             chosen &= np.isin(parts.name, codes)
+        if fix.scopes:
+            chosen &= self._within(fix)[parts.place]
         return np.asarray(chosen)
+
+    def _within(self, fix: Fix) -> Bools:
+        """Per part whether its operation runs within a scope that the fix names."""
+        row, result = self._parts.row, np.zeros(len(self._parts.row), dtype=bool)
+        for at, ops in enumerate(self._recorded):
+            mine = np.flatnonzero((self._parts.step == at) & (row != NONE))
+            result[mine] = within(ops, scopes_named(ops, fix.within))[row[mine]]
+        return result
 
     def _named_ranks(self, fix: Fix) -> Bools:
         """Per rank of any step whether the fix is about it."""

@@ -37,6 +37,7 @@ class OperatorModel:
 
     kinds = ASKED_KINDS
     remedy_names: tuple[RemedyName, ...] = ()
+    ideal_is_published = False
 
     def __init__(self, trace: Trace, *, keep: bool, synchronised: Sequence[Synchronisation] = ()) -> None:
         self.job, self.steps = trace.job, trace.steps

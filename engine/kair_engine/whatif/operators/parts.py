@@ -38,6 +38,8 @@ class NodeParts:
     role: Codes
     thread: Bools
     """True for what threads did, False for devices and communication."""
+    row: Codes
+    """Its operation in the step, or NONE: of the step's end."""
     over_ns: Floats
     """When the node was over as recorded, on the step's clock."""
 
@@ -51,10 +53,10 @@ def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
     pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), [_tails(graph, role)])
     columns = zip(*map(_columns, pieces), strict=True)
-    node, value, rank, kind, name, full_key, own, thread = (np.concatenate(of) for of in columns)
+    node, value, rank, kind, name, full_key, own, thread, row = (np.concatenate(of) for of in columns)
     step = np.full(len(node), at, dtype=np.int32)
     of_role = role.astype(np.int32)[rank]
-    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, graph.time_ns[node])
+    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns[node])
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,16 @@ class _Piece:
     kind: Ints | int
     name: Ints | int
     key: Ints
+    row: Ints | int
     thread: bool = False
 
 
 def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, ...]:
-    kind, name = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in (piece.kind, piece.name))
+    several = (piece.kind, piece.name, piece.row)
+    kind, name, row = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in several)
     own, thread = (np.full(len(piece.node), of) for of in (piece.part == OWN, piece.thread))
-    node, rank, code = (of.astype(np.int32) for of in (piece.node, piece.rank, name))
-    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own, thread
+    node, rank, code, row = (of.astype(np.int32) for of in (piece.node, piece.rank, name, row))
+    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own, thread, row
 
 
 def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
@@ -118,13 +122,13 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     waited = events.waits_event
     gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
     closing = np.concatenate(([False], row[1:] == row[:-1]))
-    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], thread=True)
+    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], row, thread=True)
     of_host = np.where(closing, NONE, _HOST)
-    yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], thread=True)
+    yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], row, thread=True)
     some = rest > 0
     owner, row = events.rest_of[some], row[some]
     yield _Piece(
-        REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row], thread=True
+        REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row], owner, thread=True
     )
 
 
@@ -151,19 +155,19 @@ def _of_devices(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     launched[known] = graph.events.time_ns[event[known]] - offset[known]
     of_host = np.where(launched >= graph.ready_ns[arrival], _HOST, NONE)
     gap = time[arrival] - graph.ready_ns[arrival] - duration
-    yield _Piece(GAP, arrival, gap, rank, of_host, ops.name[rows], key[rows])
+    yield _Piece(GAP, arrival, gap, rank, of_host, ops.name[rows], key[rows], rows)
     # Communication whose members are not known may be nothing but waiting: it stays as it is.
     kind = np.where(ops.communication[rows], NONE, _kinds(ops, rows))[~member]
     alone, members = rows[~member], rows[member]
-    yield _Piece(OWN, over[~member], duration[~member], rank[~member], kind, ops.name[alone], key[alone])
+    yield _Piece(OWN, over[~member], duration[~member], rank[~member], kind, ops.name[alone], key[alone], alone)
     transfer = (time - graph.ready_ns)[over[member]]
-    yield _Piece(OWN, over[member], transfer, rank[member], _COMMUNICATION, ops.name[members], key[members])
+    yield _Piece(OWN, over[member], transfer, rank[member], _COMMUNICATION, ops.name[members], key[members], members)
 
 
 def _tails(graph: StepGraph, role: Ints) -> _Piece:
     """What is left of the step after all that its end waited for."""
     tail = (graph.time_ns - graph.ready_ns)[graph.end]
-    return _Piece(GAP, graph.end, tail, np.arange(len(role)), _HOST, NONE, -1 - role)
+    return _Piece(GAP, graph.end, tail, np.arange(len(role)), _HOST, NONE, -1 - role, NONE)
 
 
 def _kinds(ops: Operations, rows: Ints) -> Ints:

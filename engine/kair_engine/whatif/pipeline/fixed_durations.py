@@ -1,12 +1,12 @@
 """Changes durations as fixes say: to the ideal among peers, or by a factor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Bools, Floats, order_by
 from kair_engine.causes import FixKind
 from kair_engine.results.fix import Fix
 from kair_engine.trace.hosts import host_of
@@ -40,6 +40,8 @@ class FixedDurations:
             code for code, name in enumerate(TYPES) if fix.named(name) and (not fix.kinds or kind_of(name) in fix.kinds)
         ]
         mask &= np.isin(rows.type, types)
+        if fix.scopes:
+            raise nothing_fits(fix, "the recording has no scopes, but operation types: op=forward-compute")
         if not mask.any():
             raise nothing_fits(fix)
         return mask
@@ -47,27 +49,45 @@ class FixedDurations:
     def of(self, fixes: Sequence[Fix]) -> Floats:
         """Per row, with all of `fixes` made. Raises UsageError where one fits nothing."""
         durations = self.times.own_ns
+        named = {rank for fix in fixes if fix.ranks or fix.hosts for rank in self._ranks(fix)}
         for fix in fixes:
             mask = self.fitting(fix)
             if fix.scale is not None:
                 durations = np.where(mask, durations * fix.scale, durations)
             else:
-                ideal = self.times.ideal_ns if fix.stages else self.peers_ideal
+                of_stage = bool(fix.stages) and not (fix.ranks or fix.hosts)
+                ideal = self.times.ideal_ns if of_stage else self.peers_ideal(named)
                 durations = np.where(mask, np.minimum(durations, ideal), durations)
         return durations
 
+    def peers_ideal(self, named: Collection[int] = ()) -> Floats:
+        """Per row what the other ranks of its stage take for its type: nobody is part of their own ideal.
+
+        The lower middle one of the others' means (of communications: medians), and of those that are not `named` where
+        there are such. A rank that is alone in its stage is held against itself; no garbage pause is ideal.
+        """
+        rows, typical = self.times.rows, self._typical
+        is_named = np.zeros((rows.pp_size, rows.dp_size), dtype=bool)
+        for (dp, stage), rank in self.rank_of.items():
+            is_named[stage, dp] = rank in named
+        others = _middle_of_others(typical, ~np.tile(is_named, (len(TYPES), 1)))
+        of_all = _middle_of_others(typical, np.ones_like(typical, dtype=bool))
+        ideal = np.where(np.isfinite(others), others, np.where(np.isfinite(of_all), of_all, typical))
+        ideal[TYPES.index(GARBAGE) * rows.pp_size :][: rows.pp_size] = 0.0
+        return np.asarray(ideal[rows.type * rows.pp_size + rows.stage, rows.dp])
+
     @cached_property
-    def peers_ideal(self) -> Floats:
-        """Among one type's operations in one stage: the mean, of communications the median; no garbage pause."""
+    def _typical(self) -> Floats:
+        """(types · stages × dp ranks): the mean of a rank's operations of a type, of communications the median."""
         rows, own = self.times.rows, self.times.own_ns
-        kind = rows.type * rows.pp_size + rows.stage
-        result = np.zeros(len(rows))
-        for code in np.unique(kind):
-            chosen = kind == code
-            name = TYPES[int(code) // rows.pp_size]
-            if name != GARBAGE:
-                result[chosen] = np.median(own[chosen]) if name in COMMUNICATION else own[chosen].mean()
-        return result
+        cell = (rows.type * rows.pp_size + rows.stage) * rows.dp_size + rows.dp
+        result = np.full(len(TYPES) * rows.pp_size * rows.dp_size, np.inf)
+        order = order_by(cell)
+        cells, begins = np.unique(cell[order], return_index=True)
+        for code, values in zip(cells.tolist(), np.split(own[order], begins[1:]), strict=True):
+            is_transfer = TYPES[code // (rows.pp_size * rows.dp_size)] in COMMUNICATION
+            result[code] = np.median(values) if is_transfer else values.mean()
+        return result.reshape(-1, rows.dp_size)
 
     def _ranks(self, fix: Fix) -> list[int]:
         return [
@@ -75,6 +95,20 @@ class FixedDurations:
             for rank in self.rank_of.values()
             if (not fix.ranks or rank in fix.ranks) and (not fix.hosts or host_of(self.job, rank) in fix.hosts)
         ]
+
+
+def _middle_of_others(values: Floats, counts: Bools) -> Floats:
+    """Per row and column the lower middle one of the row's other finite values that count; infinite where none does."""
+    counts = counts & np.isfinite(values)
+    kept = np.where(counts, values, np.inf)
+    order = kept.argsort(axis=1, kind="stable")
+    place = np.empty_like(order)
+    np.put_along_axis(place, order, np.broadcast_to(np.arange(values.shape[1]), order.shape), axis=1)
+    others = counts.sum(axis=1, keepdims=True) - counts
+    middle = (others - 1) // 2
+    # What comes after the column itself moves up by one place when it is left out.
+    at = np.clip(middle + (counts & (place <= middle)), 0, values.shape[1] - 1)
+    return np.where(others > 0, np.take_along_axis(kept, order, axis=1)[np.arange(len(kept))[:, None], at], np.inf)
 
 
 def kind_of(name: str) -> FixKind:

@@ -31,6 +31,7 @@ class PipelineModel:
 
     kinds: tuple[FixKind, ...] = ("compute", "communication", "gc")
     remedy_names: tuple[RemedyName, ...] = ("even_stages", "sorted_microbatches")
+    ideal_is_published = True
 
     def __init__(self, trace: Trace) -> None:
         self.job = trace.job

@@ -44,10 +44,15 @@ def _even_stages(times: PipelineTimes, now_ns: float) -> Remedy | None:
 
 
 def _stage_excess(times: PipelineTimes) -> Floats | None:
-    """Per stage what it computes over the stages' mean, less 1; None where there is one, or one computes nothing."""
+    """Per stage what it computes over the stages' mean, less 1; None where there is one, or one computes nothing.
+
+    Of a stage's data-parallel ranks the middle one (the lower of two) tells: a slow rank is no long stage.
+    """
     rows = times.rows
     computes = rows.of_type(*FORWARD_BACKWARD)
-    per_stage = np.bincount(rows.stage[computes], weights=times.own_ns[computes], minlength=rows.pp_size)
+    worker = rows.stage[computes] * rows.dp_size + rows.dp[computes]
+    per_worker = np.bincount(worker, weights=times.own_ns[computes], minlength=rows.pp_size * rows.dp_size)
+    per_stage = np.sort(per_worker.reshape(rows.pp_size, -1), axis=1)[:, (rows.dp_size - 1) // 2]
     return np.asarray(per_stage / per_stage.mean() - 1) if rows.pp_size > 1 and per_stage.all() else None
 
 

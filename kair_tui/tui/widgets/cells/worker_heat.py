@@ -7,7 +7,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.units import percent
 from kair_tui.tui.widgets.cells.grid import CellGrid
 
-COSTS: Final = (0.01, 0.02, 0.05, 0.10)
+COSTS: Final = (0.01, 0.05, 0.20, 0.50)
 """Of the ideal step: costs from which a cell is one level darker."""
 
 

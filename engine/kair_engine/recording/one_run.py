@@ -1,0 +1,52 @@
+"""One run at a time: a folder that holds several of them lists them, and none is picked."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from kair_engine.errors import InputError
+from kair_engine.recording.job_assembly import Fragment
+from kair_engine.trace.warning_texts import MAX_MESSAGE_LENGTH, listed
+
+_LISTED = 8
+
+
+def require_one_run(source: Path, fragments: Sequence[Fragment]) -> None:
+    """Raises InputError where the files below the folder `source` are of several runs.
+
+    Files in one folder are of one run, as are folders that hold other ranks (a folder each) or other steps of it. Of
+    the what-if format every file is a run. Two that record the same step of a rank, or worlds of different sizes, are
+    not one.
+    """
+    of_run: dict[Path, list[Fragment]] = {}
+    for fragment in fragments:
+        path = Path(fragment.info.source)
+        of_run.setdefault(path if fragment.info.format == "whatif" else path.parent, []).append(fragment)
+    if len(of_run) < 2 or not any(_differ(*pair) for pair in combinations(of_run.values(), 2)):
+        return
+    names = [f"{_relative(path, source)} (ranks {_ranks(some)})" for path, some in sorted(of_run.items())]
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    hint = f"name one of them: {source / _relative(min(of_run), source)}"
+    raise InputError(f"{source} holds {len(names)} runs: {', '.join(names[:_LISTED])}{more}", hint)
+
+
+def _differ(one: Sequence[Fragment], other: Sequence[Fragment]) -> bool:
+    worlds = {fragment.info.world_size for fragment in (*one, *other)} - {None}
+    formats = {fragment.info.format for fragment in (*one, *other)}
+    return len(worlds) > 1 or len(formats) > 1 or bool(_cells(one) & _cells(other))
+
+
+def _cells(some: Sequence[Fragment]) -> set[tuple[int, int]]:
+    """The (rank, step) that are recorded; files that do not say their rank get one by their order, another each."""
+    known = [fragment.info.step_times for fragment in some if fragment.info.rank_known]
+    return {cell for times in known for cell in zip(times.rank, times.step, strict=True)}
+
+
+def _ranks(some: Sequence[Fragment]) -> str:
+    return listed([rank for fragment in some for rank in fragment.info.ranks])
+
+
+def _relative(path: Path, source: Path) -> str:
+    """As one types it after the folder's name, on one line of bounded length."""
+    name = str(path.relative_to(source)) if path.is_relative_to(source) else str(path)
+    return " ".join(name.split())[:MAX_MESSAGE_LENGTH]

@@ -1,0 +1,36 @@
+"""Distances of every two ranks: figures of few, shades of many."""
+
+import pytest
+
+from kair_engine.ranks import Rank
+from kair_engine.results.localize import LocalizeResult, RankScore
+from kair_tui.render.page import Page
+from kair_tui.render.page_options import PageOptions
+from kair_tui.render.views.localize import VIEW
+
+
+def lines(ranks: int, **look: object) -> list[str]:
+    """Rank 3 is far from all others, which are alike."""
+    matrix = tuple(tuple(0.0 if a == b else 0.9 if 3 in (a, b) else 0.1 for b in range(ranks)) for a in range(ranks))
+    scores = tuple(RankScore(Rank(rank), None, "all", 0.0, None, False, {}) for rank in range(ranks))
+    page = Page(PageOptions(width=100, **look))  # type: ignore[arg-type]
+    assert VIEW.body is not None
+    VIEW.body(LocalizeResult("paper", scores, (), (), (), matrix, (0,), ()), page)
+    text = page.getvalue()
+    return text[text.index("distance of every two ranks") :].splitlines()[1:]
+
+
+def test_few_ranks_have_figures() -> None:
+    assert lines(4)[3].split() == ["0.9000", "0.9000", "0.9000", "0.0000"]
+
+
+@pytest.mark.parametrize("ranks", [17, 200, 1000])
+def test_many_ranks_are_shaded_within_the_width(ranks: int) -> None:
+    shaded = lines(ranks, ascii_only=True)
+    assert max(map(len, shaded)) <= 100
+    rows = [line for line in shaded[:-1] if line]
+    assert len(rows) <= 64
+    # The far one is dark in its own row and in its own column of all others.
+    assert max(row.count("@") for row in rows) > 10
+    assert all("@" in row for row in rows)
+    assert "from 0 to 0.9" in shaded[-1]

@@ -1,0 +1,176 @@
+"""One number, one definition: what docs/figures.md defines is the same in every command's answer.
+
+Over all samples and real traces; each is analysed once, by each analysis.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.answers import recorded, triaged
+from support.pauses_builder import table
+from support.places import BYTEDANCE, MEGATRON, SAMPLES
+from support.trace_builder import trace
+
+from kair_engine.blame.analysis import blame
+from kair_engine.causes import CAUSES
+from kair_engine.localize.analysis import localize
+from kair_engine.results.blame import BlameResult
+from kair_engine.results.info import InfoResult
+from kair_engine.results.localize import LocalizeResult
+from kair_engine.results.steps import StepsResult
+from kair_engine.results.triage import TriageResult
+from kair_engine.results.whatif import WhatifResult
+from kair_engine.sensitivity.analysis import sensitivity
+from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
+from kair_engine.views.overview import info, steps
+from kair_engine.views.rank_profile import rank_profile
+from kair_engine.whatif.analysis import whatif
+from kair_tui.render.views.triage import facts
+from kair_tui.render.words.triage import triage_in_words
+from kair_tui.render.words.verdict import cause_in_words
+
+RECORDINGS = (
+    *sorted({path.parent for path in SAMPLES.glob("*/*.json.gz")}),
+    MEGATRON,
+    BYTEDANCE / "trace-ST.parquet",
+    BYTEDANCE / "trace-SE.parquet",
+)
+same = pytest.approx
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Of all commands about one recording."""
+
+    trace: Trace
+    triage: TriageResult
+    localize: LocalizeResult
+    blame: BlameResult
+    whatif: WhatifResult
+    info: InfoResult
+    steps: StepsResult
+
+
+@cache
+def answers(source: Path) -> Answers:
+    job, found = recorded(source), triaged(source)
+    fixes = [fix for finding in found.findings for fix in finding.fix]
+    return Answers(job, found, localize(job), blame(job), whatif(job, fixes), info(job), steps(job))
+
+
+@pytest.fixture(params=RECORDINGS, ids=lambda path: path.stem)
+def of(request: pytest.FixtureRequest) -> Answers:
+    if not request.param.exists():
+        pytest.skip("the real traces are not beside this checkout")
+    return answers(request.param)
+
+
+def test_all_samples_are_held_to_it() -> None:
+    assert len(RECORDINGS) == 12
+
+
+def test_the_step_time(of: Answers) -> None:
+    assert of.localize.step_time_us == same(of.triage.step_time_us)
+    assert of.steps.step_time_us == same(of.triage.step_time_us)
+    if of.trace.job.format != "whatif":
+        assert of.whatif.measured_step_time_us == same(of.triage.step_time_us)
+        assert of.whatif.step_time_us == of.whatif.measured_step_time_us
+        assert of.whatif.peer_slowdown == of.whatif.slowdown
+    else:
+        # What was published counts from the first rank's begin to the last one's end.
+        ends: dict[int, list[float]] = defaultdict(list)
+        begins: dict[int, list[float]] = defaultdict(list)
+        for row in of.steps.steps:
+            begins[row.step].append(row.begin_us)
+            ends[row.step].append(row.begin_us + row.duration_us)
+        whole = [max(ends[step]) - min(begins[step]) for step in of.trace.steps]
+        assert of.whatif.measured_step_time_us == same(sum(whole) / len(whole), rel=1e-6)
+
+
+def test_operations_and_collectives(of: Answers) -> None:
+    chosen = set(of.trace.steps)
+    assert of.info.operations == sum(row.operations for row in of.steps.steps if row.step in chosen)
+    assert of.info.operations == sum(of.info.operations_by_kind.values())
+    assert of.blame.collectives == of.info.matched_collectives <= of.info.collectives
+
+
+def test_waiting(of: Answers) -> None:
+    number = len(of.trace.steps)
+    assert of.triage.waiting_us_per_step == same(of.blame.waiting_us / number)
+    assert of.triage.unattributed_us_per_step == same(of.blame.unattributed_us / number)
+    assert of.blame.attributed_us + of.blame.unattributed_us == same(of.blame.waiting_us)
+    assert sum(row.waited_us for row in of.blame.waiting) == same(of.blame.attributed_us)
+    assert sum(row.blamed_us for row in of.blame.made_late) == same(of.blame.attributed_us)
+    by_rank = {row.rank: row.blamed_us for row in of.blame.by_rank}
+    for row in of.triage.ranking:
+        assert row.wait_imposed_us == same(by_rank.get(row.rank, 0.0) / number)
+
+
+def test_excess_and_score(of: Answers) -> None:
+    ranked = [(row.rank, row.score, row.self_time_excess_us) for row in of.triage.ranking]
+    assert ranked == [(row.rank, row.score, same(sum(row.excess_us.values()))) for row in of.localize.scores]
+    for finding in of.triage.findings:
+        assert {row.rank for row in of.triage.ranking if row.flagged} >= set(finding.ranks)
+
+
+def test_prices(of: Answers) -> None:
+    assert of.whatif.slowdown == same(of.whatif.step_time_us / of.whatif.ideal_step_time_us)
+    assert of.whatif.waste == same(1 - of.whatif.ideal_step_time_us / of.whatif.step_time_us)
+    fixes = iter(of.whatif.fixes)
+    for finding in of.triage.findings:
+        assert finding.slowdown == same(1 + finding.throughput_gain)
+        if finding.priced_by != "replay":
+            continue
+        after = of.whatif.step_time_us - finding.time_lost_us_per_step
+        assert finding.slowdown == same(of.whatif.step_time_us / after)
+        (told,) = (one.figures for one in finding.evidence if one.kind == "replayed")
+        assert told == {"before_us": same(of.whatif.step_time_us), "after_us": same(after)}
+        remedies = {one.remedy: one.saved_us for one in of.whatif.remedies}
+        if (remedy := CAUSES[finding.cause].remedy) is not None:
+            assert remedies[remedy] == same(finding.time_lost_us_per_step)
+        elif len(finding.fix) == 1:
+            assert next(fixes).saved_us == same(finding.time_lost_us_per_step)
+    lost = [finding.time_lost_us_per_step for finding in of.triage.findings]
+    assert lost == sorted(lost, reverse=True)
+
+
+def test_evidence_has_the_figures_of_the_command_it_names(of: Answers) -> None:
+    step_us = of.triage.step_time_us
+    patterns = {one.cause: one for one in of.localize.patterns}
+    for finding in of.triage.findings:
+        for one in finding.evidence:
+            if "excess_us_per_step" in one.figures and "share_of_step" in one.figures:
+                assert one.figures["share_of_step"] == same(one.figures["excess_us_per_step"] / step_us)
+            if one.kind == "came_last":
+                assert one.figures["collectives"] == of.info.matched_collectives
+            if one.kind == "uneven_stages":
+                assert one.figures["share_of_step"] == same(patterns["stage_imbalance"].lost_us / step_us)
+                assert one.figures["self_us"] - one.figures["mean_us"] == same(patterns["stage_imbalance"].lost_us)
+
+
+def test_the_sentence_names_first_what_costs_most(of: Answers) -> None:
+    told = triage_in_words(of.triage).summary
+    places = [told.index(cause_in_words(finding.cause)) for finding in of.triage.findings]
+    assert places == sorted(places)
+
+
+def test_a_ranks_parts_are_its_step(of: Answers) -> None:
+    for rank in sorted(of.trace.job.ranks)[:1]:
+        profile = rank_profile(of.trace, rank=rank)
+        assert sum(part.own_us for part in profile.parts) == same(profile.step_time_us)
+        if not of.trace.job.has_device:
+            own = [row.duration_us for row in of.steps.steps if row.rank == rank and row.step in set(profile.steps)]
+            assert profile.step_time_us == same(sum(own) / len(own))
+
+
+def test_sensitivity_knows_who_is_accused_in_too_few_steps(tmp_path: Path) -> None:
+    one = trace(tmp_path, table(1, 20, {3: [2, 5, 7, 11, 13, 17]}))
+    found, limits = triage(one), sensitivity(one)
+    assert found.verdict == "straggler"
+    assert limits.corrected_ranks == found.findings[0].ranks == (3,)
+    assert limits.step_time_us == same(found.step_time_us)
+    assert any(line.startswith("at times within the step, step 0") for line in facts(found.findings[0]))
