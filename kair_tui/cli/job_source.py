@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +131,8 @@ def is_stored(job: str, root: Path) -> bool:
 
 def unknown_job(job: str, root: Path) -> InputError:
     """The error for a name that is no job's, with the nearest names that are."""
+    from difflib import get_close_matches
+
     names = [stored.name for stored in _store(root).jobs()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"

@@ -1,6 +1,5 @@
 """Writes an answer in the format asked for: the answer to stdout, then its warnings to stderr."""
 
-import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,9 @@ class Presenter:
         """What stdout can show."""
         width = UNLIMITED
         if is_terminal(sys.stdout):
-            width = shutil.get_terminal_size().columns
+            from shutil import get_terminal_size  # loads three compressions
+
+            width = get_terminal_size().columns
         return PageOptions(
             width=max(width, 40),
             color=wants_color(sys.stdout, no_color=self._wanted.no_color),

@@ -5,7 +5,6 @@ A command's module is imported only when the command is asked for, so that `kair
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, Literal
 
@@ -207,4 +206,6 @@ def find(name: str) -> Entry | None:
 
 def nearest(name: str) -> str | None:
     """The command that was probably meant."""
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(name, [entry.name for entry in COMMANDS], n=1)), None)

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from kair_engine.trace.json_text import encode_json
+from kair_tui import __version__
 from kair_tui.render.answer import Answer
 from kair_tui.render.text import escape_controls
 
@@ -48,10 +49,5 @@ def encode(value: Any, *, indent: int = 0) -> str:  # noqa: ANN401
 
 
 def kair_version() -> str:
-    """The installed version; looked up here because importlib.metadata costs start-up time."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("kair")
-    except PackageNotFoundError:
-        return "unknown"
+    """The version of this program."""
+    return __version__

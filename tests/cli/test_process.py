@@ -91,6 +91,7 @@ def test_a_home_that_is_no_folder_does_not_stand_in_the_way(tmp_path: Path) -> N
     assert run.returncode == 0, run.stderr
     assert "8 ranks" in run.stdout
     assert "cannot write the cache" in run.stderr
+    assert list(tmp_path.iterdir()) == [home], "what took the cache's place is gone"
 
 
 def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
@@ -100,7 +101,7 @@ def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        env={**kept, "HOME": str(home)},
+        env={**kept, "HOME": str(home), "TMPDIR": str(home.parent)},
     )
 
 
