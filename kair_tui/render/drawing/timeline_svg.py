@@ -1,0 +1,126 @@
+"""A timeline as a vector picture: every window exactly as wide as it lasts, every bar with a title."""
+
+from itertools import groupby
+from typing import Final
+from xml.etree import ElementTree as Xml
+
+from kair_engine.results.timeline import ARRIVED, ARRIVED_LAST, TimelineKind, TimelineResult, TimelineRow
+from kair_tui.render.drawing.timeline import KIND_OF, legend
+from kair_tui.render.text import clean
+from kair_tui.render.units import duration
+from kair_tui.render.words.timeline import WORDS, label, rows_in_words, takes, timeline_headline, view_in_words
+
+WIDTH: Final = 1200
+"""Of the bars, in units of the picture."""
+_LEFT, _RIGHT, _TOP, _ROW, _BAR, _LANE = 150, 90, 74, 20, 14, 8
+_COLOURS: Final[dict[TimelineKind, str]] = {
+    "compute": "#4f81b5",
+    "communication": "#5fa06e",
+    "waiting": "#e3c47c",
+    "input": "#a177b8",
+    "host": "#e08e4f",
+    "rest": "#d5d9de",
+    "unknown": "#b9b9b9",
+    "operation": "#9fb6c9",
+    "synchronisation": "#c9c3dd",
+}
+_INK, _DIM = "#22272e", "#6b7480"
+_TICKS: Final = 8
+
+
+def svg(result: TimelineResult) -> str:
+    """The picture as an SVG document that stands by itself."""
+    height = _TOP + _ROW * len(result.rows) + 40
+    whole = WIDTH + _LEFT + _RIGHT
+    root = Xml.Element(
+        "svg",
+        {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {whole} {height}", "font-family": "sans-serif"},
+    )
+    Xml.SubElement(root, "rect", {"width": str(whole), "height": str(height), "fill": "#ffffff"})
+    _text(root, 10, 20, timeline_headline(result), size=13)
+    _text(root, 10, 38, f"{rows_in_words(result)}, {view_in_words(result)}", colour=_DIM)
+    _axis(root, result, height - 40)
+    for number, row in enumerate(result.rows):
+        _row(root, result, row, _TOP + _ROW * number)
+    _path(root, result)
+    _legend(root, result, height - 14)
+    Xml.indent(root)
+    return Xml.tostring(root, encoding="unicode") + "\n"
+
+
+def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) -> None:
+    bar = _BAR if row.lane is None else _LANE
+    _text(root, _LEFT - 8, top + 11, label(row), anchor="end", colour=_INK if row.lane is None else _DIM)
+    if row.lane is None and row.imposed_us:
+        _text(root, _LEFT + WIDTH + 8, top + 11, duration(row.imposed_us), colour=_DIM)
+    at = 0
+    for letter, group in groupby(row.windows):
+        count = sum(1 for _ in group)
+        kind = KIND_OF[letter]
+        if kind in _COLOURS:
+            begin, end = (result.begin_us + edge * result.window_us for edge in (at, at + count))
+            rect = _rect(root, _x(result, begin), top, _x(result, end) - _x(result, begin), bar, _COLOURS[kind])
+            Xml.SubElement(rect, "title").text = _safe(
+                f"{label(row).strip()}: {WORDS[kind]} {duration(begin)} to {duration(end)}"
+            )
+        at += count
+    for at, letter in enumerate(row.arrivals):
+        if letter in (ARRIVED, ARRIVED_LAST):
+            x, wide = _x(result, result.begin_us + at * result.window_us), 3.0 if letter == ARRIVED_LAST else 1.0
+            _rect(root, x, top - 2, wide, _BAR + 4, _INK)
+
+
+def _path(root: Xml.Element, result: TimelineResult) -> None:
+    """A line along each stop's bar, upright where the path goes over to another rank."""
+    middle = {row.rank: _TOP + _ROW * number + _BAR // 2 for number, row in enumerate(result.rows) if row.lane is None}
+    points: list[str] = []
+    for stop in result.path:
+        if stop.rank in middle:
+            y = middle[stop.rank]
+            points += [f"{_x(result, stop.end_us):.1f},{y}", f"{_x(result, stop.begin_us):.1f},{y}"]
+    line = {"points": " ".join(points), "fill": "none", "stroke": _INK, "stroke-width": "2", "stroke-dasharray": "5 2"}
+    Xml.SubElement(root, "polyline", line)
+    delay = result.around.operation
+    if delay.rank in middle and result.begin_us <= delay.begin_us <= result.end_us:
+        place = {"cx": f"{_x(result, delay.begin_us):.1f}", "cy": str(middle[delay.rank]), "r": "5", "fill": _INK}
+        dot = Xml.SubElement(root, "circle", place)
+        Xml.SubElement(dot, "title").text = _safe(f"rank {delay.rank} {delay.operator}: {takes(delay)}")
+
+
+def _axis(root: Xml.Element, result: TimelineResult, bottom: int) -> None:
+    for tick in range(_TICKS + 1):
+        time = result.begin_us + (result.end_us - result.begin_us) * tick / _TICKS
+        _rect(root, _x(result, time), _TOP - 8, 0.5, bottom - _TOP + 8, "#d5d9de")
+        _text(root, _x(result, time), _TOP - 12, duration(time), anchor="middle", colour=_DIM)
+    _text(root, _LEFT + WIDTH + 8, _TOP - 12, "imposed", colour=_DIM)
+
+
+def _legend(root: Xml.Element, result: TimelineResult, y: int) -> None:
+    x = _LEFT
+    for kind in legend(result):
+        _rect(root, x, y - 9, 12, 10, _COLOURS[kind])
+        _text(root, x + 16, y, WORDS[kind], colour=_DIM)
+        x += 110
+    _text(root, x, y, "thin mark: arrives, thick: last; dashed: blame path from the dot", colour=_DIM)
+
+
+def _x(result: TimelineResult, time_us: float) -> float:
+    share = (time_us - result.begin_us) / max(result.end_us - result.begin_us, 1e-9)
+    return _LEFT + WIDTH * min(max(share, 0.0), 1.0)
+
+
+def _rect(root: Xml.Element, x: float, y: float, width: float, height: float, colour: str) -> Xml.Element:
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}", "height": f"{height:.1f}", "fill": colour}
+    return Xml.SubElement(root, "rect", place)
+
+
+def _text(
+    root: Xml.Element, x: float, y: float, text: str, *, size: int = 11, anchor: str = "start", colour: str = _INK
+) -> None:
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "font-size": str(size), "text-anchor": anchor, "fill": colour}
+    Xml.SubElement(root, "text", place).text = _safe(text)
+
+
+def _safe(text: str) -> str:
+    """Without control characters, nor the two signs that XML 1.0 has no way to write."""
+    return clean(text).replace("\ufffe", "").replace("\uffff", "")
