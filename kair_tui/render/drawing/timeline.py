@@ -109,29 +109,25 @@ def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_
     pairs = two_a_line and drawn_with.halves is not None
     lines = _lines(result.rows, pairs=pairs)
     marks = _arrivals(result, lines, columns)
-    _draw_path(result, lines, columns, marks)
+    _draw_path(result, lines, columns, marks, every=1 if drawn_with.halves is not None else 2)
     windows = columns if pairs or drawn_with.halves is None else 2 * columns
     drawn: dict[int, str] = {}
     for rows in lines:
         for row in rows:
             drawn[row] = resampled(result.rows[row].windows, windows)
-    halves = drawn_with.halves
-    blank = NOTHING * columns
-    result_lines = []
+    beside, above = drawn_with.halves or ("", "")
+    picture = []
     for number, rows in enumerate(lines):
         first = drawn[rows[0]]
+        second = first
         if pairs:
-            cells, half = (
-                zip(first, drawn[rows[1]] if len(rows) > 1 else blank, strict=True),
-                halves[1] if halves else "",
-            )
-        elif halves is not None:
-            cells, half = zip(first[::2], first[1::2], strict=True), halves[0]
-        else:
-            cells, half = zip(first, first, strict=True), ""
-        runs = _runs(list(cells), half, marks.of_line.get(number, {}), drawn_with)
-        result_lines.append(DrawnLine(rows, runs))
-    return result_lines
+            second = drawn[rows[1]] if len(rows) > 1 else NOTHING * columns
+        elif drawn_with.halves is not None:
+            first, second = first[::2], first[1::2]
+        cells = list(zip(first, second, strict=True))
+        runs = _runs(cells, above if pairs else beside, marks.of_line.get(number, {}), drawn_with)
+        picture.append(DrawnLine(rows, runs))
+    return picture
 
 
 def legend(result: TimelineResult) -> list[TimelineKind]:
@@ -203,8 +199,13 @@ def _columns_with(text: str, letter: str, columns: int) -> list[int]:
     return found
 
 
-def _draw_path(result: TimelineResult, lines: Sequence[tuple[int, ...]], columns: int, marks: _Marks) -> None:
-    """Along each stop's rank from its begin to its end, and up or down to the next one where that ends."""
+def _draw_path(
+    result: TimelineResult, lines: Sequence[tuple[int, ...]], columns: int, marks: _Marks, *, every: int
+) -> None:
+    """Along each stop's rank from its begin to its end, and up or down to the next one where that ends.
+
+    Only `every` so many cells: without colours the kinds between them have to be seen.
+    """
     line_of = {
         result.rows[row].rank: number
         for number, rows in enumerate(lines)
@@ -225,7 +226,7 @@ def _draw_path(result: TimelineResult, lines: Sequence[tuple[int, ...]], columns
         if stop.begin_us < result.end_us and stop.end_us > result.begin_us:
             first, last = (column_of(result, time, columns) for time in (stop.begin_us, stop.end_us))
             known = marks.of_line.get(line, {})
-            free = [column for column in range(first, last + 1) if known.get(column) not in ("last", "arrival")]
+            free = [column for column in range(first, last + 1, every) if known.get(column) not in ("last", "arrival")]
             marks.put(line, free, "path")
         before = line
     delay = result.around.operation

@@ -59,7 +59,7 @@ def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) 
         kind = KIND_OF[letter]
         if kind in _COLOURS:
             begin, end = (result.begin_us + edge * result.window_us for edge in (at, at + count))
-            rect = _rect(root, _x(result, begin), top, _x(result, end) - _x(result, begin), bar, _COLOURS[kind])
+            rect = _rect(root, (_x(result, begin), top), (_x(result, end) - _x(result, begin), bar), _COLOURS[kind])
             Xml.SubElement(rect, "title").text = _safe(
                 f"{label(row).strip()}: {WORDS[kind]} {duration(begin)} to {duration(end)}"
             )
@@ -67,7 +67,7 @@ def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) 
     for at, letter in enumerate(row.arrivals):
         if letter in (ARRIVED, ARRIVED_LAST):
             x, wide = _x(result, result.begin_us + at * result.window_us), 3.0 if letter == ARRIVED_LAST else 1.0
-            _rect(root, x, top - 2, wide, _BAR + 4, _INK)
+            _rect(root, (x, top - 2), (wide, _BAR + 4), _INK)
 
 
 def _path(root: Xml.Element, result: TimelineResult) -> None:
@@ -90,7 +90,7 @@ def _path(root: Xml.Element, result: TimelineResult) -> None:
 def _axis(root: Xml.Element, result: TimelineResult, bottom: int) -> None:
     for tick in range(_TICKS + 1):
         time = result.begin_us + (result.end_us - result.begin_us) * tick / _TICKS
-        _rect(root, _x(result, time), _TOP - 8, 0.5, bottom - _TOP + 8, "#d5d9de")
+        _rect(root, (_x(result, time), _TOP - 8), (0.5, bottom - _TOP + 8), "#d5d9de")
         _text(root, _x(result, time), _TOP - 12, duration(time), anchor="middle", colour=_DIM)
     _text(root, _LEFT + WIDTH + 8, _TOP - 12, "imposed", colour=_DIM)
 
@@ -98,7 +98,7 @@ def _axis(root: Xml.Element, result: TimelineResult, bottom: int) -> None:
 def _legend(root: Xml.Element, result: TimelineResult, y: int) -> None:
     x = _LEFT
     for kind in legend(result):
-        _rect(root, x, y - 9, 12, 10, _COLOURS[kind])
+        _rect(root, (x, y - 9), (12, 10), _COLOURS[kind])
         _text(root, x + 16, y, WORDS[kind], colour=_DIM)
         x += 110
     _text(root, x, y, "thin mark: arrives, thick: last; dashed: blame path from the dot", colour=_DIM)
@@ -109,9 +109,11 @@ def _x(result: TimelineResult, time_us: float) -> float:
     return _LEFT + WIDTH * min(max(share, 0.0), 1.0)
 
 
-def _rect(root: Xml.Element, x: float, y: float, width: float, height: float, colour: str) -> Xml.Element:
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}", "height": f"{height:.1f}", "fill": colour}
-    return Xml.SubElement(root, "rect", place)
+def _rect(root: Xml.Element, place: tuple[float, float], size: tuple[float, float], colour: str) -> Xml.Element:
+    """`place` is (x, y), `size` (width, height)."""
+    names = ("x", "y", "width", "height")
+    said = {name: f"{value:.1f}" for name, value in zip(names, (*place, *size), strict=True)}
+    return Xml.SubElement(root, "rect", {**said, "fill": colour})
 
 
 def _text(

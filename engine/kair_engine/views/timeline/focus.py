@@ -1,7 +1,7 @@
 """The delay that a timeline is around: which operation, which collective waited for it, and the path between them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -160,7 +160,10 @@ def path(step: PreparedStep, focus: Focus) -> tuple[TimelineStop, ...]:
     found = step.sync.collectives
     members = np.flatnonzero(found.instance == focus.instance)
     victim = int(found.row[members[np.argmax(found.wait_ns[members])]])
-    found_stops = [_stop(step, [victim], "victim")]
+    last = int(found.row[found.last[focus.instance]])
+    came_us = int(step.on_clock(step.ops.start_ns[[last]], step.ops.rank[[last]])[0]) / 1e3
+    waits = _stop(step, [victim], "victim")
+    found_stops = [replace(waits, end_us=max(came_us, waits.begin_us))]
     largest = focus.walk.contributions[0] if focus.walk.contributions else None
     rows = _until(step, focus.walk, largest)
     stretches = list(_stretches(step, rows))
