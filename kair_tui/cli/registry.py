@@ -29,6 +29,8 @@ class Entry:
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
     """Its answer can be written as one."""
+    fleeting: bool = False
+    """Asked anew with every key, and answered at once: the full screen keeps few of its answers."""
     notes: str = ""
     """What its help says after the examples."""
     module: str = ""
@@ -145,6 +147,7 @@ COMMANDS: Final = (
             "kair timeline job123 --around 3 -o svg > delay.svg",
         ),
         is_picture=True,
+        fleeting=True,
     ),
     Entry(
         "steps",
