@@ -25,11 +25,21 @@ KIND_OF: Final[dict[str, TimelineKind]] = {letter: kind for kind, letter in LETT
 
 @dataclass(frozen=True)
 class Signs:
-    """A sign for every kind and mark; `halves` are of two kinds beside each other, and one above the other."""
+    """A sign for every kind and mark."""
 
     kinds: dict[TimelineKind, str]
     marks: dict[Mark, str]
-    halves: tuple[str, str] | None
+    halves: "Halves | None"
+    """Where there are colours."""
+
+
+class Halves(NamedTuple):
+    """Half blocks of a cell."""
+
+    left: str
+    right: str
+    upper: str
+    lower: str
 
 
 _KINDS: Final[dict[TimelineKind, str]] = {
@@ -45,7 +55,7 @@ _KINDS: Final[dict[TimelineKind, str]] = {
     "nothing": " ",
 }
 _MARKS: Final[dict[Mark, str]] = {"arrival": "╎", "last": "◆", "path": "━", "hop": "┃", "delay": "●"}
-IN_COLOURS: Final = Signs(_KINDS, _MARKS, ("▌", "▀"))
+IN_COLOURS: Final = Signs(_KINDS, _MARKS, Halves("▌", "▐", "▀", "▄"))
 WITHOUT_COLOURS: Final = Signs(_KINDS, _MARKS, None)
 IN_ASCII: Final = Signs(
     {
@@ -115,7 +125,7 @@ def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_
     for rows in lines:
         for row in rows:
             drawn[row] = resampled(result.rows[row].windows, windows)
-    beside, above = drawn_with.halves or ("", "")
+    left, right, upper, lower = drawn_with.halves or Halves("", "", "", "")
     picture = []
     for number, rows in enumerate(lines):
         first = drawn[rows[0]]
@@ -125,7 +135,8 @@ def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_
         elif drawn_with.halves is not None:
             first, second = first[::2], first[1::2]
         cells = list(zip(first, second, strict=True))
-        runs = _runs(cells, above if pairs else beside, marks.of_line.get(number, {}), drawn_with)
+        halves = (upper, lower) if pairs else (left, right)
+        runs = _runs(cells, halves, marks.of_line.get(number, {}), drawn_with)
         picture.append(DrawnLine(rows, runs))
     return picture
 
@@ -151,6 +162,12 @@ def column_of(result: TimelineResult, time_us: float, columns: int) -> int:
     """The cell that a time falls in, the nearest where it is out of view."""
     share = (time_us - result.begin_us) / max(result.end_us - result.begin_us, 1e-9)
     return min(max(int(share * columns), 0), columns - 1)
+
+
+def row_of(rows: Sequence[TimelineRow], rank: int, lane: str | None = None) -> int | None:
+    """The place of the row that stands for a rank, or of its thread or stream; None where no row does."""
+    found = (at for at, row in enumerate(rows) if row.lane == lane and row.first_rank <= rank <= row.last_rank)
+    return next(found, None)
 
 
 def resampled(windows: str, cells: int) -> str:
@@ -206,15 +223,11 @@ def _draw_path(
 
     Only `every` so many cells: without colours the kinds between them have to be seen.
     """
-    line_of = {
-        result.rows[row].rank: number
-        for number, rows in enumerate(lines)
-        for row in rows
-        if result.rows[row].lane is None
-    }
+    line_of = {row: number for number, rows in enumerate(lines) for row in rows}
     before: int | None = None
     for stop in result.path:
-        line = line_of.get(stop.rank)
+        row = row_of(result.rows, stop.rank)
+        line = None if row is None else line_of[row]
         if line is None:
             before = None
             continue
@@ -230,11 +243,14 @@ def _draw_path(
             marks.put(line, free, "path")
         before = line
     delay = result.around.operation
-    if result.begin_us <= delay.begin_us < result.end_us and delay.rank in line_of:
-        marks.put(line_of[delay.rank], [column_of(result, delay.begin_us, columns)], "delay")
+    row = row_of(result.rows, delay.rank)
+    if row is not None and result.begin_us <= delay.begin_us < result.end_us:
+        marks.put(line_of[row], [column_of(result, delay.begin_us, columns)], "delay")
 
 
-def _runs(cells: list[tuple[str, str]], half: str, marks: dict[int, Mark], drawn_with: Signs) -> tuple[Run, ...]:
+def _runs(
+    cells: list[tuple[str, str]], halves: tuple[str, str], marks: dict[int, Mark], drawn_with: Signs
+) -> tuple[Run, ...]:
     """Equal cells together: a kind's own sign where both halves are of it, else the half block of two kinds."""
     marked: list[tuple[str, str, Mark]] = [(first, second, "") for first, second in cells]
     for column, mark in marks.items():
@@ -247,6 +263,8 @@ def _runs(cells: list[tuple[str, str]], half: str, marks: dict[int, Mark], drawn
             runs.append(Run(drawn_with.marks[mark] * count, mark, front if front != "nothing" else back))
         elif first == second:
             runs.append(Run(drawn_with.kinds[front] * count, front, "nothing"))
+        elif front == "nothing":
+            runs.append(Run(halves[1] * count, back, front))
         else:
-            runs.append(Run(half * count, front, back))
+            runs.append(Run(halves[0] * count, front, back))
     return tuple(runs)

@@ -5,14 +5,14 @@ from typing import Final
 from xml.etree import ElementTree as Xml
 
 from kair_engine.results.timeline import ARRIVED, ARRIVED_LAST, TimelineKind, TimelineResult, TimelineRow
-from kair_tui.render.drawing.timeline import KIND_OF, legend
+from kair_tui.render.drawing.timeline import KIND_OF, legend, row_of
 from kair_tui.render.text import clean
 from kair_tui.render.units import duration
 from kair_tui.render.words.timeline import WORDS, label, rows_in_words, takes, timeline_headline, view_in_words
 
 WIDTH: Final = 1200
 """Of the bars, in units of the picture."""
-_LEFT, _RIGHT, _TOP, _ROW, _BAR, _LANE = 150, 90, 74, 20, 14, 8
+_LEFT, _RIGHT, _TOP, _ROW, _BAR, _LANE = 150, 110, 90, 20, 14, 8
 _COLOURS: Final[dict[TimelineKind, str]] = {
     "compute": "#4f81b5",
     "communication": "#5fa06e",
@@ -37,8 +37,10 @@ def svg(result: TimelineResult) -> str:
         {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {whole} {height}", "font-family": "sans-serif"},
     )
     Xml.SubElement(root, "rect", {"width": str(whole), "height": str(height), "fill": "#ffffff"})
-    _text(root, 10, 20, timeline_headline(result), size=13)
-    _text(root, 10, 38, f"{rows_in_words(result)}, {view_in_words(result)}", colour=_DIM)
+    what, _, waited = timeline_headline(result).partition("; ")
+    _text(root, 10, 18, what, size=13)
+    _text(root, 10, 34, waited, size=13)
+    _text(root, 10, 50, f"{rows_in_words(result)}, {view_in_words(result)}", colour=_DIM)
     _axis(root, result, height - 40)
     for number, row in enumerate(result.rows):
         _row(root, result, row, _TOP + _ROW * number)
@@ -52,7 +54,7 @@ def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) 
     bar = _BAR if row.lane is None else _LANE
     _text(root, _LEFT - 8, top + 11, label(row), anchor="end", colour=_INK if row.lane is None else _DIM)
     if row.lane is None and row.imposed_us:
-        _text(root, _LEFT + WIDTH + 8, top + 11, duration(row.imposed_us), colour=_DIM)
+        _text(root, _LEFT + WIDTH + 40, top + 11, duration(row.imposed_us), colour=_DIM)
     at = 0
     for letter, group in groupby(row.windows):
         count = sum(1 for _ in group)
@@ -72,19 +74,25 @@ def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) 
 
 def _path(root: Xml.Element, result: TimelineResult) -> None:
     """A line along each stop's bar, upright where the path goes over to another rank."""
-    middle = {row.rank: _TOP + _ROW * number + _BAR // 2 for number, row in enumerate(result.rows) if row.lane is None}
     points: list[str] = []
-    for stop in result.path:
-        if stop.rank in middle:
-            y = middle[stop.rank]
-            points += [f"{_x(result, stop.end_us):.1f},{y}", f"{_x(result, stop.begin_us):.1f},{y}"]
+    for number, stop in enumerate(result.path):
+        at = row_of(result.rows, stop.rank)
+        if at is not None:
+            # The first is who waited, until the next one came; from there it goes back in time.
+            times = (stop.end_us, stop.begin_us) if number else (stop.begin_us, stop.end_us)
+            points += [f"{_x(result, time):.1f},{_middle(at)}" for time in times]
     line = {"points": " ".join(points), "fill": "none", "stroke": _INK, "stroke-width": "2", "stroke-dasharray": "5 2"}
     Xml.SubElement(root, "polyline", line)
     delay = result.around.operation
-    if delay.rank in middle and result.begin_us <= delay.begin_us <= result.end_us:
-        place = {"cx": f"{_x(result, delay.begin_us):.1f}", "cy": str(middle[delay.rank]), "r": "5", "fill": _INK}
+    at = row_of(result.rows, delay.rank)
+    if at is not None and result.begin_us <= delay.begin_us <= result.end_us:
+        place = {"cx": f"{_x(result, delay.begin_us):.1f}", "cy": str(_middle(at)), "r": "5", "fill": _INK}
         dot = Xml.SubElement(root, "circle", place)
         Xml.SubElement(dot, "title").text = _safe(f"rank {delay.rank} {delay.operator}: {takes(delay)}")
+
+
+def _middle(row: int) -> int:
+    return _TOP + _ROW * row + _BAR // 2
 
 
 def _axis(root: Xml.Element, result: TimelineResult, bottom: int) -> None:
@@ -92,7 +100,7 @@ def _axis(root: Xml.Element, result: TimelineResult, bottom: int) -> None:
         time = result.begin_us + (result.end_us - result.begin_us) * tick / _TICKS
         _rect(root, (_x(result, time), _TOP - 8), (0.5, bottom - _TOP + 8), "#d5d9de")
         _text(root, _x(result, time), _TOP - 12, duration(time), anchor="middle", colour=_DIM)
-    _text(root, _LEFT + WIDTH + 8, _TOP - 12, "imposed", colour=_DIM)
+    _text(root, _LEFT + WIDTH + 40, _TOP - 12, "imposed", colour=_DIM)
 
 
 def _legend(root: Xml.Element, result: TimelineResult, y: int) -> None:

@@ -17,6 +17,8 @@ WORDS: Final[dict[TimelineKind, str]] = {
     "operation": "host op",
     "synchronisation": "sync",
 }
+NAME: Final = 40
+"""Signs of an operator's name in a sentence."""
 _WORTH_SAYING: Final = 0.05
 """Of its peers' time: an operation that differs by less takes as long as theirs."""
 
@@ -25,11 +27,11 @@ def timeline_headline(result: TimelineResult) -> str:
     """The delay, and who waited for it."""
     around = result.around
     one = around.operation
-    what = f"step {result.step}: rank {one.rank}, {short_name(one.operator)} at {duration(one.begin_us)}: {takes(one)}"
+    what = f"step {result.step}: rank {one.rank}, {short_name(one.operator, NAME)} at {duration(one.begin_us)}: {takes(one)}"
     if around.waited_in is None or around.late_rank is None:
         return what
     cause = f" ({spaced(around.cause)})" if around.cause not in (None, "unknown") else ""
-    name = short_name(around.waited_in)
+    name = short_name(around.waited_in, NAME)
     return (
         f"{what}{cause}; ranks together then waited {duration(around.waited_us)} for rank {around.late_rank} in {name}"
     )

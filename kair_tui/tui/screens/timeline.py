@@ -162,7 +162,7 @@ class TimelineScreen(ViewScreen):
         styles, marks = styles_of(self.look), drawn_with.marks
         told = [
             f"{marks['arrival']} arrives {marks['last']} last",
-            f"{marks['path']} blame path from {marks['delay']}",
+            f"{marks['path']} path from {marks['delay']}",
         ]
         line = [
             (f"{drawn_with.kinds[kind]} {WORDS[kind]}", bar_style(self.look, kind, "nothing"))

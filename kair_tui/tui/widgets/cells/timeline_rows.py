@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from kair_engine.results.timeline import TimelineResult, TimelineRow
-from kair_tui.render.drawing.timeline import DrawnLine, Signs, axis, column_of, draw_rows, signs
+from kair_tui.render.drawing.timeline import DrawnLine, Signs, axis, column_of, draw_rows, row_of, signs
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import duration
@@ -25,6 +25,7 @@ LABEL: Final = 18
 FIGURE: Final = 9
 """Columns behind them: what others waited."""
 _SMALLEST: Final = 10
+_SHORTEST_LABEL: Final = 4
 
 
 class TimelineRows(RefreshedByFocus, can_focus=True):
@@ -65,6 +66,8 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         self._lines: list[DrawnLine] = []
         self._labels: list[str] = []
         self._drawn: dict[int, Strip] = {}
+        self._left = _SHORTEST_LABEL
+        """Columns before the cells."""
         self._top = 0
         """The first line in view."""
         self.at = 0
@@ -76,7 +79,7 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
     @property
     def cells(self) -> int:
         """Cells of a row."""
-        return max(self.size.width - LABEL - FIGURE, _SMALLEST)
+        return max(self.size.width - self._left - FIGURE, _SMALLEST)
 
     @property
     def height(self) -> int:
@@ -103,8 +106,18 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         same = self._result is not None and self._result.rows is result.rows
         self._result = result
         if not same:
+            self._make_room(result)
             self._draw()
-        self.point(_row_of(result.rows, rank, lane), column_of(result, time_us, self.cells), quietly=True)
+        at = row_of(result.rows, rank, lane)
+        at = row_of(result.rows, rank) if at is None else at
+        self.point(at or 0, column_of(result, time_us, self.cells), quietly=True)
+
+    def _make_room(self, result: TimelineResult) -> None:
+        """For the longest label; whoever asked for as many windows as there were cells hears of it."""
+        left = min(max(_SHORTEST_LABEL, *(len(label(row)) + 1 for row in result.rows)), LABEL)
+        if left != self._left:
+            self._left = left
+            self.post_message(self.Resized())
 
     @property
     def row(self) -> TimelineRow | None:
@@ -146,13 +159,13 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
             return Strip.blank(self.size.width, styles.base)
         if y == 0:
             times = clean(axis(result, self.cells), ascii_only=self.look.ascii_only)
-            pieces = [(" " * LABEL + times + f"{'imposed':>{FIGURE}}", styles.dim)]
+            pieces = [(" " * self._left + times + f"{'imposed':>{FIGURE}}", styles.dim)]
             return fitted(pieces, self.size.width, styles.base, self.look)
         if at not in self._drawn:
             self._drawn[at] = self._strip(self._lines[at], self._labels[at], result)
         strip = self._drawn[at]
         if self.has_focus and self.at in self._lines[at].rows:
-            before = LABEL + self.column
+            before = self._left + self.column
             cell = strip.crop(before, before + 1).apply_style(styles.cursor)
             strip = Strip.join([strip.crop(0, before), cell, strip.crop(before + 1, self.size.width)])
         return strip
@@ -162,10 +175,10 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         rows = [result.rows[at] for at in line.rows]
         imposed = max(row.imposed_us for row in rows) if rows[0].lane is None else 0.0
         figure = clean(duration(imposed), ascii_only=self.look.ascii_only) if imposed else ""
-        short = text if len(text) < LABEL else f"{text[: LABEL - 2]}{self.look.glyphs.ellipsis}"
+        short = text if len(text) < self._left else f"{text[: self._left - 2]}{self.look.glyphs.ellipsis}"
         style = styles.dim if rows[0].lane is not None else styles.base
         bars: list[Piece] = [(run.text, bar_style(self.look, run.front, run.back)) for run in line.runs]
-        pieces = [(f"{short:<{LABEL}}", style), *bars, (f"{figure:>{FIGURE}}", styles.base)]
+        pieces = [(f"{short:<{self._left}}", style), *bars, (f"{figure:>{FIGURE}}", styles.base)]
         return fitted(pieces, self.size.width, styles.base, self.look)
 
     # The cursor.
@@ -192,7 +205,7 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         self._follow()
         for row, cell in (before, (self.at, self.column)):
             line = self._line_of(row)
-            self.refresh(Region(LABEL + cell, 1 + line - self._top, 1, 1).intersection(self.size.region))
+            self.refresh(Region(self._left + cell, 1 + line - self._top, 1, 1).intersection(self.size.region))
         if not quietly and before != (self.at, self.column):
             self.post_message(self.Moved())
 
@@ -212,16 +225,8 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         line = event.y - 1 + self._top
         if event.y < 1 or line >= len(self._lines):
             return
-        at, column = self._lines[line].rows[0], min(max(event.x - LABEL, 0), self.cells - 1)
+        at, column = self._lines[line].rows[0], min(max(event.x - self._left, 0), self.cells - 1)
         if (at, column) == (self.at, self.column):
             self.post_message(self.Opened())
         else:
             self.point(at, column)
-
-
-def _row_of(rows: Sequence[TimelineRow], rank: int, lane: str | None) -> int:
-    """The row of a rank, or of its thread or stream; else the one that stands for it."""
-    for at, row in enumerate(rows):
-        if row.first_rank <= rank <= row.last_rank and row.lane == lane:
-            return at
-    return next((at for at, row in enumerate(rows) if row.first_rank <= rank <= row.last_rank), 0)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kair_tui.render.terminal import Look
 from kair_tui.tui.widgets.lines.line import Line, Piece
 
-_GAP = "  "
+_GAP = " "
 
 
 class Legend(Line):
