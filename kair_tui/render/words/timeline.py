@@ -27,7 +27,9 @@ def timeline_headline(result: TimelineResult) -> str:
     """The delay, and who waited for it."""
     around = result.around
     one = around.operation
-    what = f"step {result.step}: rank {one.rank}, {short_name(one.operator, NAME)} at {duration(one.begin_us)}: {takes(one)}"
+    name, when = short_name(one.operator, NAME), duration(one.begin_us)
+    slow = f"idle before {name} at {when}" if around.is_edge else f"{name} at {when}: {takes(one)}"
+    what = f"step {result.step}: rank {one.rank}, {slow}"
     if around.waited_in is None or around.late_rank is None:
         return what
     cause = f" ({spaced(around.cause)})" if around.cause not in (None, "unknown") else ""

@@ -84,15 +84,16 @@ class _Seen:
 
 
 def _seen(step: PreparedStep, view: View) -> _Seen:
-    focus = find_focus(step, _asked(step, view))
-    stops = path(step, focus)
+    asked = _asked(step, view)
+    focus = step.once(asked, lambda: find_focus(step, asked))
+    stops = step.once((asked, "path"), lambda: path(step, focus))
     edges = _edges(step, focus, view)
     in_view = np.flatnonzero((step.ended_ns > edges[0]) & (step.begun_ns < edges[-1]))
     marked = _longest_waits(step, in_view, max(view.windows // _WINDOWS_A_COLLECTIVE, 1))
     shown = _shown_ranks(step, view, in_view, [int(step.ops.rank[focus.row]), *_positions(step, stops)])
     result = TimelineResult(
         step=step.ops.step,
-        around=delay(step, focus),
+        around=step.once((asked, "delay"), lambda: delay(step, focus)),
         begin_us=int(edges[0]) / 1e3,
         end_us=int(edges[-1]) / 1e3,
         step_us=step.length_ns / 1e3,

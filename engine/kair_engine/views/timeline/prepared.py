@@ -48,6 +48,7 @@ class PreparedStep:
     _doings: dict[int, Doings] = field(default_factory=dict)
     _lanes: dict[int, tuple[tuple[Lane, Doings], ...]] = field(default_factory=dict)
     _views: dict[Hashable, Any] = field(default_factory=dict)
+    _made: dict[Hashable, Any] = field(default_factory=dict)
 
     def remembered(self, view: Hashable, make: Callable[[], Thing]) -> Thing:
         """The last view that was made, made now where another is asked for: a cursor that moves needs no new one."""
@@ -56,6 +57,13 @@ class PreparedStep:
             self._views.clear()
             self._views[view] = made
         thing: Thing = self._views[view]
+        return thing
+
+    def once(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
+        """What is the same in all views that ask for `key`."""
+        if key not in self._made:
+            self._made[key] = make()
+        thing: Thing = self._made[key]
         return thing
 
     # Times.
@@ -232,6 +240,8 @@ class PreparedStep:
             length_ns=ops.length_ns[ranks],
             main_lane=ops.main_lane[ranks],
             rank=np.repeat(np.arange(len(ranks)), self.bounds[ranks + 1] - self.bounds[ranks]),
+            # Of all ranks' lanes, which are many, those that are asked for.
+            lane_text={code: ops.lane_text[code] for code in np.unique(ops.lane[rows]).tolist()},
             **{name: getattr(ops, name)[rows] for name in _COLUMNS},
         )
 
