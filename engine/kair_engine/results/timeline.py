@@ -62,11 +62,15 @@ class TimelineCollective:
 
     operator: str
     first_arrival_us: float
+    """When the first of its members arrived."""
     last_arrival_us: float
+    """When the last of them did."""
     last_rank: Rank
     """Who arrived last."""
     end_us: float
+    """When it was over."""
     members: int
+    """How many it has."""
     waited_us: float
     """Summed over the members."""
 
@@ -78,7 +82,9 @@ class TimelineStop:
     rank: Rank
     operator: str
     begin_us: float
+    """Where on the rank the stretch begins."""
     end_us: float
+    """Where the path leaves the rank."""
     role_in_path: RoleInPath
 
 
@@ -88,8 +94,10 @@ class TimelineOperation:
 
     rank: Rank
     lane: str
+    """Its thread or stream."""
     operator: str
     kind: str
+    """What kind of operation it is."""
     phase: str | None
     start_us: float
     """From the step's begin on its rank, as `kair pinpoint` and `kair blame` print it."""
@@ -117,6 +125,7 @@ class TimelineDelay:
     """What the timeline is around: an operation, and the collective that waited for it."""
 
     operation: TimelineOperation
+    """What was slow, or waited for."""
     cause: Cause | None
     """Why it was late; null where nobody waited."""
     is_edge: bool
@@ -134,7 +143,9 @@ class TimelineResult:
     """One step's ranks over time. Times are on the job's clock, from the step's earliest begin."""
 
     step: int
+    """The step that is shown."""
     around: TimelineDelay
+    """The delay in the middle."""
     begin_us: float
     """Where the first window begins."""
     end_us: float

@@ -1,6 +1,6 @@
 """The timeline screen: every rank over time around a delay, and what runs under the cursor."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -12,7 +12,7 @@ from kair_engine.results.timeline import TimelineOperation, TimelineResult
 from kair_tui.render.drawing.timeline import legend, signs
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, plural
-from kair_tui.render.words.timeline import WORDS, rows_in_words, takes, timeline_headline, view_in_words, who
+from kair_tui.render.words.timeline import NAME, WORDS, rows_in_words, takes, timeline_headline, view_in_words, who
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
@@ -218,9 +218,18 @@ class TimelineScreen(ViewScreen):
         if row is None:
             return ""
         time = one.begin_us if self._cursor is None and one is not None else self._rows.time_us
-        parts = [f"{who(row)} at {duration(time)}"]
+        parts = [f"{who(row)} at {duration(time)}", *self._late_here(row.rank, time)]
         parts += ["nothing runs"] if one is None else [takes(one), short_name(one.operator), one.lane]
         return f" {self.look.glyphs.dot} ".join(parts)
+
+    def _late_here(self, rank: int, time_us: float) -> Iterator[str]:
+        """The collectives that waited for the rank at that time."""
+        result = self._result
+        assert result is not None
+        cell = (result.end_us - result.begin_us) / self._rows.cells
+        for one in result.collectives:
+            if one.last_rank == rank and abs(one.last_arrival_us - time_us) <= cell:
+                yield f"last in {short_name(one.operator, NAME)}, all waited {duration(one.waited_us)}"
 
     def copied(self) -> str:
         """The delay, what is under the cursor, and the command."""
