@@ -67,8 +67,18 @@ class FixChoice:
             self.toggle((fix,))
 
     def listed(self) -> list[ListedFix]:
-        """All of them with what is known of them."""
-        return [self._listed(one) for one in self.candidates]
+        """All of them with what is known of them.
+
+        What was typed comes first, then the remedies of what is accused, of what else was found, and the rest; of each
+        the one that saves most, once that is known.
+        """
+        found = [(self._sort(one), self._listed(one)) for one in self.candidates]
+        return [fix for _, fix in sorted(found, key=lambda pair: (pair[0], -(pair[1].saved_us or 0.0)))]
+
+    def _sort(self, candidate: Candidate) -> int:
+        if candidate.finding is not None:
+            return 1 if self._findings[candidate.finding - 1].ranks else 2
+        return 0 if candidate.costs is None else 3
 
     def remedies(self) -> list[ListedFix]:
         """What would help but is no fix."""

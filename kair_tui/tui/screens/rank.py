@@ -8,14 +8,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
-from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
 from kair_tui.render.drawing.bars import mark_sign
 from kair_tui.render.drawing.curve import signs
 from kair_tui.render.units import count, duration, percent, plural, score
-from kair_tui.render.views.pinpoint import COLUMNS
 from kair_tui.render.views.rank import distance_text, outstanding, rank_headline
+from kair_tui.tui.alike_outliers import COLUMNS, AlikeOutliers, alike, each
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
@@ -28,12 +28,12 @@ from kair_tui.tui.widgets.lists.table import Table
 from kair_tui.tui.widgets.styles import styles_of
 
 MOST_OUTLIERS = 1_000_000
-_LARGEST_FIRST = frozenset({"score", "duration_us", "expected_duration_us"})
+_LARGEST_FIRST = frozenset({"score", "count", "excess_us", "duration_us", "expected_duration_us"})
 """What is looked for at the top of a list."""
 
 
-class Outliers(Table[Outlier]):
-    """Operations, from each of which it goes on to what made it late."""
+class Outliers(Table[AlikeOutliers]):
+    """Operators, or single operations, from each of which it goes on to what made it late."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "why late")]
 
@@ -50,15 +50,17 @@ class RankScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "neighbour(-1)", "more suspicious rank", show=False),
         Binding("right,l", "neighbour(1)", "other ranks", key_display="left/right"),
+        Binding("x", "each", "one by one"),
     ]
     FIELDS = tuple(column.key for column in COLUMNS if column.key)
-    SORTS = ("score", "duration_us", "expected_duration_us", "start_us", "step", "operator")
+    SORTS = ("score", "count", "excess_us", "duration_us", "expected_duration_us", "start_us", "step", "operator")
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._profile: RankProfileResult | None = None
         self._pinpoint: PinpointResult | None = None
         self._ranking: tuple[RankedRank, ...] = ()
+        self._one_by_one = False
 
     def questions(self) -> Mapping[str, Question]:
         """The ranking tells its score, and which rank comes next."""
@@ -99,7 +101,7 @@ class RankScreen(ViewScreen):
             self._show_profile(result)
         elif name == "pinpoint":
             self._pinpoint = result
-            self._table.show(result.outliers, empty="no operation differs from its peers' beyond chance")
+            self._list_outliers()
         else:
             triage: TriageResult = result
             self._ranking = triage.ranking
@@ -160,6 +162,17 @@ class RankScreen(ViewScreen):
 
     # Outliers.
 
+    def _list_outliers(self) -> None:
+        if self._pinpoint is None:
+            return
+        rows = (each if self._one_by_one else alike)(self._pinpoint.outliers)
+        self._table.show(rows, empty="no operation differs from its peers' beyond chance")
+
+    def action_each(self) -> None:
+        """Every outlier by itself, or those of an operator as one row again."""
+        self._one_by_one = not self._one_by_one
+        self._list_outliers()
+
     def on_table_moved(self) -> None:
         """Says what is under the cursor."""
         row = self._table.chosen
@@ -177,9 +190,13 @@ class RankScreen(ViewScreen):
             return
         table = self._table
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
+        outliers = len(self._pinpoint.outliers)
+        if not self._one_by_one and outliers:
+            shown = f"{count(outliers)} in {shown if table.count < table.total else ''}"
+            shown += plural(table.total, "operator") if table.count == table.total else " operators"
         self.heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
 
-    def _about(self, row: Outlier) -> str:
+    def _about(self, row: AlikeOutliers) -> str:
         idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
         longer = f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}"
         parts = [
