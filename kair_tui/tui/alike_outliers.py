@@ -17,7 +17,7 @@ class AlikeOutliers(Outlier):
 
     count: int = 1
     excess_us: float = 0.0
-    """What they take longer than among peers, summed."""
+    """What they take longer than among peers, summed; those that only began late add nothing."""
 
 
 _BEFORE: Final = 2
@@ -43,5 +43,5 @@ def each(outliers: Sequence[Outlier]) -> tuple[AlikeOutliers, ...]:
 
 
 def _together(rows: Sequence[Outlier]) -> AlikeOutliers:
-    excess_us = sum(row.duration_us - row.expected_duration_us for row in rows)
+    excess_us = sum(max(row.duration_us - row.expected_duration_us, 0.0) for row in rows)
     return AlikeOutliers(**vars(rows[0]), count=len(rows), excess_us=excess_us)

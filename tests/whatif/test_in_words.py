@@ -41,12 +41,12 @@ CAUSES = {
 }
 PATTERNS: dict[SlowdownPattern, str] = {
     "none": "stragglers cost little: the job is 25.0 % slower than without any",
-    "one_worker": "1.25 times slower than without stragglers: no single cause; one worker, rank 1, stands out of the "
-    "heatmap",
-    "few_workers": "1.25 times slower than without stragglers: no single cause; a few workers stand out of the "
-    "heatmap, rank 1 most",
-    "one_stage": "1.25 times slower than without stragglers: no single cause; stage 0, the last row, stands out of "
-    "the heatmap",
+    "one_worker": "1.25 times slower than without stragglers: no single cause; one worker, rank 1, costs more than all "
+    "others",
+    "few_workers": "1.25 times slower than without stragglers: no single cause; a few workers cost more than others, "
+    "rank 1 most",
+    "one_stage": "1.25 times slower than without stragglers: no single cause; stage 0, the last row, costs more than "
+    "others",
     "diffuse": "1.25 times slower than without stragglers: no single cause; the cost is spread over all workers",
     "unknown": "1.25 times slower than without stragglers: no single cause; workers were not priced one by one",
 }

@@ -80,7 +80,7 @@ def _body(result: TriageInWords, page: Page) -> None:
 
 
 def gain_in_words(result: TriageResult) -> str:
-    """What would be won: without the first that is accused, else without what costs most; nothing where that is hidden."""
+    """What is won without the first that is accused, else without what costs most; empty where others hide it."""
     accused = [one for one in result.findings if one.ranks] or list(result.findings)
     worth = [one for one in accused if not is_hidden(one)]
     if not worth:

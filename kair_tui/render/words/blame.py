@@ -29,7 +29,8 @@ def blame_headline(result: BlameResult) -> str:
         collectives = plural(result.collectives, "collective")
         return f"waiting came from no rank: {_waited(result)} in {where} ({collectives})"
     named = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
-    shares = " and ".join(f"rank {row.rank} ({percent(row.share)})" for row in named[:3])
+    *before, last = [f"rank {row.rank} ({percent(row.share)})" for row in named[:3]]
+    shares = f"{', '.join(before)} and {last}" if before else last
     return f"waiting came from {shares}: {_waited(result)} in {where}{_of_time(result)}"
 
 

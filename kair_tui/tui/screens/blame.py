@@ -303,6 +303,9 @@ class BlameScreen(ScreenOfParts):
         if self._tree.size.width >= WIDE:
             legend = f"{'took':>{TIME}}{legend}"
         many = f" {self.look.glyphs.dot} {count(shown)}{of}{longest}" if shown else ""
+        # No column without its title: where there is no room for all, the cause gives way, which stands above.
+        room = self._tree.size.width - len(f" paths  {many}{legend}") - 2
+        to = to if len(to) <= room else to[: max(room - 1, 0)] + self.look.glyphs.ellipsis
         self.heading("tree").say([(to, styles.base), (many, None)], [(legend, None)])
 
     def action_each_path(self) -> None:

@@ -94,10 +94,12 @@ class OverviewScreen(ScreenOfParts):
             self._show_triage(result)
 
     def _show_triage(self, result: TriageInWords) -> None:
-        self._triage = result
+        is_first, self._triage = self._triage is None, result
         self._say_verdict()
         self._regroup()
         self._grid.show(result.ranking)
+        if is_first and (worst := _worst(result)) is not None:
+            self._grid.move_to(worst)
         self._list_findings()
         steps = self.query_one(StepStrip)
         steps.choose(self.session.chosen_steps)
@@ -278,6 +280,19 @@ class OverviewScreen(ScreenOfParts):
         """Groups in the order of their ranks, or the one with the highest score first."""
         self._worst_first = (name == "score") != descending
         self._regroup()
+
+
+def _worst(result: TriageInWords) -> int | None:
+    """Of the ranks that the first finding is about, the most suspicious; None where it is about all of them."""
+    found = result.findings[0] if result.findings else None
+    about = frozenset() if found is None else frozenset(found.ranks or found.seen_on)
+    accused = frozenset(rank for finding in result.findings for rank in finding.ranks)
+    about = accused or about
+    return (
+        next((row.rank for row in result.ranking if row.rank in about), None)
+        if len(about) < len(result.ranking)
+        else None
+    )
 
 
 def _fields(row: RankedRank) -> dict[str, object]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.message import Message
 
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
@@ -36,6 +37,15 @@ class Outliers(Table[AlikeOutliers]):
     """Operators, or single operations, from each of which it goes on to what made it late."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "why late")]
+
+    class NoneChosen(Message):
+        """There is no outlier to ask about."""
+
+    def action_choose(self) -> None:
+        """Asks why one was late; where there is none, why the rank was."""
+        super().action_choose()
+        if self._filled and not self.total:
+            self.post_message(self.NoneChosen())
 
 
 class RankScreen(ViewScreen):
@@ -183,6 +193,10 @@ class RankScreen(ViewScreen):
         row = self._table.chosen
         if row is not None:
             self.kair.go(Place("blame", rank=self.place.rank, operator=row.operator, step=row.step))
+
+    def on_outliers_none_chosen(self) -> None:
+        """What others waited for it."""
+        self.kair.go(Place("blame", rank=self.place.rank))
 
     def on_table_ordered(self) -> None:
         """Says how many there are."""

@@ -148,12 +148,14 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         if at >= len(self._lines):
             said = self._safe(self._empty) if not self._lines and y == 0 else ""
             return fitted([(f"  {said}", styles.dim)], width, styles.base, self._look)
-        pieces = self._line(self._lines[at])
+        pieces = self.pieces(at)
         if self.has_focus and at == self.at:
             pieces = [(text, styles.base + styles.cursor) for text, _ in pieces]
         return fitted(pieces, width, pieces[-1][1], self._look)
 
-    def _line(self, line: _Line) -> list[Piece]:
+    def pieces(self, at: int) -> list[Piece]:
+        """A line of those that are not folded away, in view or not."""
+        line = self._lines[at]
         figures = self._figures(line)
         # The last column is the scroll bar's, or blank.
         room = self.size.width - 1 - sum(len(text) for text, _ in figures)
