@@ -64,7 +64,7 @@ class BlameScreen(ScreenOfParts):
     BlameScreen.-beside #panes { layout: horizontal; }
     BlameScreen #from { min-height: 5; margin-bottom: 1; }
     BlameScreen.-low #from { margin-bottom: 0; }
-    BlameScreen.-beside #from { width: 2fr; height: 100%; margin-right: 2; }
+    BlameScreen.-beside #from { width: 9fr; height: 100%; margin-right: 2; }
     BlameScreen #left { height: 1fr; }
     BlameScreen #right { height: 1; }
     BlameScreen.-beside #right { height: 30%; margin-top: 1; }
@@ -72,7 +72,7 @@ class BlameScreen(ScreenOfParts):
     BlameScreen.-beside #right Heading { display: block; }
     BlameScreen.-beside #bars { height: 1fr; }
     BlameScreen #to, BlameScreen #around { height: 1fr; }
-    BlameScreen.-beside #to, BlameScreen.-beside #around { width: 3fr; height: 100%; }
+    BlameScreen.-beside #to, BlameScreen.-beside #around { width: 11fr; height: 100%; }
     BlameScreen #around { display: none; }
     BlameScreen.-around #around { display: block; }
     BlameScreen.-around #to { display: none; }

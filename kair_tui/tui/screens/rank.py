@@ -15,8 +15,8 @@ from kair_engine.results.triage import RankedRank, TriageResult
 from kair_tui.render.drawing.bars import mark_sign
 from kair_tui.render.drawing.curve import signs
 from kair_tui.render.units import count, duration, percent, plural, score
+from kair_tui.render.views.alike_outliers import COLUMNS, AlikeOutliers, alike, each
 from kair_tui.render.views.rank import distance_text, outstanding, rank_headline
-from kair_tui.tui.alike_outliers import COLUMNS, AlikeOutliers, alike, each
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kair_engine.results.pinpoint import Outlier
 from kair_tui.render.column import Column
@@ -25,7 +25,7 @@ _OF_ALL: Final = (
     Column[AlikeOutliers]("count", "alike", lambda row: count(row.count), weight=8),
     Column[AlikeOutliers]("excess_us", "lost", lambda row: duration(row.excess_us), weight=8),
 )
-COLUMNS: Final = (*OF_ONE[:_BEFORE], *_OF_ALL, *OF_ONE[_BEFORE:])
+COLUMNS: Final[tuple[Column[Any], ...]] = (*OF_ONE[:_BEFORE], *_OF_ALL, *OF_ONE[_BEFORE:])
 """Those of a single outlier, and of the row how many it stands for."""
 
 
