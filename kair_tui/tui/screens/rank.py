@@ -70,7 +70,7 @@ class RankScreen(ViewScreen):
         self._profile: RankProfileResult | None = None
         self._pinpoint: PinpointResult | None = None
         self._ranking: tuple[RankedRank, ...] = ()
-        self._one_by_one = False
+        self._one_by_one = self._filtered = False
 
     def questions(self) -> Mapping[str, Question]:
         """The ranking tells its score, and which rank comes next."""
@@ -175,8 +175,13 @@ class RankScreen(ViewScreen):
     def _list_outliers(self) -> None:
         if self._pinpoint is None:
             return
-        rows = (each if self._one_by_one else alike)(self._pinpoint.outliers)
+        rows = (each if self._single else alike)(self._pinpoint.outliers)
         self._table.show(rows, empty="no operation differs from its peers' beyond chance")
+
+    @property
+    def _single(self) -> bool:
+        """A filter is about single operations."""
+        return self._one_by_one or self._filtered
 
     def action_each(self) -> None:
         """Every outlier by itself, or those of an operator as one row again."""
@@ -205,9 +210,8 @@ class RankScreen(ViewScreen):
         table = self._table
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
         outliers = len(self._pinpoint.outliers)
-        if not self._one_by_one and outliers:
-            shown = f"{count(outliers)} in {shown if table.count < table.total else ''}"
-            shown += plural(table.total, "operator") if table.count == table.total else " operators"
+        if not self._single and outliers:
+            shown = f"{count(outliers)} in {plural(table.total, 'operator')}"
         self.heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
 
     def _about(self, row: AlikeOutliers) -> str:
@@ -232,6 +236,8 @@ class RankScreen(ViewScreen):
 
     def filter_by(self, wanted: Filter) -> str:
         """Leaves out what does not match."""
+        self._filtered = bool(wanted.terms)
+        self._list_outliers()
         self._table.filter(wanted)
         return f"{count(self._table.count)} of {plural(self._table.total, 'outlier')}"
 
