@@ -109,7 +109,7 @@ JOBS = {
         401,
         "most above its role's median is compute",
         "waiting came from rank 40",
-        "instead of",
+        "▲ rank 401 smaller delays compute:",
         "[x] rank=400-407+kind=compute",
     ),
 }

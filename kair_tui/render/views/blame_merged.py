@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kair_engine.results.blame import BlamePath, PathNode, RootCause
+from kair_engine.results.blame import BlamePath, PathNode, PathPart, RootCause
 from kair_tui.render.text import short_name
 from kair_tui.render.views.blame_paths import Key, end_of, key_of
 
@@ -25,6 +25,8 @@ class MergedPath:
     """That waited longest in each, sorted."""
     steps: tuple[int, ...]
     count: int
+    part: PathPart | None = None
+    """The root cause that is asked about, of `path`; None where that is at its end, or none is."""
 
 
 def stops(path: BlamePath) -> tuple[PathNode, ...]:
@@ -57,17 +59,25 @@ def _by_waiting(found: Sequence[MergedPath]) -> tuple[MergedPath, ...]:
 
 def _merge(members: Sequence[BlamePath], cause: RootCause | None) -> MergedPath:
     waited = [_waited(path, cause) for path in members]
+    path = members[waited.index(max(waited))]
     return MergedPath(
-        path=members[waited.index(max(waited))],
+        path=path,
         waited_us=sum(waited),
         ranks=tuple(sorted({path.symptom.rank for path in members})),
         steps=tuple(sorted({path.step for path in members})),
         count=len(members),
+        part=None if cause is None or key_of(cause) == end_of(path) else _part(path, cause),
     )
 
 
 def _waited(path: BlamePath, cause: RootCause | None) -> float:
     if cause is None or not path.parts:
         return path.waited_us
-    key = key_of(cause)
-    return path.waited_us * sum(part.share for part in path.parts if key_of(part) == key)
+    part = _part(path, cause)
+    return path.waited_us * part.share if part is not None else 0.0
+
+
+def _part(path: BlamePath, cause: RootCause) -> PathPart | None:
+    """The shares of a root cause that comes more than once, together."""
+    found = [part for part in path.parts if key_of(part) == key_of(cause)]
+    return replace(found[0], share=sum(part.share for part in found)) if found else None

@@ -5,7 +5,7 @@ Blame tells where waiting came from and accuses nobody: only a test of triage do
 
 from collections.abc import Sequence
 
-from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, RootCause
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, PathPart, RootCause
 from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import duration, percent, plural, spans
 
@@ -74,6 +74,12 @@ def path_end(node: PathNode, path: BlamePath) -> str:
     if expected is not None and node.duration_us >= _INSTEAD * expected:
         return f"{cause}: {duration(node.duration_us)} instead of {duration(expected)}"
     return f"{cause}: {duration(path.lost_us)} lost in it" if path.lost_us else cause
+
+
+def part_in_words(part: PathPart) -> tuple[str, str]:
+    """A root cause that is not at a path's end: (who and what, how much of the lateness it explains)."""
+    what = f"rank {part.rank} {operator_name(part.operator, is_edge=part.is_edge)}"
+    return what, f"{spaced(part.cause)}: {percent(part.share)} of how late that was"
 
 
 def stop_in_words(before: PathNode, node: PathNode, *, is_first: bool, is_last: bool) -> str:

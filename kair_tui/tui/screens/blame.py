@@ -148,7 +148,7 @@ class BlameScreen(ScreenOfParts):
         self.set_class(event.size.width >= _BESIDE, "-beside")
         self.set_class(event.size.height < _LOW, "-low")
         self._give_room()
-        self._say_paths()
+        self.call_after_refresh(self._say_paths)
 
     def _give_room(self) -> None:
         """No more for the root causes than they need: the rest is the paths', which are read."""
@@ -328,6 +328,7 @@ class BlameScreen(ScreenOfParts):
         if had_keyboard:
             self._below.focus()
         self._show_around()
+        self.call_after_refresh(self._say_paths)
 
     def _show_around(self) -> None:
         if self._around and self._blame is not None:

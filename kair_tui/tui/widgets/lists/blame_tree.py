@@ -17,7 +17,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration, percent, signed_duration, spans
 from kair_tui.render.views.blame_merged import MergedPath, folded_stops, stops
 from kair_tui.render.views.blame_paths import end_of, short_operator, stop_name
-from kair_tui.render.words.blame import hops_in_words, path_end, stop_in_words
+from kair_tui.render.words.blame import hops_in_words, part_in_words, path_end, stop_in_words
 from kair_tui.tui.widgets.focus import RefreshedByFocus
 from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
@@ -90,7 +90,8 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
     def show(self, paths: Sequence[MergedPath], waiting_us: float, empty: str = "") -> None:
         """Replaces the paths; shares are of `waiting_us`. Without any, `empty` says why."""
         self._paths, self._waiting_us, self._empty, self.at = paths, waiting_us, empty, 0
-        self._ends_differ = len({end_of(one.path) for one in paths}) > 1
+        # Asked about one root cause, all lead to it.
+        self._ends_differ = len({end_of(one.path) for one in paths if one.part is None}) > 1
         self._steps_differ = len({step for one in paths for step in one.steps}) > 1
         self._folded, self._whole = set(range(1, len(paths))), set()
         self._lay_out()
@@ -181,7 +182,7 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         ]
         if not from_end[1]:
             return pieces
-        style = styles.alarm if self._is_accused(path) else styles.base
+        style = styles.alarm if path.chain[-1].rank in self._accused else styles.base
         return [*pieces, (from_end[0] + self._cut(from_end[1], left - len(name)), style)]
 
     def _when(self, merged: MergedPath) -> str:
@@ -195,30 +196,42 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
 
     def _from_end(self, path: BlamePath) -> tuple[str, str]:
         end = path.chain[-1]
-        sign = f"{self._look.glyphs.alarm} " if self._is_accused(path) else ""
+        sign = f"{self._look.glyphs.alarm} " if end.rank in self._accused else ""
         return f"  {sign}rank {end.rank} ", stop_name(end, path)
 
-    def _is_accused(self, path: BlamePath) -> bool:
-        return path.chain[-1].rank in self._accused
+    def _end(self, merged: MergedPath, room: int, indent: str) -> list[Piece]:
+        """What was lost where it began; of a root cause that is but a part, that part."""
+        styles, glyphs, path = styles_of(self._look), self._look.glyphs, merged.path
+        chain, node, part = stops(path), path.chain[-1], merged.part
+        guide = indent + (glyphs.edge if node.role_in_path == "edge" and part is None else glyphs.last_branch)
+        is_accused = (node.rank if part is None else part.rank) in self._accused
+        sign = f"{glyphs.alarm} " if is_accused else ""
+        if part is not None:
+            what, why = part_in_words(part)
+        else:
+            before = chain[-2] if len(chain) > 1 else path.symptom
+            lead = stop_in_words(before, node, is_first=len(chain) == 1, is_last=True)
+            what, why = lead + stop_name(node, path), path_end(node, path)
+        tail = f"  {self._safe(why)}"
+        # Why it was late is read first: where there is no room, the name goes.
+        name = self._cut(what, room - len(guide + sign + tail))
+        style = styles.alarm if is_accused else styles.strong
+        return [(guide, styles.dim), (f"{sign}{name}{tail}", style)]
 
     def _stop(self, line: _Line, room: int) -> list[Piece]:
-        styles, glyphs, path = styles_of(self._look), self._look.glyphs, self._paths[line.path].path
-        chain, node = stops(path), self._node(line)
-        is_last, is_edge = line.depth == len(chain), node.role_in_path == "edge"
+        styles, glyphs, merged = styles_of(self._look), self._look.glyphs, self._paths[line.path]
+        chain, node = stops(merged.path), self._node(line)
         indent = "  " + "   " * (min(line.indent, _DEEPEST) - 1)
         if line.hops:
             said = hops_in_words(chain[line.depth - 1 : line.depth - 1 + line.hops])
             return [(f"{indent}{glyphs.hops}  {self._safe(said)}", styles.dim)]
-        before = chain[line.depth - 2] if line.depth > 1 else path.symptom
-        guide = indent + (glyphs.edge if is_edge else glyphs.last_branch)
-        lead = stop_in_words(before, node, is_first=line.depth == 1, is_last=is_last)
-        accused = is_last and self._is_accused(path)
-        sign = f"{glyphs.alarm} " if accused else ""
-        tail = f"  {self._safe(path_end(node, path))}" if is_last else ""
-        # Why it was late is read first: where there is no room, the name goes.
-        name = self._cut(stop_name(node, path), room - len(guide + sign + lead + tail))
-        style = styles.alarm if accused else styles.strong if is_last else styles.base
-        return [(guide, styles.dim), (sign, style), (lead, style), (name, style), (tail, style)]
+        if line.depth == len(chain):
+            return self._end(merged, room, indent)
+        before = chain[line.depth - 2] if line.depth > 1 else merged.path.symptom
+        guide = indent + glyphs.last_branch
+        lead = stop_in_words(before, node, is_first=line.depth == 1, is_last=False)
+        name = self._cut(stop_name(node, merged.path), room - len(guide + lead))
+        return [(guide, styles.dim), (lead, styles.base), (name, styles.base)]
 
     def _figures(self, line: _Line) -> list[Piece]:
         """How long it took, how much later than at its peers it began, and of a symptom the part of all waiting."""
