@@ -73,7 +73,7 @@ def _tree(result: BlameResult, page: Page) -> None:
 
 def _paths(result: BlameResult, page: Page, limit: int | None) -> None:
     for path in result.paths[:limit]:
-        page.tree(_symptom(path, page), lambda root, safe, path=path: _grow(path, page, root, safe))  # type: ignore[misc]
+        page.tree(symptom(path, wide=page.options.wide), lambda root, safe, path=path: _grow(path, page, root, safe))  # type: ignore[misc]
     left = len(result.paths) - len(result.paths[:limit])
     if left:
         page.line(f"… and {plural(left, 'more path', 'more paths')} (-o tree shows all)", DIM)
@@ -90,19 +90,20 @@ def stops(path: BlamePath) -> tuple[PathNode, ...]:
     return tuple(node for node in path.chain if node != path.symptom)
 
 
-def _symptom(path: BlamePath, page: Page) -> str:
-    node = path.symptom
+def symptom(path: BlamePath, *, wide: bool = False) -> str:
+    """Who waited, in what and when, or what stands out there."""
+    node, name = path.symptom, _name(path.symptom, wide=wide)
     if not path.waited_us:
-        return f"rank {node.rank}: {_name(node, page)} stands out at {duration(node.start_us)} of step {path.step}"
+        return f"rank {node.rank}: {name} stands out at {duration(node.start_us)} of step {path.step}"
     return (
-        f"rank {node.rank} waited in {_name(node, page)} at {duration(node.start_us)} of step {path.step} "
+        f"rank {node.rank} waited in {name} at {duration(node.start_us)} of step {path.step} "
         f"({duration(path.waited_us)} of all ranks' waiting)"
     )
 
 
 def _node(node: PathNode, path: BlamePath, page: Page) -> Cell:
     text = (
-        f"rank {node.rank} {_name(node, page)} ({node.kind}): {duration(node.duration_us)}, "
+        f"rank {node.rank} {_name(node, wide=page.options.wide)} ({node.kind}): {duration(node.duration_us)}, "
         f"began {duration(node.lateness_us)} late"
     )
     if page.options.wide:
@@ -117,8 +118,8 @@ def verdict(node: PathNode, path: BlamePath) -> str:
     return f"{node.role_in_path}: {spaced(path.cause)}"
 
 
-def _name(node: PathNode, page: Page) -> str:
-    return node.operator if page.options.wide else short_name(node.operator, NAME_IN_TREE)
+def _name(node: PathNode, *, wide: bool) -> str:
+    return node.operator if wide else short_name(node.operator, NAME_IN_TREE)
 
 
 def _graph(result: BlameResult, form: GraphFormat) -> DiGraph:
