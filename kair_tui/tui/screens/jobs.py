@@ -139,10 +139,15 @@ class JobsScreen(FilteredScreen):
     def on_store_answered(self, message: StoreAnswered) -> None:
         """Shows what the store has."""
         self.complain(message.error)
-        if message.answer is None or message.answer == self._answer:
-            return
-        is_first, self._answer = self._answer is None, message.answer
-        result: JobsResult = message.answer.result
+        if message.answer is not None and message.answer != self._answer:
+            self._take(message.answer)
+        if self._news:
+            self.say(self._news if message.error is None else "")
+            self._news = ""
+
+    def _take(self, answer: Answer) -> None:
+        is_first, self._answer = self._answer is None, answer
+        result: JobsResult = answer.result
         self._jobs = result.jobs
         if is_first:
             self._choice = self._preselected(result)
@@ -150,9 +155,6 @@ class JobsScreen(FilteredScreen):
         self._show()
         self.apply_filter_and_order()
         self.refresh_bindings()
-        if self._news:
-            self.say(self._news)
-            self._news = ""
 
     def _preselected(self, result: JobsResult) -> str | None:
         """The job that is open; else the one that a command without a job would take."""
