@@ -36,7 +36,8 @@ def html(report: Report) -> str:
         element("title", f"{report.badge} – {report.kicker}"),
         style,
     )
-    body = element("body", _header(report), element("main", *map(_section, report.sections)), _footer(report))
+    main = element("main", *map(_section, report.sections))
+    body = element("body", _header(report), main, _footer(report), class_=f"of-{report.tone}")
     text = tostring(element("html", head, body, lang="en"), encoding="unicode", method="html")
     return f"<!DOCTYPE html>\n{text}\n"
 
