@@ -15,7 +15,7 @@ from kair_tui.cli.step_choice import step_text
 from kair_tui.commands.report_file import made_now
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.report.content import Report
-from kair_tui.render.report.triage import Found, triage_report
+from kair_tui.render.report.triage import Ask, Found, triage_report
 from kair_tui.render.words.triage import TriageInWords
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.render.words.whatif import whatif_in_words
@@ -63,17 +63,17 @@ def _tried(answer: Callable[[], Answered]) -> Answered | str:
         return f"Not to be had of this recording: {error}."
 
 
-def _asker(trace: Trace, gpu_cost: float | None) -> Callable[[str], str]:
-    """Makes of `kair blame --rank 3` the line that asks it of this job and of these steps."""
+def _asker(trace: Trace, gpu_cost: float | None) -> Ask:
+    """Makes the line that asks an analysis of this job and of these steps."""
     job, kept = trace.job, trace.job.stored_in
-    of = shlex.quote(job.source if kept is None else job.name)
+    of = job.source if kept is None else job.name
     more = [] if trace.steps == job.steps else ["--step", step_text(trace.steps)]
     if kept is not None and (store := Path(kept).parent.parent) != store_root(None):
         more += ["--store", str(store)]
 
-    def ask(command: str) -> str:
-        kair, name, *options = command.split(" ", 2)
-        price = [] if gpu_cost is None or name not in ("triage", "whatif") else ["--gpu-cost", f"{gpu_cost:g}"]
-        return " ".join([kair, name, of, *options, shlex.join([*more, *price])]).rstrip()
+    def ask(analysis: str, *options: str) -> str:
+        price = [] if gpu_cost is None or analysis not in ("triage", "whatif") else ["--gpu-cost", f"{gpu_cost:g}"]
+        # Operators' and hosts' names can hold anything: whoever pastes the line runs nothing but kair.
+        return shlex.join(["kair", analysis, of, *options, *more, *price])
 
     return ask

@@ -3,6 +3,7 @@
 import html as html_entities
 import re
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,10 +12,14 @@ from support import cli_samples
 from support.cli_samples import HOSTILE, kair, store_variables
 from support.places import SAMPLES
 
+from kair_engine.results.evidence import ShownBy
+from kair_engine.results.fix import Fix
+from kair_tui.commands.triage_report import _asker
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.report.html import html
 from kair_tui.render.report.markdown import markdown
 from kair_tui.render.report.triage import Found, triage_report
+from kair_tui.render.words.triage import options_of
 from kair_tui.render.words.warnings import WarningInWords
 
 SAMPLE = SAMPLES / "slow_operator"
@@ -56,8 +61,8 @@ def evil() -> Found:
     )
 
 
-def asked(command: str) -> str:
-    return f"{command} {shlex.quote(EVIL)}"
+def asked(*words: str) -> str:
+    return shlex.join(["kair", *words, EVIL])
 
 
 def test_names_from_a_trace_make_no_elements() -> None:
@@ -104,6 +109,18 @@ def test_a_report_says_all_that_was_found_and_how_to_see_it(tmp_path: Path, monk
     assert all(str(SAMPLE) in one and "--step 4-9" in one for one in commands)
     (triage,) = (one for one in commands if one.startswith("kair triage"))
     assert kair(*shlex.split(triage)[1:]).out == outcome.out
+
+
+def test_a_command_that_is_pasted_runs_nothing_but_kair(tmp_path: Path) -> None:
+    operator = "x$(touch owned);`id`'*"
+    shown = ShownBy("whatif", fixes=(Fix(operators=(operator,)),))
+    trace = replace(cli_samples.trace(), job=replace(cli_samples.job(), source=f"/traces/{operator}"), steps=(40, 42))
+    line = _asker(trace, 2.0)(shown.analysis, *options_of(shown))
+    assert shlex.split(line)[2:5] == [f"/traces/{operator}", "--fix", f"op={operator}"]
+    assert shlex.split(line)[5:] == ["--step", "40,42", "--gpu-cost", "2"]
+    stored = replace(trace.job, stored_in=str(tmp_path / "job123" / "recording-1"))
+    line = _asker(replace(trace, job=stored, steps=stored.steps), None)("blame")
+    assert line == f"kair blame job123 --store {tmp_path}"
 
 
 def test_a_report_of_another_kind_or_nowhere_is_refused_before_any_work(

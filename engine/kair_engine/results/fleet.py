@@ -72,6 +72,7 @@ class FleetGroup:
     median_slowdown: float | None
     """None where no job of the group can be replayed."""
     worst_slowdown: float | None
+    """The largest S of the group."""
     gpu_hours_per_day: float
     """Wasted by all of them."""
     waste: float | None
@@ -109,9 +110,11 @@ class FleetResult:
     slow: int
     """Jobs whose S is 1.05 or more."""
     median_slowdown: float | None
+    """Half of the jobs are slowed no more than this; None where none can be replayed."""
     slowdown_90: float | None
     """Nine of ten jobs are slowed no more than this."""
     worst_slowdown: float | None
+    """The largest S of all."""
     waste: float | None
     """Of the time of all jobs' devices."""
     gpu_hours_per_day: float

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kair_engine.results.blame import BlamePath, BlameResult, RootCause
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import Finding
 from kair_tui.render.answer import JobInfo
@@ -30,7 +31,7 @@ from kair_tui.render.views.triage import COLUMNS as RANKING
 from kair_tui.render.views.triage import PART_COLUMNS, facts, title, triage_totals
 from kair_tui.render.words.blame import blame_headline, cause_operator
 from kair_tui.render.words.costs import money_text
-from kair_tui.render.words.triage import FindingInWords, TriageInWords
+from kair_tui.render.words.triage import FindingInWords, TriageInWords, fix_words, options_of
 from kair_tui.render.words.verdict import verdict_in_words
 from kair_tui.render.words.warnings import WarningInWords
 from kair_tui.render.words.whatif import WhatifInWords
@@ -43,6 +44,9 @@ _TONES: Final[Mapping[str, Tone]] = {
     "inconclusive": "open",
     "no_straggler": "fine",
 }
+
+Ask = Callable[..., str]
+"""An analysis and the words behind it, as a line for a shell."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,8 @@ _PART_PRICES: Final = (
 )
 
 
-def triage_report(found: Found, ask: Callable[[str], str], made: str) -> Report:
-    """The report; `ask` makes of `kair blame --rank 3` the line that asks it of this job."""
+def triage_report(found: Found, ask: Ask, made: str) -> Report:
+    """The report; `ask` makes the line that asks an analysis, with options, of this job."""
     triage = found.triage
     return Report(
         kicker=f"triage of {found.job.name}",
@@ -123,7 +127,7 @@ def _facts(found: Found) -> Facts:
     return Facts(tuple(pairs))
 
 
-def _sections(found: Found, ask: Callable[[str], str]) -> Iterator[Section]:
+def _sections(found: Found, ask: Ask) -> Iterator[Section]:
     alone = len(found.triage.ranking) == 1
     for number, finding in enumerate(found.triage.findings, 1):
         yield Section(f"{number}. {title(finding, alone=alone)}", tuple(_finding(finding, ask)), card=True)
@@ -136,34 +140,38 @@ def _sections(found: Found, ask: Callable[[str], str]) -> Iterator[Section]:
         yield Section("What to know about the recording", (Tree(tuple(Node(one.message) for one in found.warnings)),))
 
 
-def _finding(finding: FindingInWords, ask: Callable[[str], str]) -> Iterator[Block]:
+def _finding(finding: FindingInWords, ask: Ask) -> Iterator[Block]:
     for fact in facts(finding):
         yield Text(fact)
-    yield Tree(tuple(Node(one.sentence, command=ask(one.command) if one.command else None) for one in finding.evidence))
+    yield Tree(tuple(Node(one.sentence, command=_shown_by(one, ask)) for one in finding.evidence))
     if finding.suggestion:
         yield Title("What to do")
         yield Text(finding.suggestion)
 
 
-def _every_rank(triage: TriageInWords, ask: Callable[[str], str]) -> Iterator[Block]:
+def _shown_by(one: Evidence, ask: Ask) -> str | None:
+    return None if one.shown_by is None else ask(one.shown_by.analysis, *options_of(one.shown_by))
+
+
+def _every_rank(triage: TriageInWords, ask: Ask) -> Iterator[Block]:
     if triage.parts:
         yield table(PART_COLUMNS, triage.parts, _RANKS)
     elif triage.ranking:
         yield score_grid(triage.ranking)
         yield table(RANKING, triage.ranking, _RANKS)
     yield Text(triage_totals(triage), dim=True)
-    yield Command(ask("kair triage"))
+    yield Command(ask("triage"))
     if not triage.parts:
-        yield Command(ask("kair localize"))
+        yield Command(ask("localize"))
 
 
-def _curve(profile: RankProfileResult, ask: Callable[[str], str]) -> Section:
-    asked = Command(ask(f"kair rank --rank {profile.rank}"))
+def _curve(profile: RankProfileResult, ask: Ask) -> Section:
+    asked = Command(ask("rank", "--rank", str(profile.rank)))
     name = f"Rank {profile.rank} beside its peers" if profile.peers else f"Rank {profile.rank}"
     return Section(name, (completion(profile), asked) if profile.curve else (asked,))
 
 
-def _blame(blame: BlameResult | str, ask: Callable[[str], str]) -> Iterator[Block]:
+def _blame(blame: BlameResult | str, ask: Ask) -> Iterator[Block]:
     if isinstance(blame, str):
         yield Text(blame)
         return
@@ -173,7 +181,7 @@ def _blame(blame: BlameResult | str, ask: Callable[[str], str]) -> Iterator[Bloc
     if left := len(blame.root_causes) - len(nodes):
         nodes.append(Node(f"… and {plural(left, 'lesser cause')}"))
     yield Tree(tuple(nodes))
-    yield Command(ask("kair blame"))
+    yield Command(ask("blame"))
 
 
 def _root_cause(cause: RootCause, paths: Sequence[BlamePath]) -> Node:
@@ -195,7 +203,7 @@ def _path(path: BlamePath) -> Node:
     return Node(symptom(path), below)
 
 
-def _costs(found: Found, ask: Callable[[str], str]) -> Iterator[Block]:
+def _costs(found: Found, ask: Ask) -> Iterator[Block]:
     triage, whatif = found.triage, found.whatif
     prices = [_price(number, finding) for number, finding in enumerate(triage.findings, 1)]
     if triage.together is not None and len(prices) > 1:
@@ -217,10 +225,9 @@ def _costs(found: Found, ask: Callable[[str], str]) -> Iterator[Block]:
     yield Text(whatif.verdict)
     if parts := [*_parts(whatif)]:
         yield table(_PART_PRICES, parts, len(parts))
-    yield Command(ask("kair whatif"))
-    fixes = [option for finding in triage.findings for option in finding.fix_options]
-    if fixes:
-        yield Command(ask(f"kair whatif {' '.join(dict.fromkeys(fixes))}"))
+    yield Command(ask("whatif"))
+    if fixes := dict.fromkeys(fix_words(fix) for finding in triage.findings for fix in finding.fix):
+        yield Command(ask("whatif", *(word for option in fixes for word in option)))
 
 
 def _price(number: int, finding: Finding) -> _Price:
