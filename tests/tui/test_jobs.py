@@ -359,5 +359,5 @@ async def test_what_stragglers_cost_stands_under_each_job_once_it_is_worked_out(
         screen.sort_by("waste", descending=False)
         await pilot.pause()
         assert shown(app)[-1] == "calm", "it wastes least"
-        await type_line(pilot, "/", "slowdown:>1.1")
+        await type_line(pilot, "slash", "slowdown:>1.1")
         assert shown(app) == ["night", "fresh"]

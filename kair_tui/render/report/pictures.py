@@ -1,6 +1,7 @@
 """Pictures of a report: every rank's score, a rank's completion among its peers, and the distribution of S."""
 
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -18,6 +19,8 @@ _WIDTH: Final = 400
 """Units across, of which a phone shows one in about a pixel: what is written is readable on it."""
 _MARGIN: Final = 44
 _HEIGHT, _TOP, _FOOT = 200, 8, 22
+_LINE: Final = 13
+"""Units that a line of text takes: so far apart are the numbers beside the rows."""
 _MOST_CELLS: Final = 4096
 _SIGNS_WIDE, _SIGNS_HIGH = 64, 9
 
@@ -26,14 +29,14 @@ def score_grid(ranking: Sequence[RankedRank]) -> Picture:
     """A cell for every rank, the darker the higher its score; those that are accused have a frame."""
     ranks = sorted(ranking, key=lambda row: row.rank)
     groups = [[ranks[at] for at in part] for part in stretches(len(ranks), _MOST_CELLS)]
-    peak = max((row.score for row in ranks), default=0.0)
+    peak = max(0.0, *(row.score for row in ranks))
     columns = _columns(len(groups))
     size = (_WIDTH - _MARGIN) / columns
-    rows = -(-len(groups) // columns)
+    rows, labelled = -(-len(groups) // columns), ceil(_LINE / size)
     picture = svg(_WIDTH, round(rows * size) + 4, f"scores of {plural(len(ranks), 'rank')}")
     for at, group in enumerate(groups):
         x, y = _MARGIN + at % columns * size, at // columns * size + 2
-        if at % columns == 0:
+        if at % (columns * labelled) == 0:
             draw(picture, "text", str(group[0].rank), x=_MARGIN - 6, y=y + size / 2 + 4, text_anchor="end")
         _cell(picture, group, (x, y, size), peak)
     each = "" if len(groups) == len(ranks) else f"; a cell is the highest of up to {count(len(groups[0]))} neighbours"
