@@ -62,6 +62,7 @@ class FleetGroup:
     """Jobs of one size, or of one week."""
 
     by: Literal["size", "week"]
+    """What they have in common."""
     group: str
     """The week, or from how many ranks to how many: `5-8`."""
     jobs: int

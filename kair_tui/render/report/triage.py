@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kair_engine.results.blame import BlamePath, BlameResult, RootCause
 from kair_engine.results.evidence import Evidence
+from kair_engine.results.fix import FIX_KINDS
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import Finding
 from kair_tui.render.answer import JobInfo
@@ -243,7 +244,10 @@ def _price(number: int, finding: Finding) -> _Price:
 def _parts(whatif: WhatifInWords) -> Iterator[_Part]:
     """Of each kind the costliest parts, those that cost something."""
     groups: tuple[tuple[str, Mapping[Any, float]], ...] = (
-        ("kind of time", whatif.by_operator_type),
+        (
+            "kind of time" if set(whatif.by_operator_type) <= set(FIX_KINDS) else "operation type",
+            whatif.by_operator_type,
+        ),
         ("stage", whatif.by_stage),
         ("host", whatif.by_host),
         ("rank", whatif.by_rank or whatif.by_rank_approximate),
