@@ -24,6 +24,7 @@ EXISTING = {
     "sensitivity",
     "fleet",
     "frequency",
+    "timeline",
     "steps",
     "info",
     "probe",

@@ -72,7 +72,7 @@ def test_help_imports_no_command() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency"),
+        *("tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency", "timeline"),
         *("probe", "jobs", "schema"),
     ],
 )
