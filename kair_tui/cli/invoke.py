@@ -29,8 +29,8 @@ from kair_tui.render.words.warnings import warnings_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_engine.recording.importing import Progress
     from kair_tui.cli.fail_on import Condition
+    from kair_tui.cli.progress import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -80,7 +80,7 @@ def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: AN
     return Answer(entry.name, result, info, warnings_in_words(job.warnings, getattr(result, "warnings", ())))
 
 
-def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> Answer:
+def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Answer:
     """The answer of a command about the store. Raises KairError."""
     from kair_engine.store.jobs import Store
 

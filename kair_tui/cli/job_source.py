@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from kair_engine.recording.importing import Progress
     from kair_engine.store.jobs import Store
+    from kair_tui.cli.progress import Watcher
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class StoreSession:
     """What a command about the store is given: the store, and whom long work reports to."""
 
     store: "Store"
-    progress: "Progress"
+    progress: "Watcher"
 
 
 @dataclass(frozen=True)

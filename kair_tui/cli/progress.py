@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kair_tui.cli.streams import is_terminal, say
 from kair_tui.render.text import clean
@@ -19,6 +19,13 @@ _BETWEEN_LINES_S = 5.0
 
 Report = Callable[[int, int, str], None]
 """Told that so much of so much is done, the last of it that."""
+
+
+class Watcher(Protocol):
+    """Whom work about the store reports to, the reading of files and all else."""
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
+        """So much of so much is done, the last of it that; of a file with what came of it."""
 
 
 def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:

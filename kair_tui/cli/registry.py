@@ -78,7 +78,12 @@ COMMANDS: Final = (
         "triage",
         ANALYSES,
         "The whole investigation: which rank, which operator, why, what it costs, what to do.",
-        ("kair triage traces/", "kair triage job123 --json", "kair triage job123 --fail-on 'straggler,slowdown>1.05'"),
+        (
+            "kair triage traces/",
+            "kair triage job123 --json",
+            "kair triage job123 --fail-on 'straggler,slowdown>1.05'",
+            "kair triage job123 --report incident.html",
+        ),
         fails_on=True,
     ),
     Entry(
@@ -176,8 +181,15 @@ COMMANDS: Final = (
     Entry(
         "jobs",
         STORE,
-        "The jobs of the store; rm removes some.",
-        ("kair jobs", "kair jobs --json", "kair jobs rm job123"),
+        "The jobs of the store, and what stragglers cost each; rm removes some.",
+        ("kair jobs", "kair jobs --whatif", "kair jobs --json", "kair jobs rm job123"),
+        needs="store",
+    ),
+    Entry(
+        "fleet",
+        STORE,
+        "How often stragglers occur in the store's jobs, what they cost, and on which hosts.",
+        ("kair fleet", "kair fleet --gpu-cost 2.5", "kair fleet --report fleet.html", "kair fleet --json"),
         needs="store",
     ),
     Entry(

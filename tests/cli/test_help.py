@@ -22,6 +22,7 @@ EXISTING = {
     "whatif",
     "rank",
     "sensitivity",
+    "fleet",
     "frequency",
     "timeline",
     "steps",

@@ -1,6 +1,7 @@
 """The store's jobs on the screen: listed, sifted, chosen, opened."""
 
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -339,3 +340,24 @@ async def test_a_job_that_is_slowed_by_what_is_nobodys_fault_is_marked_and_comes
         await pilot.pause()
         said = [line for line in screen_lines(app) if " is said" in line]
         assert [line.split()[-3] for line in said] == ["straggler", "job_wide", "no_straggler"]
+
+
+@played
+async def test_what_stragglers_cost_stands_under_each_job_once_it_is_worked_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _store: Path
+) -> None:
+    monkeypatch.setenv("KAIR_STORE", str(shutil.copytree(_store, tmp_path / "store")))
+    async with listed(size=(120, 30)) as (app, pilot):
+        assert "GPU-hours" not in screen_text(app)
+        await pilot.press("w")
+        await until(pilot, lambda: screen_text(app).count("GPU-hours a day") == 3)
+        under = next(line for at, line in enumerate(screen_lines(app)) if "night" in screen_lines(app)[at - 1])
+        assert re.search(r"S 1\.\d{4}, +\d+\.\d % waste, +\d+\.\d GPU-hours a day: compute", under)
+        assert "of all steps of a job" in screen_text(app)
+        screen = app.screen
+        assert isinstance(screen, JobsScreen)
+        screen.sort_by("waste", descending=False)
+        await pilot.pause()
+        assert shown(app)[-1] == "calm", "it wastes least"
+        await type_line(pilot, "slash", "slowdown:>1.1")
+        assert shown(app) == ["night", "fresh"]

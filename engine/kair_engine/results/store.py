@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kair_engine.causes import Cause
 from kair_engine.results.triage import Verdict
 from kair_engine.trace.model import KairWarning
 
@@ -25,6 +26,16 @@ class ListedJob:
     last_summary: str | None
     triaged_at: str | None
     """UTC, ISO 8601."""
+    slowdown: float | None = None
+    """S, of all its steps; null, as the four below, before `kair jobs --whatif` or `kair fleet`."""
+    waste: float | None = None
+    """1 - 1/S."""
+    gpu_hours_per_day: float | None = None
+    """Of all devices of the job, what is wasted."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; null where that was not given."""
+    cause: Cause | None = None
+    """Of the finding that costs most; null too where nothing was found."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ from kair_engine.recording.job_file import (
 from kair_engine.recording.opening import open_sources
 from kair_engine.recording.seals import seal_of
 from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
+from kair_engine.results.fleet import StragglerCost
+from kair_engine.store.costs import kept_cost
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
 from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, write_whole
@@ -54,6 +56,8 @@ class StoredJob:
     operations: int
     path: Path
     last: KeptVerdict | None
+    cost: StragglerCost | None
+    """What stragglers cost it, where that was worked out."""
 
 
 class Store:
@@ -269,4 +273,5 @@ def _summary(folder: Path) -> StoredJob:
         opened.operations,
         folder,
         last_verdict(folder / job.recording),
+        kept_cost(folder / job.recording, opened.operations),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RootCause
@@ -85,20 +86,21 @@ def _tree(result: BlameResult, page: Page) -> None:
 
 def _paths(found: Sequence[MergedPath], page: Page, *, whole: bool) -> None:
     for one in found:
-        page.tree(_symptom(one, page), lambda root, safe, one=one: _grow(one.path, page, root, safe, whole))  # type: ignore[misc]
+        page.tree(symptom(one, wide=page.options.wide), partial(_grow, one.path, page, whole))
 
 
-def _grow(path: BlamePath, page: Page, root: Branch, safe: Callable[[Cell], Any], whole: bool) -> None:
+def _grow(path: BlamePath, page: Page, whole: bool, root: Branch, safe: Callable[[Cell], Any]) -> None:
     chain, branch = stops(path), root
     away = range(0) if whole else folded_stops(path)
-    for at, node in enumerate(chain):
+    for at in range(len(chain)):
         if away and at == away.start:
             branch = branch.add(safe(Styled(f"⋮ {hops_in_words(chain[at : away.stop])}", DIM)))
         elif at not in away:
-            branch = branch.add(safe(_node(node, chain[at - 1] if at else path.symptom, path, page, is_first=at == 0)))
+            branch = branch.add(safe(stop_text(path, at, wide=page.options.wide)))
 
 
-def _symptom(one: MergedPath, page: Page) -> str:
+def symptom(one: MergedPath, *, wide: bool = False) -> str:
+    """Who waited, in what, when and how long; or what stands out there."""
     node, path = one.path.symptom, one.path
     when = f"at {duration(node.start_us)} of step {path.step}"
     if one.count > 1:
@@ -106,23 +108,26 @@ def _symptom(one: MergedPath, page: Page) -> str:
         when = f"{count(one.count)} times in {step}"
     who = f"rank {one.ranks[0]}" if len(one.ranks) == 1 else f"ranks {spans(one.ranks, 3)}"
     if not path.waited_us:
-        return f"{who}: {_name(node, page)} stands out {when}"
-    return f"{who} waited in {_name(node, page)} {when} ({duration(one.waited_us)} of all ranks' waiting)"
+        return f"{who}: {_name(node, wide=wide)} stands out {when}"
+    return f"{who} waited in {_name(node, wide=wide)} {when} ({duration(one.waited_us)} of all ranks' waiting)"
 
 
-def _node(node: PathNode, before: PathNode, path: BlamePath, page: Page, *, is_first: bool) -> str:
+def stop_text(path: BlamePath, at: int, *, wide: bool = False) -> str:
+    """One stop under the symptom: how it held up the one before, what ran there, and at the end why."""
+    chain = stops(path)
+    node, before = chain[at], chain[at - 1] if at else path.symptom
     is_last = node is path.chain[-1]
-    lead = stop_in_words(before, node, is_first=is_first, is_last=is_last)
+    lead = stop_in_words(before, node, is_first=at == 0, is_last=is_last)
     late = node.lateness_us
     begun = f"{duration(abs(late))} {'late' if late > 0 else 'early'}" if late else "on time"
-    text = f"{lead}{_name(node, page)} ({node.kind}): {duration(node.duration_us)}, began {begun}"
-    if page.options.wide:
+    text = f"{lead}{_name(node, wide=wide)} ({node.kind}): {duration(node.duration_us)}, began {begun}"
+    if wide:
         text += f" at {duration(node.start_us)}"
     return f"{text} ← {path_end(node, path)}" if is_last else text
 
 
-def _name(node: PathNode, page: Page) -> str:
-    return node.operator if page.options.wide else short_name(node.operator, NAME_IN_TREE)
+def _name(node: PathNode, *, wide: bool) -> str:
+    return node.operator if wide else short_name(node.operator, NAME_IN_TREE)
 
 
 def _graph(result: BlameResult, form: GraphFormat) -> DiGraph:
