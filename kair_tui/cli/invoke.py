@@ -1,13 +1,13 @@
 """Runs a command: from its arguments to its answer on stdout and its exit status."""
 
 import time
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
-from kair_tui.cli.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
+from kair_tui.cli.options import Diagnostics, FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
     from kair_tui.cli.fail_on import Condition
 
+_OF_SCREEN: Final = (JobChoice, StorePlace, Diagnostics)
+"""What the full screen is told besides its own options."""
+
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     """Runs the command with all its arguments, its own and the shared ones."""
@@ -33,7 +36,9 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     if entry.needs == "machine":
         return _ask_machine(entry, arguments)
     if entry.needs == "screen":
-        wanted = JobWanted(**vars(take(JobChoice, arguments)), **vars(take(StorePlace, arguments)))
+        wanted = JobWanted(
+            **{name: value for group in _OF_SCREEN for name, value in vars(take(group, arguments)).items()}
+        )
         return int(entry.load()(wanted, **own_arguments(entry, arguments)))
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED

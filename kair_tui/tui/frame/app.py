@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from io import UnsupportedOperation
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -69,10 +70,14 @@ class KairApp(App[int]):
         super().__init__(ansi_color=True if look.colours in ("none", "16") else None)
         self.wanted = wanted
         self.session: Session | None = None
+        self.defects: list[BaseException] = []
+        """What was told as a defect of Kair, and did not end the program."""
         self.typed: list[str] = []
         """What was typed after `:`, the last at the end."""
         self._working: set[object] = set()
         self._bare = [WithoutColours()] if look.colours == "none" else []
+        # Textual's own, −1, is taken for a file where processes are started, and none would be.
+        self._capture_stderr.fileno = _is_no_file  # type: ignore[method-assign]
         draw_scroll_bars_with(look.glyphs)
         self.register_theme(theme_of(look))
         self.theme = "kair"
@@ -99,7 +104,7 @@ class KairApp(App[int]):
         else:
             # Steps that were chosen on the command line are those of the first job.
             step = self.wanted.step if source is None else "all"
-            self.push_screen(_opening(JobWanted(name, step, self.wanted.store)))
+            self.push_screen(_opening(replace(self.wanted, job=name, step=step)))
 
     def on_key(self, event: events.Key) -> None:
         """What was typed ahead of a line to type into reaches it.
@@ -250,6 +255,10 @@ class KairApp(App[int]):
         else:
             screen = entry.load()()
         return screen
+
+
+def _is_no_file() -> int:
+    raise UnsupportedOperation("what is printed is no file")
 
 
 def _opening(wanted: JobWanted) -> BaseScreen:

@@ -37,6 +37,8 @@ class Program(Protocol):
     """What was asked for on the command line."""
     session: "Session | None"
     """The job that is open."""
+    defects: list[BaseException]
+    """What was told as a defect of Kair, and did not end the program."""
     typed: list[str]
     """What was typed after `:`, the last at the end."""
 
@@ -123,6 +125,7 @@ class BaseScreen(Screen[None]):
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit_kair", "quit"),
         Binding("ctrl+c", "quit_kair", "quit", show=False),
+        Binding("ctrl+z", "app.suspend_process", "to the shell, where fg leads back", show=False),
         Binding("colon", "command_line", "type a kair command", key_display=":", show=False),
         Binding("ctrl+p", "palette", "choose a screen, command or bookmark", show=False),
         Binding("o", "show_commands", "the commands that print this", show=False),
@@ -237,6 +240,8 @@ class BaseScreen(Screen[None]):
             problem.show()
             return ExitCode.ANSWERED
         text, hint, status = explained(error)
+        if status == ExitCode.FAILED:
+            self.kair.defects.append(error)
         hints = [Paragraph(hint, styles.base, "hint: ")] if hint else []
         problem.show(Paragraph(f"kair: error: {text}", styles.alarm), *hints)
         return status
