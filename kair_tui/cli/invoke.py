@@ -1,12 +1,14 @@
 """Runs a command: from its arguments to its answer on stdout and its exit status."""
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
+from kair_tui.cli.job_source import JobWanted, StoreSession, located, open_source
+from kair_tui.cli.notes import Notes
 from kair_tui.cli.options import Diagnostics, FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
@@ -82,8 +84,9 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     parse_steps(choice.step)
     conditions = _conditions(entry, arguments)
     with presenter.progress_bar() as progress:
-        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
-        answer = analysed(entry, arguments, trace)
+        source = located(choice.job, take(StorePlace, arguments).store, note=presenter.note)
+        trace = open_source(source, progress=progress)
+        answer = replace(analysed(entry, arguments, trace), notes=Notes.of(source).all())
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return _status(conditions, answer)

@@ -20,12 +20,16 @@ def run(
         ),
     ] = None,
 ) -> TriageInWords:
-    """Asks the engine, and keeps the verdict on a stored job for the list of jobs."""
+    """Asks the engine, and keeps the verdict on a stored job for the list of jobs and for the full screen."""
     from kair_engine.triage.analysis import triage
 
-    result = triage_in_words(triage(trace, gpu_cost=gpu_cost))
+    found = triage(trace, gpu_cost=gpu_cost)
+    result = triage_in_words(found)
     if trace.job.stored_in is not None and trace.steps == trace.job.steps:
+        from kair_engine.store.kept_triage import keep_triage
         from kair_engine.store.verdicts import keep_verdict
 
         keep_verdict(Path(trace.job.stored_in), result.verdict, result.summary)
+        if gpu_cost is None:
+            keep_triage(Path(trace.job.stored_in), found)
     return result

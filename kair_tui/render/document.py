@@ -7,7 +7,7 @@ import msgspec
 from kair_tui.render.answer import Answer
 from kair_tui.render.text import escape_controls
 
-SCHEMA_VERSION: Final = "2.0"
+SCHEMA_VERSION: Final = "2.1"
 
 
 def envelope(answer: Answer) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def envelope(answer: Answer) -> dict[str, Any]:
         "version": SCHEMA_VERSION,
         "kair": kair_version(),
         "job": None if answer.job is None else to_plain(answer.job),
+        **({"notes": to_plain(answer.notes)} if answer.notes else {}),
     }
 
 

@@ -109,9 +109,9 @@ async def _bookmarked_twice(job: str) -> None:
         assert app.session is not None
         bookmarks = app.session.bookmarks
         await pilot.press("m")
-        assert [mark.title for mark in bookmarks.all()] == ["overview"]
+        assert [mark.title for mark in bookmarks.all()] == ["rank 2"]
         await pilot.press("ctrl+p", *"bookm")
-        assert "m  overview" in screen_text(app)
+        assert "m  rank 2" in screen_text(app)
         await pilot.press("escape", "m")
         assert bookmarks.all() == ()
         app.session.narrow((5, 6))

@@ -15,7 +15,9 @@ from kair_engine.trace.warning_texts import short_warning
 
 JOB_FILE: Final = "job.json"
 BOOKMARKS: Final = "bookmarks.json"
-"""The user's own: it stays when the job is replaced."""
+NOTES: Final = "notes.json"
+USERS_OWN: Final = (BOOKMARKS, NOTES)
+"""What a person made of the job: it stays when the job is replaced."""
 SCHEMA: Final = "kair.job"
 VERSION: Final = 2
 

@@ -16,7 +16,7 @@ from kair_engine.recording.cache import write_whole
 from kair_engine.recording.importing import Progress
 from kair_engine.recording.job_assembly import AssembledJob
 from kair_engine.recording.job_file import (
-    BOOKMARKS,
+    USERS_OWN,
     JobFile,
     is_job_folder,
     open_job_folder,
@@ -141,8 +141,9 @@ class Store:
             _fill(folder, assembled, sources)
             if replace and final.exists():
                 old = folder.with_name(f"{folder.name}.old")
-                with suppress(FileNotFoundError):
-                    shutil.copyfile(final / BOOKMARKS, folder / BOOKMARKS)
+                for name in USERS_OWN:
+                    with suppress(FileNotFoundError):
+                        shutil.copyfile(final / name, folder / name)
                 final.rename(old)
                 folder.rename(final)
                 shutil.rmtree(old, ignore_errors=True)

@@ -2,30 +2,39 @@
 
 from functools import partial
 
-from kair_tui.cli.failures import explained
-from kair_tui.cli.registry import COMMANDS
+from kair_tui.cli.failures import ExitCode, explained
+from kair_tui.tui.frame.completing import HELPS, LEAVES, completed
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen
 
 _SIDES = 3
 """Columns that the page of text leaves free, its scroll bar's among them."""
+_KEPT = 9
+"""Answers that came late, and wait to be looked at."""
 
 
-async def ask_command(screen: BaseScreen) -> None:
-    """Asks for the line."""
-    names = [entry.name for entry in COMMANDS if entry.needs != "screen"]
-    await screen.ask_for(
-        ":", partial(run_command, screen), suggestions=[*reversed(screen.kair.typed), *names], history=screen.kair.typed
-    )
+async def ask_command(screen: BaseScreen, begun: str = "") -> None:
+    """Asks for the line, which may have begun already."""
+
+    def complete(line: str) -> str | None:
+        kair = screen.kair
+        return completed(line, kair.worked, kair.session, getattr(screen, "rank", None))
+
+    await screen.ask_for(":", partial(run_command, screen), value=begun, complete=complete, history=screen.kair.typed)
 
 
 def run_command(screen: BaseScreen, line: str) -> None:
     """Runs the line in a thread; its output opens over the screen, an error is one line on it."""
-    if not line.strip():
-        return
-    screen.kair.typed.append(line)
-    screen.say(f"running kair {line.strip().removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
-    screen.kair.in_thread(screen, partial(_run, screen, line), group="command")
+    said = line.strip().lstrip(":")
+    if said in LEAVES:
+        screen.action_quit_kair()
+    elif said in HELPS:
+        screen.call_later(screen.action_help)
+    elif said:
+        screen.kair.typed.append(said)
+        screen.say(f"running kair {said.removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
+        # Not the screen's own work: it goes on where that is left.
+        screen.kair.in_thread(screen.app, partial(_run, screen, said), group="command")
 
 
 def _run(screen: BaseScreen, line: str) -> None:
@@ -37,15 +46,33 @@ def _run(screen: BaseScreen, line: str) -> None:
         look = PageOptions(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
         printed = run_line(line, screen.kair.session, look, screen.kair.wanted.store)
     except Exception as error:
-        text, hint, _ = explained(error)
-        message = f"kair: error: {text}" + (f" ({hint})" if hint else "")
-        screen.app.call_from_thread(screen.say, message, alarm=True)
+        screen.app.call_from_thread(_complain, screen, error)
         return
     screen.app.call_from_thread(_show, screen, line, printed.text, printed.command)
 
 
+def _complain(screen: BaseScreen, error: Exception) -> None:
+    text, hint, status = explained(error)
+    if status == ExitCode.FAILED:
+        screen.kair.defects.append(error)
+    screen.kair.framed.say(f"kair: error: {text}" + (f" ({hint})" if hint else ""), alarm=True)
+
+
 def _show(screen: BaseScreen, line: str, text: str, command: str) -> None:
-    screen.say("")
-    title = line.strip().removeprefix("kair ")
-    screen.app.push_screen(OutputScreen.of_text(screen, title, text, (command,)))
-    screen.record(command)
+    """Over the screen that it was asked on; where one has gone on since, it waits, and takes no key."""
+    kair = screen.kair
+    title = line.removeprefix("kair ")
+    kair.worked.append(line)
+    kair.framed.record(command)
+
+    def page() -> OutputScreen:
+        return OutputScreen.of_text(screen, title, text, (command,))
+
+    if kair.framed is screen and not screen.is_asking:
+        screen.say("")
+        screen.app.push_screen(page())
+        return
+    kair.answers[title] = page
+    for oldest in [*kair.answers][:-_KEPT]:
+        del kair.answers[oldest]
+    kair.framed.say(f"kair {title} has answered: ctrl+p opens it")

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from kair_tui.cli.failures import ExitCode, traceback_of
-from kair_tui.cli.job_source import JobSource, JobWanted, locate, open_source
+from kair_tui.cli.job_source import JobSource, JobWanted, locate
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen
@@ -175,7 +175,7 @@ class OpeningScreen(BaseScreen):
     def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
         before = self.kair.session
         recorder = before.recorder if before is not None else None
-        session = Session(open_source(source, progress=arrivals), source, self._wanted.store, recorder)
+        session = Session.opened(source, self._wanted.store, recorder, arrivals)
         session.narrow_to(parse_steps(self._wanted.step))
         return session
 

@@ -80,7 +80,7 @@ class BlameScreen(ScreenOfParts):
         Binding("w", "who_waited", "who waited", show=False),
         Binding("a", "all_paths", "all paths"),
         Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
-        Binding("f", "frequency", "how often the operator ran", show=False),
+        Binding("F", "frequency", "how often the operator ran", show=False),
     ]
     FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
     SORTS = ("share", "rank", "operator", "cause", "synchronisations")

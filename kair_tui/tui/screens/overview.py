@@ -140,6 +140,11 @@ class OverviewScreen(ScreenOfParts):
             return findings.finding.ranks[0]
         return self._grid.rank
 
+    @property
+    def place_under_cursor(self) -> Place:
+        """The rank: it is what one looks at here."""
+        return self.place if self.rank is None else Place("rank", rank=self.rank)
+
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""
         self._grid.move_to(rank)
