@@ -13,6 +13,7 @@ from kair_tui.cli.options import Diagnostics, FailOn, JobChoice, Presentation, S
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
+from kair_tui.cli.shared_work import SharedWork
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.cli.streams import write_answer
 from kair_tui.render.answer import Answer, JobInfo
@@ -29,10 +30,10 @@ _OF_SCREEN: Final = (JobChoice, StorePlace, Diagnostics)
 """What the full screen is told besides its own options."""
 
 
-def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Runs the command with all its arguments, its own and the shared ones."""
+def invoke(entry: Entry, arguments: dict[str, Any], shared: SharedWork | None = None) -> int:
+    """Runs the command with all its arguments, its own and the shared ones; `shared` is left by others before it."""
     if entry.needs == "trace":
-        return _analyse(entry, arguments)
+        return _analyse(entry, arguments, shared or SharedWork())
     if entry.needs == "store":
         return _ask_store(entry, arguments)
     if entry.needs == "machine":
@@ -42,6 +43,8 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
             **{name: value for group in _OF_SCREEN for name, value in vars(take(group, arguments)).items()}
         )
         return int(entry.load()(wanted, **own_arguments(entry, arguments)))
+    if entry.needs == "runbook":
+        return int(entry.load()(**own_arguments(entry, arguments)))
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED
 
@@ -76,7 +79,7 @@ def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> An
     return Answer(entry.name, result, None, warnings_in_words(result.warnings))
 
 
-def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
+def _analyse(entry: Entry, arguments: dict[str, Any], shared: SharedWork) -> int:
     """Everything that can be wrong with the question is found before the job is opened."""
     began = time.monotonic()
     presenter = _presenter(entry, arguments)
@@ -85,8 +88,10 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     conditions = _conditions(entry, arguments)
     with presenter.progress_bar() as progress:
         source = located(choice.job, take(StorePlace, arguments).store, note=presenter.note)
-        trace = open_source(source, progress=progress)
-        answer = replace(analysed(entry, arguments, trace), notes=Notes.of(source).all())
+        trace = shared.trace(source, lambda: open_source(source, progress=progress))
+        asked = {"step": choice.step, **own_arguments(entry, arguments)}
+        answer = shared.answer(entry.name, asked, lambda: analysed(entry, arguments, trace))
+        answer = replace(answer, notes=Notes.of(source).all())
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return _status(conditions, answer)

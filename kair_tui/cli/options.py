@@ -129,6 +129,7 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
     "machine": (PresentationOfNoGraph, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
+    "runbook": (Diagnostics,),
     "nothing": (Diagnostics,),
 }
 

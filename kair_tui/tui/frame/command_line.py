@@ -1,11 +1,18 @@
 """The command line of `:`: runs a `kair` command in place, about the job that is open."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kair_tui.cli.failures import ExitCode, explained
+from kair_tui.render.page_options import PageOptions
 from kair_tui.tui.frame.completing import HELPS, LEAVES, completed
 from kair_tui.tui.frame.output import OutputScreen
-from kair_tui.tui.frame.screen import BaseScreen
+from kair_tui.tui.frame.screen import BaseScreen, Program
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from kair_tui.tui.command_runner import Printed
 
 _SIDES = 3
 """Columns that the page of text leaves free, its scroll bar's among them."""
@@ -33,44 +40,43 @@ def run_command(screen: BaseScreen, line: str) -> None:
     elif said:
         screen.kair.typed.append(said)
         screen.say(f"running kair {said.removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
-        # Not the screen's own work: it goes on where that is left.
-        screen.kair.in_thread(screen.app, partial(_run, screen, said), group="command")
+        # Not the screen's own work: it goes on where that is left, and must not ask that for anything then.
+        look = PageOptions(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
+        work = partial(_run, screen.app, screen.kair, screen, said, look)
+        screen.kair.in_thread(screen.app, work, group="command")
 
 
-def _run(screen: BaseScreen, line: str) -> None:
+def _run(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, look: PageOptions) -> None:
     """In the thread."""
-    from kair_tui.render.page_options import PageOptions
     from kair_tui.tui.command_runner import run_line
 
     try:
-        look = PageOptions(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
-        printed = run_line(line, screen.kair.session, look, screen.kair.wanted.store)
+        printed = run_line(line, kair.session, look, kair.wanted.store)
     except Exception as error:
-        screen.app.call_from_thread(_complain, screen, error)
+        app.call_from_thread(_complain, kair, error)
         return
-    screen.app.call_from_thread(_show, screen, line, printed.text, printed.command)
+    app.call_from_thread(_show, app, kair, asked_on, line, printed)
 
 
-def _complain(screen: BaseScreen, error: Exception) -> None:
+def _complain(kair: Program, error: Exception) -> None:
     text, hint, status = explained(error)
     if status == ExitCode.FAILED:
-        screen.kair.defects.append(error)
-    screen.kair.framed.say(f"kair: error: {text}" + (f" ({hint})" if hint else ""), alarm=True)
+        kair.defects.append(error)
+    kair.framed.say(f"kair: error: {text}" + (f" ({hint})" if hint else ""), alarm=True)
 
 
-def _show(screen: BaseScreen, line: str, text: str, command: str) -> None:
+def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, printed: "Printed") -> None:
     """Over the screen that it was asked on; where one has gone on since, it waits, and takes no key."""
-    kair = screen.kair
     title = line.removeprefix("kair ")
     kair.worked.append(line)
-    kair.framed.record(command)
+    kair.framed.record(printed.command)
 
     def page() -> OutputScreen:
-        return OutputScreen.of_text(screen, title, text, (command,))
+        return OutputScreen.of_text(kair.framed, title, printed.text, (printed.command,))
 
-    if kair.framed is screen and not screen.is_asking:
-        screen.say("")
-        screen.app.push_screen(page())
+    if kair.framed is asked_on and not asked_on.is_asking:
+        asked_on.say("")
+        app.push_screen(page())
         return
     kair.answers[title] = page
     for oldest in [*kair.answers][:-_KEPT]:

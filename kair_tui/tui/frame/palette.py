@@ -128,9 +128,7 @@ async def show_palette(screen: BaseScreen) -> None:
     news = kair.job_watch.news
     marks = [Choice(f"m  {mark.title}", "bookmark", partial(_go_to, screen, mark)) for mark in bookmarks]
     commands = [
-        Choice(f":  {entry.name}", entry.summary, partial(_run, screen, entry))
-        for entry in COMMANDS
-        if entry.needs != "screen"
+        Choice(f":  {entry.name}", entry.summary, partial(_run, screen, entry)) for entry in COMMANDS if entry.is_single
     ]
     marks += [Choice(f"N  {note.text}", f"note on {note.about}", partial(_go_to, screen, note)) for note in notes]
     if news:

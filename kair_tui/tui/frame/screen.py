@@ -334,9 +334,11 @@ class BaseScreen(Screen[None]):
         await self.mount(prompt, before=status)
         prompt.take_keys()
 
-    def on_footer_line_chosen(self, message: FooterLine.Chosen) -> None:
+    async def on_footer_line_chosen(self, message: FooterLine.Chosen) -> None:
         """A click on a key is that key."""
-        self.app.simulate_key(message.key)
+        active = self.active_bindings.get(message.key)
+        if active is not None:
+            await self.app.run_action(active.binding.action, active.node)
 
     def on_header_line_chosen(self, message: HeaderLine.Chosen) -> None:
         """Back along the path."""

@@ -176,8 +176,9 @@ class ViewScreen(FilteredScreen):
         before, self._said = self._said, ""
         if waiting:
             self._said = f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}"
-        if not before or self.said == before:
             self.say(self._said)
+        elif before and self.said == before:
+            self.say("")
 
     # Steps.
 
