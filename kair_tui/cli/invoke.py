@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, located, open_source
+from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
 from kair_tui.cli.notes import Notes
 from kair_tui.cli.options import Diagnostics, FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
 from kair_tui.cli.places import store_root
@@ -87,11 +88,12 @@ def _analyse(entry: Entry, arguments: dict[str, Any], shared: SharedWork) -> int
     parse_steps(choice.step)
     conditions = _conditions(entry, arguments)
     with presenter.progress_bar() as progress:
-        source = located(choice.job, take(StorePlace, arguments).store, note=presenter.note)
-        trace = shared.trace(source, lambda: open_source(source, progress=progress))
+        store = take(StorePlace, arguments).store
+        opened = partial(open_job, choice.job, store, progress=progress, note=presenter.note)
+        trace = shared.trace((choice.job, store), opened)
         asked = {"step": choice.step, **own_arguments(entry, arguments)}
         answer = shared.answer(entry.name, asked, lambda: analysed(entry, arguments, trace))
-        answer = replace(answer, notes=Notes.of(source).all())
+        answer = replace(answer, notes=Notes.of(trace.job).all())
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return _status(conditions, answer)

@@ -56,15 +56,10 @@ def open_job(
 
     Raises InputError where there is none.
     """
-    return open_source(located(job, chosen_store, note=note), progress=progress)
-
-
-def located(job: str | None, chosen_store: Path | None, *, note: "Callable[[str], None]") -> JobSource:
-    """Where `job`, or the job in use, is; `note` is told which one that is. Raises InputError where there is none."""
     source = locate(job, chosen_store)
     if source.why is not None:
         note(f"using job {source.name} ({source.why})")
-    return source
+    return open_source(source, progress=progress)
 
 
 def locate(job: str | None, chosen_store: Path | None) -> JobSource:

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from kair_engine.recording.job_file import NOTES
-from kair_tui.cli.job_source import JobSource
+from kair_engine.trace.model import Job
 from kair_tui.cli.places import kept_with
 from kair_tui.render.answer import Note
 
@@ -17,9 +17,9 @@ class Notes:
         self.file = file
 
     @classmethod
-    def of(cls, source: JobSource) -> "Notes":
+    def of(cls, job: Job) -> "Notes":
         """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
-        return cls(source.path / NOTES if source.stored else kept_with(source.path, "notes"))
+        return cls(kept_with(Path(job.source), "notes") if job.stored_in is None else Path(job.stored_in) / NOTES)
 
     def all(self) -> tuple[Note, ...]:
         """In the order they were written; none where the file is missing or damaged."""

@@ -1,6 +1,6 @@
 """What the commands of one process share: the job that is open, and what was answered about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,6 @@ from kair_tui.cli.one_entry_cache import OneEntryCache
 
 if TYPE_CHECKING:
     from kair_engine.trace.model import Trace
-    from kair_tui.cli.job_source import JobSource
     from kair_tui.render.answer import Answer
 
 
@@ -18,13 +17,13 @@ class SharedWork:
     def __init__(self) -> None:
         self._jobs = OneEntryCache()
         self._answers: dict[str, Answer] = {}
-        self._about: JobSource | None = None
+        self._about: Hashable = None
 
-    def trace(self, source: "JobSource", make: "Callable[[], Trace]") -> "Trace":
-        """The job at `source`, opened now where another is kept. Raises what `make` raises."""
-        if source != self._about:
-            self._answers, self._about = {}, source
-        trace: Trace = self._jobs.of(source, make)
+    def trace(self, job: Hashable, make: "Callable[[], Trace]") -> "Trace":
+        """The job that was named so, opened now where another is kept. Raises what `make` raises."""
+        if job != self._about:
+            self._answers, self._about = {}, job
+        trace: Trace = self._jobs.of(job, make)
         return trace
 
     def answer(self, command: str, arguments: dict[str, Any], make: "Callable[[], Answer]") -> "Answer":

@@ -63,7 +63,7 @@ class Session:
         """The steps that every question is about; None for all."""
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(source)
-        self.notes = Notes.of(source)
+        self.notes = Notes.of(trace.job)
         self.fixes = FixChoice()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""

@@ -260,7 +260,8 @@ class KairApp(App[int]):
             return
         self.session.require_rank(rank)
         for screen in self.framed_screens:
-            screen.follow(rank)
+            if screen.is_mounted:
+                screen.follow(rank)
         if find_screen("rank") is not None:
             self.go(Place("rank", rank=rank))
 

@@ -78,7 +78,8 @@ class Prompt(Horizontal):
 
     def take_keys(self) -> None:
         """From now on what is typed goes into the line."""
-        self.screen.set_focus(self._line)
+        if self.is_attached and self.query(Input):  # its screen may have gone meanwhile
+            self.screen.set_focus(self._line)
 
     @property
     def _line(self) -> Input:

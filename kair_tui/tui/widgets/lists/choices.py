@@ -65,6 +65,7 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
     def show(self, items: Sequence[Item]) -> None:
         """Replaces the items; the cursor goes to the first."""
         self.items, self.at, self._width = tuple(items), 0, -1
+        self._lines, self._tops = [], [0]
         self._lay_out()
         self.scroll_home(animate=False)
         self.refresh()
@@ -103,10 +104,12 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
         if not self.items or at == self.at:
             return
         before, self.at = self.at, at
-        for item in (before, at):
-            self.refresh_line(self._tops[item])
-        top, height = self._tops[at], self._tops[at + 1] - self._tops[at]
-        self.scroll_to_region(Region(0, top, 1, height), animate=False)
+        # A list that is not shown, because the terminal is too small for it, has no lines.
+        if len(self._tops) > len(self.items):
+            for item in (before, at):
+                self.refresh_line(self._tops[item])
+            top, height = self._tops[at], self._tops[at + 1] - self._tops[at]
+            self.scroll_to_region(Region(0, top, 1, height), animate=False)
         self.post_message(self.Moved())
 
     def action_choose(self) -> None:
