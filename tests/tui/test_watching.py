@@ -126,7 +126,7 @@ async def test_notes_are_kept_with_the_job_and_leave_with_the_evidence() -> None
     imported("slow_operator")
     async with opened("night") as (app, pilot):
         await type_line(pilot, "N", "node0 was drained on Monday")
-        assert "noted on rank 2 · node0" in screen_text(app)
+        assert "noted on rank 2 (ctrl+p lists notes)" in screen_text(app)
         await pilot.press("N")
         assert "node0 was drained on Monday" in screen_text(app)
         await pilot.press("escape", "e")

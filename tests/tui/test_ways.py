@@ -80,6 +80,7 @@ async def test_esc_takes_a_filter_away_and_a_wrong_one_leaves_none() -> None:
     async with opened(SLOW) as (app, pilot):
         await type_line(pilot, "slash", "rank:3")
         assert FOUND not in screen_text(app)
+        assert "esc back" in screen_lines(app)[-1]
         await pilot.press("escape")
         assert isinstance(app.screen, OverviewScreen)
         assert FOUND in screen_text(app)

@@ -16,7 +16,9 @@ async def ask_note(screen: BaseScreen) -> None:
         screen.say("notes are for the views of a job", alarm=True)
         return
     # What is under the cursor now: it may be another thing once the text is typed.
-    place, about = screen.place_under_cursor, screen.described or screen.crumb
+    place = screen.place_under_cursor
+    # Without figures where it can be: they change when the job is read again, and the note is on the same.
+    about = f"{place.screen} {place.rank}" if place != screen.place else screen.described or screen.crumb
 
     def write(text: str) -> None:
         note = Note(

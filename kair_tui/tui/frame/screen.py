@@ -248,7 +248,7 @@ class BaseScreen(Screen[None]):
         """The keys of the widget that has the keyboard, then the screen's."""
         if not self.query(FooterLine):
             return
-        prompt: list[DOMNode] = list(self.query("#prompt"))
+        prompt: list[DOMNode] = [one for one in self.query("#prompt") if not one.has_class("-closed")]
         shown: dict[str, FooterKey] = {}
         for key, active in self.active_bindings.items():
             binding = active.binding

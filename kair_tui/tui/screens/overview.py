@@ -142,8 +142,9 @@ class OverviewScreen(ScreenOfParts):
 
     @property
     def place_under_cursor(self) -> Place:
-        """The rank: it is what one looks at here."""
-        return self.place if self.rank is None else Place("rank", rank=self.rank)
+        """The rank, but for a step: it is what one looks at here."""
+        on_rank = self.rank is not None and not isinstance(self.focused, StepStrip)
+        return Place("rank", rank=self.rank) if on_rank else self.place
 
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""

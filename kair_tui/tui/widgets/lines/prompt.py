@@ -121,6 +121,7 @@ class Prompt(Horizontal):
             self._line.cursor_position = len(self._line.value)
 
     def _close(self) -> None:
+        self.add_class("-closed")  # its keys are no longer offered, though it is there for a moment yet
         # First the keyboard goes back, else Textual gives it to a neighbour.
         self._after()
         self.remove()
