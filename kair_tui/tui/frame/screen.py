@@ -327,7 +327,9 @@ class BaseScreen(Screen[None]):
         def closed() -> None:
             status.display = True
             if before is not None:
-                before.focus()
+                self.set_focus(
+                    before
+                )  # at once: what has the keyboard in between would describe itself over what is said
 
         status.display = False
         prompt = Prompt(self.look, label, value, then, closed=closed, complete=complete, history=history)
