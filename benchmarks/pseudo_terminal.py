@@ -82,6 +82,10 @@ class Terminal:
         _set_size(self._master, size)
         self._child.send_signal(signal.SIGWINCH)
 
+    def send(self, number: int) -> None:
+        """Sends the program a signal."""
+        self._child.send_signal(number)
+
     def hang_up(self) -> int:
         """The terminal goes away, without a signal since it is no more than input and output. Returns the status."""
         os.close(self._master)

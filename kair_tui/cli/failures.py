@@ -51,12 +51,17 @@ def report(error: BaseException, *, debug: bool = False, ascii_only: bool = Fals
         abandon_stdout()
         return ExitCode.PIPE_CLOSED
     if debug:
-        say_lines("".join(traceback.format_exception(error)))
+        say_lines(traceback_of(error))
     message, hint, status = explained(error)
     say(f"kair: error: {message}", ascii_only=ascii_only)
     if hint:
         say(f"hint: {hint}", ascii_only=ascii_only)
     return status
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where it was raised, as Python tells it."""
+    return "".join(traceback.format_exception(error))
 
 
 def explained(error: BaseException) -> tuple[str, str | None, int]:

@@ -1,14 +1,18 @@
 """Runs a command: from its arguments to its answer on stdout and its exit status."""
 
 import time
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
+from kair_tui.cli.notes import Notes
 from kair_tui.cli.options import (
     PROGRESS,
+    Diagnostics,
     FailOn,
     JobChoice,
     Presentation,
@@ -21,6 +25,7 @@ from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.progress import Report, unwatched
 from kair_tui.cli.registry import Entry
+from kair_tui.cli.shared_work import SharedWork
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.cli.streams import write_answer
 from kair_tui.render.answer import Answer, JobInfo
@@ -32,23 +37,15 @@ if TYPE_CHECKING:
     from kair_tui.cli.fail_on import Condition
     from kair_tui.cli.progress import Watcher
 
+_OF_SCREEN: Final = (JobChoice, StorePlace, Diagnostics)
+"""What the full screen is told besides its own options."""
 
-def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Runs the command with all its arguments, its own and the shared ones."""
+
+def invoke(entry: Entry, arguments: dict[str, Any], shared: SharedWork | None = None) -> int:
+    """Runs the command with all its arguments, its own and the shared ones; `shared` is left by others before it."""
     if entry.needs == "trace":
-        return _analyse(entry, arguments)
-    if entry.needs == "store":
-        return _ask_store(entry, arguments)
-    if entry.needs == "machine":
-        return _ask_machine(entry, arguments)
-    if entry.needs == "cache":
-        _presenter(entry, arguments).present(ask_cache(entry, arguments))
-        return ExitCode.ANSWERED
-    if entry.needs == "screen":
-        wanted = JobWanted(**vars(take(JobChoice, arguments)), **vars(take(StorePlace, arguments)))
-        return int(entry.load()(wanted, **own_arguments(entry, arguments)))
-    write_answer(entry.load()(**own_arguments(entry, arguments)))
-    return ExitCode.ANSWERED
+        return _analyse(entry, arguments, shared or SharedWork())
+    return _RUN[entry.needs](entry, arguments)
 
 
 def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace, progress: "Report" = unwatched) -> Answer:
@@ -102,7 +99,7 @@ def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> An
     return Answer(entry.name, result, None, warnings_in_words(result.warnings))
 
 
-def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
+def _analyse(entry: Entry, arguments: dict[str, Any], shared: SharedWork) -> int:
     """Everything that can be wrong with the question is found before the job is opened."""
     began = time.monotonic()
     presenter = _presenter(entry, arguments)
@@ -111,8 +108,12 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     tidy(take(StorePlace, arguments).store)
     conditions = _conditions(entry, arguments)
     with presenter.progress_bar() as progress:
-        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
-        answer = analysed(entry, arguments, trace, progress)
+        store = take(StorePlace, arguments).store
+        opened = partial(open_job, choice.job, store, progress=progress, note=presenter.note)
+        trace = shared.trace((choice.job, store), opened)
+        asked = {"step": choice.step, **own_arguments(entry, arguments)}
+        answer = shared.answer(entry.name, asked, lambda: analysed(entry, arguments, trace, progress))
+        answer = replace(answer, notes=Notes.of(trace.job).all())
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return _status(conditions, answer)
@@ -135,6 +136,36 @@ def _ask_machine(entry: Entry, arguments: dict[str, Any]) -> int:
         answer = ask_machine(entry, arguments, progress)
     presenter.present(answer)
     return _status(conditions, answer)
+
+
+def _ask_cache(entry: Entry, arguments: dict[str, Any]) -> int:
+    _presenter(entry, arguments).present(ask_cache(entry, arguments))
+    return ExitCode.ANSWERED
+
+
+def _show_screen(entry: Entry, arguments: dict[str, Any]) -> int:
+    wanted = JobWanted(**{name: value for group in _OF_SCREEN for name, value in vars(take(group, arguments)).items()})
+    return int(entry.load()(wanted, **own_arguments(entry, arguments)))
+
+
+def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
+    return int(entry.load()(**own_arguments(entry, arguments)))
+
+
+def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
+    write_answer(entry.load()(**own_arguments(entry, arguments)))
+    return ExitCode.ANSWERED
+
+
+_RUN: Final = {
+    "store": _ask_store,
+    "cache": _ask_cache,
+    "machine": _ask_machine,
+    "screen": _show_screen,
+    "runbook": _run_runbook,
+    "nothing": _write_text,
+}
+"""What runs a command that is not about a trace, by what it needs."""
 
 
 def _status(conditions: "Iterable[Condition]", answer: Answer) -> int:

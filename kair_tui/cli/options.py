@@ -158,6 +158,7 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "cache": (PresentationOfTable, Diagnostics),
     "machine": (PresentationOfTable, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
+    "runbook": (Diagnostics,),
     "nothing": (Diagnostics,),
 }
 

@@ -25,6 +25,14 @@ def data_root() -> Path:
     return user_data_path("kair", appauthor=False)
 
 
+def kept_with(source: Path, kind: str) -> Path:
+    """The file of what the user made of traces that are in no store: beside the traces nothing is written."""
+    from hashlib import blake2b
+
+    key = blake2b(str(source.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return data_root() / kind / f"{key}.json"
+
+
 def cache_root() -> Path:
     """What was parsed: $KAIR_CACHE, else the user's cache folder. The engine goes without where it cannot write."""
     if named := os.environ.get("KAIR_CACHE"):

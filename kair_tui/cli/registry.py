@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "cache", "machine", "screen", "nothing"]
+Needs = Literal["trace", "store", "cache", "machine", "screen", "runbook", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Entry:
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
         return self.needs in ("trace", "store", "cache", "machine")
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one question: typed on the full screen, or a line of a runbook."""
+        return self.needs not in ("screen", "runbook")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -216,6 +221,13 @@ COMMANDS: Final = (
         "How much the parsed traces take; clear removes them.",
         ("kair cache", "kair cache clear"),
         needs="cache",
+    ),
+    Entry(
+        "run",
+        STORE,
+        "Run the commands of a runbook, as R on the full screen records them.",
+        ("kair run night.kair", "kair run --keep-going check-all.kair > answers.txt"),
+        needs="runbook",
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

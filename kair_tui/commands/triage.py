@@ -22,7 +22,7 @@ def run(
     ] = None,
     report: Annotated[Path | None, REPORT] = None,
 ) -> TriageInWords:
-    """Asks the engine, and keeps the verdict on a stored job for the list of jobs.
+    """Asks the engine, and keeps the verdict on a stored job for the list of jobs and for the full screen.
 
     Raises UsageError where the report's file cannot be written.
     """
@@ -30,11 +30,15 @@ def run(
 
     require_form(report)
 
-    result = triage_in_words(triage(trace, gpu_cost=gpu_cost))
+    found = triage(trace, gpu_cost=gpu_cost)
+    result = triage_in_words(found)
     if trace.job.stored_in is not None and trace.steps == trace.job.steps:
+        from kair_engine.store.kept_triage import keep_triage
         from kair_engine.store.verdicts import keep_verdict
 
         keep_verdict(Path(trace.job.stored_in), result.verdict, result.summary)
+        if gpu_cost is None:
+            keep_triage(Path(trace.job.stored_in), found)
     if report is not None:
         from kair_tui.commands.triage_report import report_of
 

@@ -9,7 +9,7 @@ from kair_tui import __version__
 from kair_tui.render.answer import Answer
 from kair_tui.render.text import escape_controls
 
-SCHEMA_VERSION: Final = "2.0"
+SCHEMA_VERSION: Final = "2.1"
 
 
 def envelope(answer: Answer) -> dict[str, Any]:
@@ -19,6 +19,7 @@ def envelope(answer: Answer) -> dict[str, Any]:
         "version": SCHEMA_VERSION,
         "kair": kair_version(),
         "job": None if answer.job is None else to_plain(answer.job),
+        **({"notes": to_plain(answer.notes)} if answer.notes else {}),
     }
 
 

@@ -68,6 +68,8 @@ def _split(line: str) -> tuple[Entry, list[str]]:
         raise UsageError(message, f"did you mean {near}?" if near else "? lists them")
     if entry.needs == "screen":
         raise UsageError(f"{entry.name} is what you are looking at")
+    if entry.needs == "runbook":
+        raise UsageError("runbooks are run in a shell", f"there: {line.strip()}")
     return entry, words[1:]
 
 

@@ -14,6 +14,7 @@ from support.cli_samples import kair
 from kair_tui.cli.registry import COMMANDS
 
 EXISTING = {
+    "run",
     "tui",
     "triage",
     "localize",

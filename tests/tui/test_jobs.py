@@ -158,7 +158,7 @@ async def test_a_recording_goes_on_with_the_next_job() -> None:
         await pilot.press("home", "enter")
         await until(pilot, lambda: answered(app))
         assert f"● {runbook.name}" in screen_text(app)
-    assert runbook.read_text().splitlines()[1:] == ["kair jobs", "kair steps calm", "kair triage calm"]
+    assert runbook.read_text().splitlines()[2:] == ["kair jobs", "kair steps calm", "kair triage calm"]
 
 
 @pytest.mark.usefixtures("_store")

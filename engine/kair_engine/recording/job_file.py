@@ -22,7 +22,8 @@ from kair_engine.trace.warning_texts import short_warning
 
 JOB_FILE: Final = "job.json"
 BOOKMARKS: Final = "bookmarks.json"
-"""The user's own: it stays when the job is replaced."""
+NOTES: Final = "notes.json"
+"""The user's own, as are the bookmarks: they stay when the job is replaced."""
 RECORDING: Final = "recording-"
 """How the names of recordings' folders begin."""
 SCHEMA: Final = "kair.job"

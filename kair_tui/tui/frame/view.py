@@ -52,6 +52,8 @@ class ViewScreen(FilteredScreen):
         self.shown: dict[str, Question] = {}
         """The questions whose answers are on the screen."""
         self._asked: Mapping[str, Question] = {}
+        self._said = ""
+        """What was said of them."""
         self.waiting: set[str] = set()
         """The questions that have no answer yet."""
 
@@ -74,6 +76,11 @@ class ViewScreen(FilteredScreen):
     def moment(self) -> Place:
         """What a timeline from here is around: what is under its cursor."""
         return Place("timeline", rank=self.rank, operator=self.place.operator, step=self.place.step)
+
+    @property
+    def place_under_cursor(self) -> Place:
+        """What a bookmark or a note is about."""
+        return self.place
 
     def heading(self, of: str) -> Heading:
         """The heading over the widget of that id."""
@@ -132,6 +139,13 @@ class ViewScreen(FilteredScreen):
             work = partial(self._ask, [(name, wanted[name]) for name in unknown])
             self.kair.in_thread(self, work, group="questions")
 
+    def renewed(self) -> None:
+        """The job was read again: everything is asked again, now or when the screen is in front."""
+        self.shown.clear()
+        self.waiting = set()
+        if self.is_current:
+            self.reask()
+
     def _ask(self, wanted: Sequence[tuple[str, Question]]) -> None:
         """In a thread. A question that nobody waits for any more is not asked."""
         worker: Worker[Any] = get_current_worker()
@@ -162,8 +176,14 @@ class ViewScreen(FilteredScreen):
         self.apply_filter_and_order()
 
     def _say_waiting(self) -> None:
+        """Unless something else is said since, which stays."""
         waiting = [self._asked[name].command for name in self._asked if name in self.waiting]
-        self.say(f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}" if waiting else "")
+        before, self._said = self._said, ""
+        if waiting:
+            self._said = f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}"
+            self.say(self._said)
+        elif before and self.said == before:
+            self.say("")
 
     # Steps.
 

@@ -86,7 +86,7 @@ class BlameScreen(ScreenOfParts):
         Binding("a", "all_paths", "all paths"),
         Binding("x", "each_path", "alike paths one by one, or merged", show=False),
         Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
-        Binding("f", "frequency", "how often the operator ran", show=False),
+        Binding("F", "frequency", "how often the operator ran", show=False),
     ]
     FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
     SORTS = ("share", "rank", "operator", "cause", "synchronisations")

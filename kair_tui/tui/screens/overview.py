@@ -166,6 +166,12 @@ class OverviewScreen(ScreenOfParts):
         step = self.session.trace.job.slowest_of(found.steps)
         return Place("timeline", self.rank if found.ranks else None, found.operator if found.ranks else None, step)
 
+    @property
+    def place_under_cursor(self) -> Place:
+        """The rank, but for a step: it is what one looks at here."""
+        on_rank = self.rank is not None and not isinstance(self.focused, StepStrip)
+        return Place("rank", rank=self.rank) if on_rank else self.place
+
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""
         self._grid.move_to(rank)

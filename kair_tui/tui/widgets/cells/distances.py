@@ -30,7 +30,7 @@ class DistanceMatrix(Heat):
     HEADER = 2
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "next_far(1)", "next farthest"),
-        Binding("N", "next_far(-1)", "farthest rank before", show=False),
+        Binding("p", "next_far(-1)", "farthest rank before", show=False),
     ]
 
     def __init__(self, look: Look) -> None:

@@ -49,12 +49,13 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
         Binding("right,l", "move(1, 0)", "right", show=False),
         Binding("up,k", "move(0, -1)", "up", show=False),
         Binding("down,j", "move(0, 1)", "down", show=False),
-        Binding("pageup", "move(0, -10)", "page up", show=False),
-        Binding("pagedown", "move(0, 10)", "page down", show=False),
+        Binding("pageup,ctrl+u", "move(0, -10)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "move(0, 10)", "page down", show=False),
+        Binding("G", "move(1000000, 1000000)", "last rank", show=False),
         Binding("plus,equals_sign", "zoom(-1)", "zoom", key_display="+ -"),
         Binding("minus", "zoom(1)", "zoom out", show=False),
         Binding("n", "next_flagged(1)", "next slow rank", show=False),
-        Binding("N", "next_flagged(-1)", "slow rank before", show=False),
+        Binding("p", "next_flagged(-1)", "slow rank before", show=False),
     ]
 
     SHARE_OF_HEIGHT: ClassVar[float] = 0.45

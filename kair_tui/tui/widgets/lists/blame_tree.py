@@ -49,10 +49,10 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False),
         Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
         Binding("home", "move(-1000000)", "first", show=False),
-        Binding("end", "move(1000000)", "last", show=False),
+        Binding("end,G", "move(1000000)", "last", show=False),
         Binding("enter", "open", "open rank"),
         Binding("space", "fold", "fold"),
         Binding("left,h", "out", "fold, or to the root of the path", show=False),
