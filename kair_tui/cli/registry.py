@@ -115,6 +115,17 @@ COMMANDS: Final = (
         ),
     ),
     Entry(
+        "compare",
+        ANALYSES,
+        "What changed between two runs: operators, ranks, and what each change adds to the step.",
+        (
+            "kair compare before/ after/",
+            "kair compare job123 job124 --json",
+            "kair compare job123 job124 --base-step 40-60 --step 40-60",
+        ),
+        needs="store",
+    ),
+    Entry(
         "rank",
         LOOKS,
         "Where one rank's step time goes, and how its operations complete, beside its peers.",

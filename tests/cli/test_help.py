@@ -20,6 +20,7 @@ EXISTING = {
     "pinpoint",
     "blame",
     "whatif",
+    "compare",
     "rank",
     "sensitivity",
     "frequency",
