@@ -1,5 +1,6 @@
 """Runs a command: from its arguments to its answer on stdout and its exit status."""
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -7,13 +8,15 @@ from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
-from kair_tui.cli.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
+from kair_tui.cli.options import FailOn, JobChoice, Presentation, PresentationOfFile, StorePlace, own_arguments, take
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
+from kair_tui.cli.progress import ProgressBar
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import write_answer
+from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
+from kair_tui.render.text import speaks_unicode
 from kair_tui.render.words.warnings import warnings_in_words
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     """Runs the command with all its arguments, its own and the shared ones."""
     if entry.needs == "trace":
         return _analyse(entry, arguments)
+    if entry.needs == "file":
+        return _write_file(entry, arguments)
     if entry.needs == "store":
         return _ask_store(entry, arguments)
     if entry.needs == "machine":
@@ -82,6 +87,24 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return _status(conditions, answer)
+
+
+def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
+    choice, quiet = take(JobChoice, arguments), take(PresentationOfFile, arguments).quiet
+    wanted = parse_steps(choice.step)
+
+    def note(text: str) -> None:
+        if not quiet:
+            say(f"kair: {text}")
+
+    with ProgressBar(quiet=quiet, ascii_only=not speaks_unicode(sys.stderr), no_color=False) as progress:
+        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=note)
+        chosen = wanted.among(trace.job.steps)
+        written = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+    write_answer(written)
+    for warning in warnings_in_words(trace.job.warnings):
+        note(f"warning: {warning.message}")
+    return ExitCode.ANSWERED
 
 
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:

@@ -131,6 +131,13 @@ class PresentationOfNoGraph(Presentation):
     output: Annotated[Format, Option("-o, --output", "The output format.")] = "table"
 
 
+@dataclass(frozen=True)
+class PresentationOfFile:
+    """How the writing of a file is told."""
+
+    quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False
+
+
 Options = TypeVar("Options")
 
 CACHE: Final = "cache"
@@ -138,6 +145,7 @@ CACHE: Final = "cache"
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
+    "file": (JobChoice, StorePlace, PresentationOfFile, Diagnostics),
     "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
     "machine": (PresentationOfNoGraph, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),

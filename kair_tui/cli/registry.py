@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "machine", "screen", "nothing"]
+Needs = Literal["trace", "file", "store", "machine", "screen", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,17 @@ COMMANDS: Final = (
         ),
         needs="machine",
         fails_on=True,
+    ),
+    Entry(
+        "export",
+        LOOKS,
+        "One timeline of all ranks for Perfetto, findings marked; or the table of operations.",
+        (
+            "kair export traces/ -o trace.json.gz",
+            "kair export job123 --step 40-42 -o trace.pftrace",
+            "kair export job123 -o operations.parquet",
+        ),
+        needs="file",
     ),
     Entry("jobs", STORE, "The jobs of the store.", ("kair jobs", "kair jobs --json"), needs="store"),
     Entry(

@@ -22,6 +22,7 @@ EXISTING = {
     "whatif",
     "compare",
     "rank",
+    "export",
     "sensitivity",
     "frequency",
     "steps",

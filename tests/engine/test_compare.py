@@ -106,7 +106,7 @@ def test_too_few_steps_are_inconclusive(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared_is_turned_down(tmp_path: Path) -> None:
     base = run(tmp_path / "base", layout=Layout(pp=2, pipeline_stage=dict.fromkeys(range(4), 0)))
-    with pytest.raises(UsageError, match="2 pipeline stages, .* has 4"):
+    with pytest.raises(UsageError, match=r"2 pipeline stages, .* has 4"):
         compare(base, run(tmp_path / "new", layout=Layout(pp=4, pipeline_stage=dict.fromkeys(range(4), 0))))
     other = run(tmp_path / "other", gemm=1.0, convolution=600.0)
     with pytest.raises(UsageError, match="different programs"):

@@ -5,14 +5,14 @@ a mean over ranks is held to be no surer than one rank's; how differently ranks 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.comparison.matching import Pair, matched
-from kair_engine.comparison.profile import Amount, RunProfile, trimmed
+from kair_engine.comparison.profile import Amount, OperatorProfile, RunProfile, trimmed
 from kair_engine.localize.noise import inflation
 from kair_engine.stats import MAD_TO_SIGMA, mad, student_t_tail
 
@@ -83,7 +83,7 @@ def differences(base: RunProfile, new: RunProfile) -> Differences:
     whole: list[Shift | None] = []
     changes: list[Change] = []
     for pair in pairs:
-        rows = rows_of(base, new, ranks, pair.base and pair.base.amount, pair.new and pair.new.amount)
+        rows = rows_of(base, new, ranks, _amount(pair.base), _amount(pair.new))
         if _largest(pair) < least or not len(rows):
             whole.append(None)
             continue
@@ -127,8 +127,14 @@ class Rows:
 
     def of(self, chosen: Ints) -> "Rows":
         """Some of the matched entries."""
-        arrays = (self.place, self.base_us, self.new_us, self.base_error_us, self.new_error_us)
-        return Rows(self.matched, *(array[chosen] for array in arrays), self.df)
+        return replace(
+            self,
+            place=self.place[chosen],
+            base_us=self.base_us[chosen],
+            new_us=self.new_us[chosen],
+            base_error_us=self.base_error_us[chosen],
+            new_error_us=self.new_error_us[chosen],
+        )
 
     def shift(self) -> Shift:
         """Of the mean over the entries."""
@@ -146,12 +152,15 @@ def rows_of(base: RunProfile, new: RunProfile, ranks: Sequence[int], old: Amount
     if ranks:
         # Ranks that never run it (of other pipeline stages) say nothing of it.
         run = np.flatnonzero((base_us > 0) | (new_us > 0))
-        kept = [of[run] for of in (base_us, new_us, base_error, new_error)]
-        return Rows(True, run, *kept, (base_df, new_df))
+        return Rows(True, run, base_us[run], new_us[run], base_error[run], new_error[run], (base_df, new_df))
     of_base = base_us > 0 if old is not None else base_us == 0
     of_new = new_us > 0 if now is not None else new_us == 0
-    arrays = (base_us[of_base], new_us[of_new], base_error[of_base], new_error[of_new])
-    return Rows(False, np.zeros(0, dtype=np.int64), *arrays, (base_df, new_df))
+    errors = base_error[of_base], new_error[of_new]
+    return Rows(False, np.zeros(0, dtype=np.int64), base_us[of_base], new_us[of_new], *errors, (base_df, new_df))
+
+
+def _amount(one: OperatorProfile | None) -> Amount | None:
+    return None if one is None else one.amount
 
 
 def two_sided(change: float, errors: tuple[float, float], df: tuple[float, float], between: float = 0.0) -> float:
