@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
+from kair_tui.cli.baseline_choice import chosen_baseline
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
-from kair_tui.cli.options import FailOn, JobChoice, Presentation, PresentationOfFile, StorePlace, own_arguments, take
+from kair_tui.cli.options import (
+    BaselineChoice,
+    FailOn,
+    JobChoice,
+    Presentation,
+    PresentationOfFile,
+    StorePlace,
+    own_arguments,
+    take,
+)
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.progress import ProgressBar
@@ -49,7 +59,12 @@ def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Answer:
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
     if chosen is not None:
         trace = trace.select(chosen)
-    return answer_about(entry, entry.load()(trace, **own_arguments(entry, arguments)), trace)
+    own = own_arguments(entry, arguments)
+    if entry.takes_baseline:
+        store = store_root(take(StorePlace, arguments).store)
+        baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
+        own |= {} if baseline is None else {"baseline": baseline}
+    return answer_about(entry, entry.load()(trace, **own), trace)
 
 
 def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401

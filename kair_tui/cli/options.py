@@ -86,6 +86,20 @@ class FailOnSlower(FailOn):
 
 
 @dataclass(frozen=True)
+class BaselineChoice:
+    """What the run is held against besides its own ranks."""
+
+    baseline: Annotated[
+        str | None,
+        Option(
+            "--baseline",
+            "The saved baseline to hold the run against; none for none. Default: the one of `kair baseline use`.",
+            metavar="NAME",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class StorePlace:
     """Where the store is."""
 
@@ -167,6 +181,8 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
         chosen = tuple(Presentation if group is PresentationOfNoGraph else group for group in chosen)
     if entry.needs == "machine":
         return (FailOnSlower, *chosen)
+    if entry.takes_baseline:
+        chosen = (chosen[0], BaselineChoice, *chosen[1:])
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 

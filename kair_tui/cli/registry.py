@@ -25,6 +25,8 @@ class Entry:
     """What `run` is given first."""
     fails_on: bool = False
     """Takes `--fail-on`."""
+    takes_baseline: bool = False
+    """Takes `--baseline`, and holds the run against the one in use."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
     notes: str = ""
@@ -77,6 +79,7 @@ COMMANDS: Final = (
         "The whole investigation: which rank, which operator, why, what it costs, what to do.",
         ("kair triage traces/", "kair triage job123 --json", "kair triage job123 --fail-on 'straggler,slowdown>1.05'"),
         fails_on=True,
+        takes_baseline=True,
     ),
     Entry(
         "localize",
@@ -84,6 +87,7 @@ COMMANDS: Final = (
         "Stage 1: a score for every rank.",
         ("kair localize traces/", "kair localize job123 --method paper", "kair localize job123 --by host"),
         fails_on=True,
+        takes_baseline=True,
     ),
     Entry(
         "pinpoint",
@@ -185,6 +189,13 @@ COMMANDS: Final = (
         STORE,
         "Choose the job that commands take when none is named.",
         ("kair use job123",),
+        needs="store",
+    ),
+    Entry(
+        "baseline",
+        STORE,
+        "Keep a healthy run to hold later ones against: what takes longer on all ranks alike.",
+        ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline list"),
         needs="store",
     ),
     Entry(

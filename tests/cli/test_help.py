@@ -29,6 +29,7 @@ EXISTING = {
     "info",
     "probe",
     "jobs",
+    "baseline",
     "use",
     "import",
     "spec",

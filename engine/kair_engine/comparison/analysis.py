@@ -18,7 +18,7 @@ from kair_engine.comparison.changes import (
     rows_of,
 )
 from kair_engine.comparison.pricing import added_us
-from kair_engine.comparison.profile import Amount, RunProfile, profile_of
+from kair_engine.comparison.profile import profile_of
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.ranks import Rank
@@ -33,6 +33,7 @@ from kair_engine.results.compare import (
     SubgraphChange,
 )
 from kair_engine.results.localize import RankScore
+from kair_engine.results.run_profile import Amount, RunProfile
 from kair_engine.trace.model import KairWarning, Trace
 
 LEAST_IN_COMMON: Final = 0.5
