@@ -67,6 +67,13 @@ def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Answer:
     return answer_about(entry, entry.load()(trace, **own), trace)
 
 
+def written_file(entry: Entry, arguments: dict[str, Any], trace: Trace) -> str:
+    """What a command that writes a file says of it; `trace` is narrowed to the steps chosen. Raises KairError."""
+    chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
+    told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+    return told
+
+
 def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
     """A result with the job that it is about."""
     job = trace.job
@@ -106,7 +113,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
 
 def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
     choice, quiet = take(JobChoice, arguments), take(PresentationOfFile, arguments).quiet
-    wanted = parse_steps(choice.step)
+    parse_steps(choice.step)
 
     def note(text: str) -> None:
         if not quiet:
@@ -114,8 +121,7 @@ def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
 
     with ProgressBar(quiet=quiet, ascii_only=not speaks_unicode(sys.stderr), no_color=False) as progress:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=note)
-        chosen = wanted.among(trace.job.steps)
-        written = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+        written = written_file(entry, arguments, trace)
     write_answer(written)
     for warning in warnings_in_words(trace.job.warnings):
         note(f"warning: {warning.message}")

@@ -26,6 +26,7 @@ class SavedBaseline:
     steps: int
     """How many it was made of."""
     operators: int
+    """How many it knows."""
     step_time_us: float
 
 
@@ -35,6 +36,7 @@ class BaselineResult:
 
     store: str
     action: BaselineAction
+    """What was asked for."""
     name: str | None
     """The baseline that was saved or put to use; null of a list, and where none is in use any more."""
     current: str | None
@@ -48,11 +50,13 @@ class AgainstBaseline:
     """What takes longer than in a baseline: what peers that are slow alike cannot show."""
 
     baseline: str
+    """Its name."""
     step_change_us: float
     """This run's step time less the baseline's."""
     step_change_share: float
     """The same over the baseline's step time."""
     step_p_value: float
+    """That the step times do not differ."""
     slower: tuple[OperatorChange, ...]
     """Beyond chance, what takes most longer first; of communication the transfer itself, waiting excluded. Not
     replayed."""

@@ -39,20 +39,25 @@ class OperatorChange:
     was: str | None
     """Its name in the base run, where that is another."""
     kind: ChangeKind
+    """What the time is."""
     change: ChangeSort
+    """Which way it changed."""
     scope: Scope
+    """On whom: everybody, all ranks of one host, or some ranks."""
     ranks: tuple[Rank, ...]
     """Whom it concerns; empty where that is everybody."""
     host: str | None
     """Of whose ranks all are concerned, and nobody else."""
     base_us: float
+    """In the base run; of a change on some ranks beside one on all, with that of all made."""
     new_us: float
-    """Of a change on some ranks beside one on all, what is on top of that."""
+    """In the new run; of a change on all ranks beside one on some, without what is on top on those."""
     ratio: float | None
     """New over base; null of an operator that the base run lacks."""
     base_calls: float
     """Per step and rank."""
     new_calls: float
+    """The same in the new run."""
     p_value: float
     """Family-wise, over all that was compared."""
     step_us: float | None = None
@@ -66,11 +71,17 @@ class SubgraphChange:
     """A phase of the step, or a pipeline stage: its ranks' own compute."""
 
     subgraph: str
+    """Its name: `forward`, `stage 1`."""
     sort: Literal["phase", "stage"]
+    """Which of both it is."""
     base_us: float
+    """A rank's own compute in it per step, in the base run."""
     new_us: float
+    """The same in the new run."""
     ratio: float | None
+    """New over base; null where the base run has none."""
     p_value: float
+    """Corrected for all phases and stages."""
     changed: bool
     """Whether that is beyond chance, and more than the smallest change that is told."""
 
@@ -80,15 +91,21 @@ class ComparedOperator:
     """An operator of both runs, or of one."""
 
     operator: str | None
+    """Null: the time in which hosts kept their devices (or threads) idle."""
     was: str | None
+    """Its name in the base run, where that is another."""
     kind: ChangeKind
+    """What the time is."""
     base_us: float | None
     """Null where the base run lacks it."""
     new_us: float | None
     """Null where the new run lacks it."""
     ratio: float | None
+    """New over base; null where a run lacks it."""
     base_calls: float | None
+    """Per step and rank."""
     new_calls: float | None
+    """The same in the new run."""
     p_value: float | None
     """That it is the same on all ranks; null of operators too short to be tested."""
 
@@ -100,9 +117,13 @@ class RankStanding:
     rank: Rank
     host: str | None
     base_flagged: bool
+    """Whether the base run sets it apart from its peers."""
     new_flagged: bool
+    """Whether the new run does."""
     base_score: float
+    """Stage 1's score in the base run."""
     new_score: float
+    """The same in the new run."""
 
 
 @dataclass(frozen=True)
@@ -111,19 +132,25 @@ class CompareResult:
 
     verdict: CompareVerdict
     base: ComparedRun
+    """The run before."""
     new: ComparedRun
+    """The run after."""
     step_change_us: float
     """The new run's step time less the base run's."""
     step_change_share: float
     """The same over the base run's step time."""
     step_p_value: float
+    """That the step times do not differ."""
     changes: tuple[OperatorChange, ...]
     """Beyond chance, what adds or saves most first."""
     explained_us: float | None
     """What all changes together add to the step, by replay; null where nothing was replayed."""
     unexplained_us: float | None
+    """The rest of the step time's change: noise, and changes too small to be told."""
     standing: tuple[RankStanding, ...]
+    """Ranks that one run flags and the other does not, the highest score in the new run first."""
     subgraphs: tuple[SubgraphChange, ...]
+    """Phases in the order of a step, then pipeline stages."""
     operators: tuple[ComparedOperator, ...]
     """All of them, the largest difference first."""
     warnings: tuple[KairWarning, ...]
