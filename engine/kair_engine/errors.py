@@ -38,10 +38,11 @@ class DamagedJobError(InputError):
 
 
 class NameTakenError(UsageError):
-    """A job of that name is kept already, and was not to be replaced."""
+    """A job (or a baseline) of that name is kept already, and was not to be replaced."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is a job {name} already", "choose another name, or import it in its place")
+    def __init__(self, name: str, what: str = "job") -> None:
+        way_out = "import it in its place" if what == "job" else "save it with --replace"
+        super().__init__(f"there is a {what} {name} already", f"choose another name, or {way_out}")
 
 
 class BusyError(KairError):

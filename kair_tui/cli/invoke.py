@@ -1,5 +1,6 @@
 """Runs a command: from its arguments to its answer on stdout and its exit status."""
 
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -7,15 +8,18 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
+from kair_tui.cli.baseline_choice import chosen_baseline
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
 from kair_tui.cli.notes import Notes
 from kair_tui.cli.options import (
     PROGRESS,
+    BaselineChoice,
     Diagnostics,
     FailOn,
     JobChoice,
     Presentation,
+    PresentationOfFile,
     StorePlace,
     own_arguments,
     take,
@@ -23,12 +27,13 @@ from kair_tui.cli.options import (
 )
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
-from kair_tui.cli.progress import Report, unwatched
+from kair_tui.cli.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.shared_work import SharedWork
 from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import write_answer
+from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
+from kair_tui.render.text import speaks_unicode
 from kair_tui.render.words.warnings import warnings_in_words
 
 if TYPE_CHECKING:
@@ -56,6 +61,10 @@ def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace, progress: "R
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
     if chosen is not None:
         trace = trace.select(chosen)
+    if entry.takes_baseline:
+        store = store_root(take(StorePlace, arguments).store)
+        baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
+        own |= {} if baseline is None else {"baseline": baseline}
     try:
         return answer_about(entry, entry.load()(trace, **own), trace)
     except Exception as error:
@@ -68,6 +77,13 @@ def require_whole(trace: Trace, error: Exception) -> None:
     gone = [path for path in trace.fragments if not path.is_file()]
     if gone:
         raise InputError(f"{gone[0].name} was removed while it was read", "ask again") from error
+
+
+def written_file(entry: Entry, arguments: dict[str, Any], trace: Trace) -> str:
+    """What a command that writes a file says of it; `trace` is narrowed to the steps chosen. Raises KairError."""
+    chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
+    told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+    return told
 
 
 def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
@@ -119,6 +135,23 @@ def _analyse(entry: Entry, arguments: dict[str, Any], shared: SharedWork) -> int
     return _status(conditions, answer)
 
 
+def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
+    choice, quiet = take(JobChoice, arguments), take(PresentationOfFile, arguments).quiet
+    parse_steps(choice.step)
+
+    def note(text: str) -> None:
+        if not quiet:
+            say(f"kair: {text}")
+
+    with ProgressBar(quiet=quiet, ascii_only=not speaks_unicode(sys.stderr), no_color=False) as progress:
+        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=note)
+        written = written_file(entry, arguments, trace)
+    write_answer(written)
+    for warning in warnings_in_words(trace.job.warnings):
+        note(f"warning: {warning.message}")
+    return ExitCode.ANSWERED
+
+
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = _presenter(entry, arguments)
     with presenter.progress_bar() as progress:
@@ -158,6 +191,7 @@ def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 _RUN: Final = {
+    "file": _write_file,
     "store": _ask_store,
     "cache": _ask_cache,
     "machine": _ask_machine,

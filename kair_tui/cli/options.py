@@ -86,6 +86,20 @@ class FailOnSlower(FailOn):
 
 
 @dataclass(frozen=True)
+class BaselineChoice:
+    """What the run is held against besides its own ranks."""
+
+    baseline: Annotated[
+        str | None,
+        Option(
+            "--baseline",
+            "The saved baseline to hold the run against; none for none. Default: the one of `kair baseline use`.",
+            metavar="NAME",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class StorePlace:
     """Where the store is."""
 
@@ -145,6 +159,13 @@ class PresentationOfPicture(Presentation):
     output: Annotated[FormatOfPicture, Option("-o, --output", "The output format; svg is a picture.")] = "table"
 
 
+@dataclass(frozen=True)
+class PresentationOfFile:
+    """How the writing of a file is told."""
+
+    quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False
+
+
 Options = TypeVar("Options")
 
 CACHE: Final = "cache"
@@ -154,6 +175,7 @@ PROGRESS: Final = "progress"
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
+    "file": (JobChoice, StorePlace, PresentationOfFile, Diagnostics),
     "store": (StorePlace, PresentationOfTable, Diagnostics),
     "cache": (PresentationOfTable, Diagnostics),
     "machine": (PresentationOfTable, Diagnostics),
@@ -178,6 +200,8 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
         chosen = tuple(own if group is PresentationOfTable else group for group in chosen)
     if entry.needs == "machine":
         return (FailOnSlower, *chosen)
+    if entry.takes_baseline:
+        chosen = (chosen[0], BaselineChoice, *chosen[1:])
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 

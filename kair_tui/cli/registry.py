@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "cache", "machine", "screen", "runbook", "nothing"]
+Needs = Literal["trace", "file", "store", "cache", "machine", "screen", "runbook", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Entry:
     """What `run` is given first."""
     fails_on: bool = False
     """Takes `--fail-on`."""
+    takes_baseline: bool = False
+    """Takes `--baseline`, and holds the run against the one in use."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
@@ -90,6 +92,7 @@ COMMANDS: Final = (
             "kair triage job123 --report incident.html",
         ),
         fails_on=True,
+        takes_baseline=True,
     ),
     Entry(
         "localize",
@@ -97,6 +100,7 @@ COMMANDS: Final = (
         "Stage 1: a score for every rank.",
         ("kair localize traces/", "kair localize job123 --method paper", "kair localize job123 --by host"),
         fails_on=True,
+        takes_baseline=True,
     ),
     Entry(
         "pinpoint",
@@ -126,6 +130,17 @@ COMMANDS: Final = (
             "kair whatif job123 --fix rank=16 --fix stage=3",
             "kair whatif job123 --step 40 --json",
         ),
+    ),
+    Entry(
+        "compare",
+        ANALYSES,
+        "What changed between two runs: operators, ranks, and what each change adds to the step.",
+        (
+            "kair compare before/ after/",
+            "kair compare job123 job124 --json",
+            "kair compare job123 job124 --base-step 40-60 --step 40-60",
+        ),
+        needs="store",
     ),
     Entry(
         "rank",
@@ -184,6 +199,17 @@ COMMANDS: Final = (
         fails_on=True,
     ),
     Entry(
+        "export",
+        LOOKS,
+        "One timeline of all ranks for Perfetto, findings marked; or the table of operations.",
+        (
+            "kair export traces/ -o trace.json.gz",
+            "kair export job123 --step 40-42 -o trace.pftrace",
+            "kair export job123 -o operations.parquet",
+        ),
+        needs="file",
+    ),
+    Entry(
         "jobs",
         STORE,
         "The jobs of the store, and what stragglers cost each; rm removes some.",
@@ -202,6 +228,13 @@ COMMANDS: Final = (
         STORE,
         "Choose the job that commands take when none is named.",
         ("kair use job123",),
+        needs="store",
+    ),
+    Entry(
+        "baseline",
+        STORE,
+        "Keep a healthy run to hold later ones against: what takes longer on all ranks alike.",
+        ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline list"),
         needs="store",
     ),
     Entry(

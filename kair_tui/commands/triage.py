@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from kair_engine.results.baseline import ChosenBaseline
 from kair_engine.trace.model import Trace
 from kair_tui.cli.parameters import Option
 from kair_tui.commands.report_file import REPORT, require_form, write_report
@@ -20,6 +21,7 @@ def run(
             "--gpu-cost", "The price of a GPU hour; findings are then priced in money too.", metavar="PRICE", minimum=0
         ),
     ] = None,
+    baseline: ChosenBaseline | None = None,
     report: Annotated[Path | None, REPORT] = None,
 ) -> TriageInWords:
     """Asks the engine, and keeps the verdict on a stored job for the list of jobs and for the full screen.
@@ -31,6 +33,10 @@ def run(
     require_form(report)
 
     found = triage(trace, gpu_cost=gpu_cost)
+    if baseline is not None:
+        from kair_engine.comparison.against import with_baseline
+
+        found = with_baseline(found, trace, baseline)
     result = triage_in_words(found)
     if trace.job.stored_in is not None and trace.steps == trace.job.steps:
         from kair_engine.store.kept_triage import keep_triage

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parse
-from kair_tui.cli.invoke import analysed, ask_cache, ask_machine, ask_store
+from kair_tui.cli.invoke import analysed, ask_cache, ask_machine, ask_store, written_file
 from kair_tui.cli.job_source import locate, open_job
 from kair_tui.cli.options import JobChoice, Presentation, own_arguments, take
 from kair_tui.cli.progress import unwatched
@@ -44,6 +44,8 @@ def run_line(line: str, session: "Session | None", look: "PageOptions", store: "
     command = shlex.join(["kair", entry.name, *words])
     if entry.needs == "nothing":
         return Printed(entry.load()(**own_arguments(entry, arguments)), command)
+    if entry.needs == "file":
+        return Printed(written_file(entry, arguments, _trace(arguments, session)), command)
     if entry.needs == "store":
         answer = ask_store(entry, arguments, unwatched)
     elif entry.needs == "cache":

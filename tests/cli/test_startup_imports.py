@@ -73,7 +73,7 @@ def test_help_imports_no_command() -> None:
     "command",
     [
         *("tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency", "timeline"),
-        *("probe", "jobs", "schema"),
+        *("probe", "jobs", "schema", "compare", "export", "baseline"),
     ],
 )
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:

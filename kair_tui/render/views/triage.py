@@ -26,6 +26,7 @@ from kair_tui.render.units import (
 from kair_tui.render.view import CsvTable, View
 from kair_tui.render.views.localize import flag
 from kair_tui.render.views.rank import COLUMNS as OF_PARTS
+from kair_tui.render.words.baseline import against_in_words
 from kair_tui.render.words.triage import FindingInWords, TriageInWords
 from kair_tui.render.words.verdict import (
     cause_in_words,
@@ -77,6 +78,8 @@ def _body(result: TriageInWords, page: Page) -> None:
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
     page.line(triage_totals(result))
+    if result.against_baseline is not None:
+        page.lines_of(against_in_words(result.against_baseline))
 
 
 def gain_in_words(result: TriageResult) -> str:
