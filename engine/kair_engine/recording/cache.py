@@ -18,7 +18,7 @@ from kair_engine.trace.model import FragmentInfo, KairWarning
 from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
-READER_VERSION: Final = 9
+READER_VERSION: Final = 10
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 
