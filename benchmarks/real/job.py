@@ -20,14 +20,14 @@ import torch.distributed as dist
 from cpu_groups import throttled_ns
 from drawing import CHUNKS, Take
 from faults import InsideFaults, schedstat
-from gpu_drawing import GpuTake
-from gpu_faults import GpuFaults
 from models import Examples, joined, on_device
+from on_gpu.gpu_drawing import GpuTake
+from on_gpu.gpu_faults import GpuFaults
+from on_gpu.waits import Waits
 from outside import enter_network
 from parallel_layouts import Program, build
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader
-from waits import Waits
 
 UNMEASURED_STEPS = 3
 REFERENCE_STEPS = 6

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from drawing import CHUNKS, Take
-from gpu_drawing import GpuTake
+from on_gpu.gpu_drawing import GpuTake
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 

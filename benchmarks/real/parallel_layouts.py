@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from drawing import MICROBATCHES, Take
-from gpu_drawing import GpuTake
 from models import example_input, hidden_shape, make_block
+from on_gpu.gpu_drawing import GpuTake
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -7,10 +7,10 @@ died or the time limit passed; its folder then holds dropped.json with the reaso
 Seeds already there are skipped, so that an interrupted recording can be taken up again. Seeds below 100 are for
 tuning, the others for reporting; they are recorded in turn, one of the former and two of the latter.
 
-With `--device cuda` takes on a GPU, whose seeds are their own (gpu_drawing.py): seeds below 40 are for tuning, the
-rule is the same with a limit of 60 seconds (and 15 MB of packed traces, more of which the machine with the GPU could
-not hand back), and the processes of the ranks are kept from take to take. With `--pairs`
-each seed's job is recorded twice, with a fault that all ranks share in DIR/with and without any in DIR/without.
+With `--device cuda` takes on a GPU, whose seeds are their own (on_gpu/gpu_drawing.py): seeds below 40 are for
+tuning, the rule is the same with a limit of 60 seconds (and 15 MB of packed traces, more of which the machine with the
+GPU could not hand back), and the processes of the ranks are kept from take to take. With `--pairs` each seed's job is
+recorded twice, with a fault that all ranks share in DIR/with and without any in DIR/without.
 
 Needs Linux, root (network namespaces, control groups, priorities) and torch; two cores, or a GPU and 16.
 """
@@ -39,11 +39,11 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
 from drawing import Take, draw
-from gpu_drawing import GpuTake, draw_gpu, draw_pair
-from kept_ranks import KeptRanks, Processes
+from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_pair
+from on_gpu.kept_ranks import KeptRanks, Processes
+from on_gpu.waits import net_of_stops
 from outside import Outside
 from ranks import DroppedError, Ranks
-from waits import net_of_stops
 
 TUNING_SEEDS = {"cpu": 100, "cuda": 40}
 

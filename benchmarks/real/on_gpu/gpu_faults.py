@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager
 import torch
 from drawing import Fault
 from faults import InsideFaults
-from gpu_drawing import GpuTake
 from models import Examples
 from parallel_layouts import Program
+
+from on_gpu.gpu_drawing import GpuTake
 
 COPIED_EXAMPLES = 64
 TINY = 256

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from gpu_drawing import GpuTake
 from job import Parent, run_rank
 from outside import Outside, end, fork
 from ranks import DroppedError, Ranks
+
+from on_gpu.gpu_drawing import GpuTake
 
 TIME_LIMIT_S = 60.0
 
@@ -33,6 +34,7 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+        self.errors.rmdir()
 
     def start(self, count: int) -> None:
         """Have so many."""
