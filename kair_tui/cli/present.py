@@ -28,7 +28,7 @@ class Presenter:
         self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
         self._keep: tuple[str, ...] | None = None
         if wanted.fields is not None:
-            if wanted.format in GRAPH_FORMATS:
+            if wanted.format in (*GRAPH_FORMATS, "svg"):
                 raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
             from kair_tui.render.tabular import chosen_fields, csv_names, field_names
 

@@ -26,6 +26,10 @@ class Entry:
     """Takes `--fail-on`."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
+    is_picture: bool = False
+    """Its answer can be written as one."""
+    fleeting: bool = False
+    """Asked anew with every key, and answered at once: the full screen keeps few of its answers."""
     notes: str = ""
     """What its help says after the examples."""
     module: str = ""
@@ -130,6 +134,19 @@ COMMANDS: Final = (
         LOOKS,
         "How often an operator or phase ran per window of time, on every rank.",
         ("kair frequency traces/", "kair frequency job123 --phase forward --windows 60"),
+    ),
+    Entry(
+        "timeline",
+        LOOKS,
+        "What every rank did over time around a delay: bars, arrivals, and the blame path through them.",
+        (
+            "kair timeline traces/",
+            "kair timeline job123 --around 3 --step 40",
+            "kair timeline job123 --whole --unfold 3",
+            "kair timeline job123 --around 3 -o svg > delay.svg",
+        ),
+        is_picture=True,
+        fleeting=True,
     ),
     Entry(
         "steps",

@@ -71,6 +71,10 @@ class Page:
         """One line, wrapped at words where the terminal is narrower."""
         self._hanging(" " * indent, text, style)
 
+    def pieces(self, pieces: Sequence[tuple[str, str]]) -> None:
+        """One line of texts in styles of their own, never wrapped: a picture's."""
+        self._console.print(Text.assemble(*(self.text(text, style) for text, style in pieces)), soft_wrap=True)
+
     def bullet(self, text: str) -> None:
         """A sentence of a list, wrapped under itself."""
         self._hanging("   • ", text)

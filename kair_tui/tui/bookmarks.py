@@ -21,6 +21,7 @@ class Bookmark:
     operator: str | None = None
     step: int | None = None
     steps: tuple[int, ...] | None = None
+    at_us: float | None = None
 
 
 class Bookmarks:

@@ -1,7 +1,8 @@
 """The job as it is open on the screens: its trace, what was chosen, answers known, bookmarks and the recording."""
 
 import gc
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,6 +20,8 @@ from kair_tui.tui.fix_choice import FixChoice
 from kair_tui.tui.question import Question
 from kair_tui.tui.runbook import Recorder
 
+_MOST_FLEETING = 100
+
 
 @dataclass(frozen=True)
 class Place:
@@ -28,6 +31,8 @@ class Place:
     rank: int | None = None
     operator: str | None = None
     step: int | None = None
+    at_us: float | None = None
+    """When in the rank's step."""
 
 
 class Session:
@@ -47,9 +52,11 @@ class Session:
         self.fixes = FixChoice()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""
-        self._cache = OneEntryCache()
-        """The what-if model: one more fix is priced at once."""
+        self._caches: defaultdict[str, OneEntryCache] = defaultdict(OneEntryCache)
+        """By command: the what-if model, so that one more fix is priced at once; the step of a timeline."""
         self._answers: dict[Question, Any] = {}
+        self._fleeting: deque[Question] = deque()
+        """Those of the answers that are not kept for long, the oldest first."""
         self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
         self._lock = Lock()
 
@@ -77,14 +84,29 @@ class Session:
             turn = self._asking[question]
         with turn:
             if question not in self._answers:
-                self._answers[question] = self.compute(question)
+                answer = self._answers[question] = self.compute(question)
+                if question.entry.fleeting:
+                    self._keep_for_a_while(question)
+                    return answer
                 # It stays for as long as the job is open: looking through a million rows for garbage takes 0.2 s.
                 gc.freeze()
             return self._answers[question]
 
+    def _keep_for_a_while(self, question: Question) -> None:
+        with self._lock:
+            self._fleeting.append(question)
+            if len(self._fleeting) > _MOST_FLEETING:
+                oldest = self._fleeting.popleft()
+                self._answers.pop(oldest, None)
+                self._asking.pop(oldest, None)
+
+    def has_ready(self, command: str, key: Hashable) -> bool:
+        """Whether what a command's answers are made from is at hand."""
+        return self._caches[command].holds(key)
+
     def compute(self, question: Question) -> Any:  # noqa: ANN401
         """The answer, computed now."""
-        return question.answer(self.trace, self._cache)
+        return question.answer(self.trace, self._caches[question.command])
 
     def known(self, question: Question) -> Any | None:  # noqa: ANN401
         """The answer if it was computed already."""
@@ -95,7 +117,7 @@ class Session:
         from kair_tui.cli.invoke import answer_about
 
         trace = self.trace if question.steps is None else self.trace.select(question.steps)
-        answer = answer_about(question.entry, self.known(question), trace)
+        answer = answer_about(question.entry, self.ask(question), trace)
         return written(answer, question.entry.load_view(), form, PageOptions(ascii_only=ascii_only))
 
     def narrow(self, steps: tuple[int, ...] | None) -> None:

@@ -23,6 +23,7 @@ EXISTING = {
     "rank",
     "sensitivity",
     "frequency",
+    "timeline",
     "steps",
     "info",
     "probe",

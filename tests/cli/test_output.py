@@ -175,6 +175,7 @@ def test_the_answer_is_in_the_first_line(monkeypatch: pytest.MonkeyPatch, comman
         "steps",
         "info",
         "whatif",
+        "timeline",
     )
 
 

@@ -28,7 +28,8 @@ from kair_engine.trace.warning_texts import short_warning
 READER_VERSION: Final = 10
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
-_TEMPORARY: Final = "kair-"
+_TEMPORARY: Final = "kair-without-cache-"
+"""Begins the names of temporary folders: such folders that nobody uses are removed, so no person names theirs so."""
 
 
 _held: Final[list[Hold]] = []

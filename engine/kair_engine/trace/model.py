@@ -1,6 +1,6 @@
 """The job and its trace: what every analysis is given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -140,6 +140,14 @@ class Job:
     def recorded_steps(self) -> frozenset[int]:
         """Every step that some rank recorded, in whole or in part."""
         return frozenset(self.step_times.step)
+
+    def slowest_of(self, steps: Collection[int]) -> int:
+        """Of these steps the one that took longest on any rank, the first of equals."""
+        longest = dict.fromkeys(sorted(steps), 0)
+        for step, duration in zip(self.step_times.step, self.step_times.duration_ns, strict=True):
+            if step in longest:
+                longest[step] = max(longest[step], duration)
+        return max(longest, key=lambda step: longest[step])
 
     @property
     def missing_ranks(self) -> tuple[Rank, ...]:

@@ -209,7 +209,8 @@ class KairApp(App[int]):
         if entry is None or (self.session is None and entry.needs_job):
             return
         rank = getattr(self.screen, "rank", None)
-        self.go(Place(name, rank=rank if entry.about_rank else None))
+        moment = getattr(self.screen, "moment", Place(name))
+        self.go(moment if entry.about_moment else Place(name, rank=rank if entry.about_rank else None))
 
     def go_to_rank(self, rank: int) -> None:
         """The screen of a rank. Raises UsageError where the job has none of that number."""

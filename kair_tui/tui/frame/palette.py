@@ -134,4 +134,4 @@ def _go_to(screen: BaseScreen, mark: Bookmark) -> None:
     session = screen.kair.session
     assert session is not None
     session.narrow(mark.steps)
-    screen.kair.go(Place(mark.screen, mark.rank, mark.operator, mark.step))
+    screen.kair.go(Place(mark.screen, mark.rank, mark.operator, mark.step, mark.at_us))

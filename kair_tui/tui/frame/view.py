@@ -7,7 +7,7 @@ To write one, derive a class from `ViewScreen`, put it into the list in `kair_tu
 - `body()`: its widgets, composed empty;
 - `show(name, result)`: hands a result to the widgets, on the program's own thread;
 and where they make sense
-- `rank`: the rank under the cursor, to which other screens go from here;
+- `rank`: the rank under the cursor, to which other screens go from here; `moment`: what `t` shows over time;
 - `FIELDS` and `filter_by(filter)`: what `/` can name, and its effect; returns what to say of it;
 - `SORTS` and `sort_by(name, descending)`: what `s` goes through, and its effect;
 - `copied()`: what `y` copies.
@@ -69,6 +69,11 @@ class ViewScreen(FilteredScreen):
     def rank(self) -> int | None:
         """The rank that it is about, or that is under its cursor."""
         return self.place.rank
+
+    @property
+    def moment(self) -> Place:
+        """What a timeline from here is around: what is under its cursor."""
+        return Place("timeline", rank=self.rank, operator=self.place.operator, step=self.place.step)
 
     def heading(self, of: str) -> Heading:
         """The heading over the widget of that id."""

@@ -336,6 +336,19 @@ class BlameScreen(ScreenOfParts):
         cause = self._causes.chosen
         return None if cause is None or cause.operator == STEP_BEGIN else cause.operator
 
+    @property
+    def moment(self) -> Place:
+        """The stop where the keyboard is with the paths, else the root cause in the step that waited longest for it."""
+        path, node, cause = self._tree.path, self._tree.node, self._causes.chosen
+        if self._tree.has_focus and path is not None and node is not None:
+            operator = None if node.operator == STEP_BEGIN else node.operator
+            return Place("timeline", node.rank, operator, path.step, node.start_us)
+        if cause is None:
+            return super().moment
+        ends_there = self._paths.get(key_of(cause), ())
+        step = ends_there[0].step if ends_there else cause.steps[0]
+        return Place("timeline", cause.rank, self._operator, step)
+
     def follow(self, rank: int) -> None:
         """The cursor goes to the rank's largest cause."""
         table = self._causes

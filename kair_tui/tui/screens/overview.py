@@ -140,6 +140,16 @@ class OverviewScreen(ScreenOfParts):
             return findings.finding.ranks[0]
         return self._grid.rank
 
+    @property
+    def moment(self) -> Place:
+        """Of the finding where the keyboard is with them, in the slowest step in which it shows."""
+        findings = self.query_one(Findings)
+        found = findings.finding if findings.has_focus else None
+        if found is None or not found.steps:
+            return super().moment
+        step = self.session.trace.job.slowest_of(found.steps)
+        return Place("timeline", self.rank if found.ranks else None, found.operator if found.ranks else None, step)
+
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""
         self._grid.move_to(rank)

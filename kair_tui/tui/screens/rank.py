@@ -171,6 +171,14 @@ class RankScreen(ViewScreen):
         if row is not None:
             self.kair.go(Place("blame", rank=self.place.rank, operator=row.operator, step=row.step))
 
+    @property
+    def moment(self) -> Place:
+        """The outlier under the cursor."""
+        row = self._table.chosen
+        if row is None:
+            return super().moment
+        return Place("timeline", self.place.rank, row.operator, row.step, row.start_us)
+
     def on_table_ordered(self) -> None:
         """Says how many there are."""
         if self._pinpoint is None:
