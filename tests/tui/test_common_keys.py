@@ -147,10 +147,10 @@ async def _record(runbook: Path, verdicts: list[str]) -> None:
         assert isinstance(screen, OverviewScreen)
         await pilot.press("R", "enter")
         assert f"● {runbook.name}" in screen_text(app)
-        verdicts += screen_text(app).splitlines()[2:3]
+        verdicts += screen_text(app).splitlines()[1:2]
         screen.narrow((5, 6, 7))
         await until(pilot, lambda: answered(app))
-        verdicts += screen_text(app).splitlines()[2:3]
+        verdicts += screen_text(app).splitlines()[1:2]
         await type_line(pilot, "colon", "info")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         await pilot.press("escape", "R")
