@@ -8,6 +8,7 @@ from table import write_table
 from kair_engine.recording.job_file import JobFile, KeptFragment, write_job_file
 from kair_engine.recording.seals import seal_of
 from kair_engine.trace.model import FragmentInfo
+from kair_engine.trace.private_files import OWN
 
 FRAGMENTS = "fragments"
 
@@ -32,5 +33,6 @@ def write_job_folder(recording: Recording, folder: Path) -> Path:
     )
     path = f"{FRAGMENTS}/all-ranks.parquet"
     fragments = (KeptFragment(path, seal_of(folder / path), info),)
-    write_job_file(folder, JobFile(folder.name, "2026-01-01T00:00:00+00:00", "simulated", FRAGMENTS, fragments, ()))
+    job = JobFile(folder.name, "2026-01-01T00:00:00+00:00", "simulated", FRAGMENTS, fragments, ())
+    write_job_file(folder, job, OWN)
     return folder

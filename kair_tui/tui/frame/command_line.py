@@ -74,7 +74,7 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, pr
     def page() -> OutputScreen:
         return OutputScreen.of_text(kair.framed, title, printed.text, (printed.command,))
 
-    if kair.framed is asked_on and not asked_on.is_asking:
+    if kair.framed is asked_on and not asked_on.is_typing:
         asked_on.say("")
         app.push_screen(page())
         return

@@ -295,6 +295,11 @@ class BaseScreen(Screen[None]):
         return bool(self.query("#prompt"))
 
     @property
+    def is_typing(self) -> bool:
+        """Whether somebody types into it; one that was closed is there for a moment yet."""
+        return bool(self.query("#prompt").exclude(".-closed"))
+
+    @property
     def said(self) -> str:
         """What stands above the footer."""
         return self.query_one(StatusLine).text
