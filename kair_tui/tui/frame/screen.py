@@ -297,7 +297,7 @@ class BaseScreen(Screen[None]):
     @property
     def is_typing(self) -> bool:
         """Whether somebody types into it; one that was closed is there for a moment yet."""
-        return bool(self.query("#prompt").exclude(".-closed"))
+        return any(not prompt.has_class("-closed") for prompt in self.query("#prompt"))
 
     @property
     def said(self) -> str:
