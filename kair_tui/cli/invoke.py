@@ -7,7 +7,18 @@ from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
-from kair_tui.cli.options import FailOn, JobChoice, Presentation, StorePlace, own_arguments, take
+from kair_tui.cli.one_entry_cache import OneEntryCache
+from kair_tui.cli.options import (
+    CACHE,
+    Diagnostics,
+    FailOn,
+    JobChoice,
+    Presentation,
+    StorePlace,
+    own_arguments,
+    take,
+    takes_cache,
+)
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
@@ -32,19 +43,24 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
         return _ask_store(entry, arguments)
     if entry.needs == "machine":
         return _ask_machine(entry, arguments)
-    if entry.needs == "screen":
-        wanted = JobWanted(**vars(take(JobChoice, arguments)), **vars(take(StorePlace, arguments)))
-        return int(entry.load()(wanted, **own_arguments(entry, arguments)))
+    if entry.needs in ("screen", "shell"):
+        return int(entry.load()(_wanted(arguments), **own_arguments(entry, arguments)))
+    if entry.needs == "runbook":
+        return _run_runbook(entry, arguments)
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED
 
 
-def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Answer:
-    """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError."""
+def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace, cache: OneEntryCache | None = None) -> Answer:
+    """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError.
+
+    `cache` is where a command leaves what serves the next one.
+    """
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
     if chosen is not None:
         trace = trace.select(chosen)
-    return answer_about(entry, entry.load()(trace, **own_arguments(entry, arguments)), trace)
+    kept = {CACHE: cache} if cache is not None and takes_cache(entry) else {}
+    return answer_about(entry, entry.load()(trace, **own_arguments(entry, arguments), **kept), trace)
 
 
 def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
@@ -72,20 +88,20 @@ def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> An
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     """Everything that can be wrong with the question is found before the job is opened."""
     began = time.monotonic()
-    presenter = _presenter(entry, arguments)
+    presenter = presenter_of(entry, arguments)
     choice = take(JobChoice, arguments)
     parse_steps(choice.step)
-    conditions = _conditions(entry, arguments)
+    conditions = conditions_of(entry, arguments)
     with presenter.progress_bar() as progress:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
         answer = analysed(entry, arguments, trace)
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
-    return _status(conditions, answer)
+    return status_of(conditions, answer)
 
 
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter = _presenter(entry, arguments)
+    presenter = presenter_of(entry, arguments)
     with presenter.progress_bar() as progress:
         presenter.present(ask_store(entry, arguments, progress))
     presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
@@ -93,26 +109,44 @@ def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _ask_machine(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter = _presenter(entry, arguments)
-    conditions = _conditions(entry, arguments)
+    presenter = presenter_of(entry, arguments)
+    conditions = conditions_of(entry, arguments)
     if conditions and not arguments["compare"]:
         raise UsageError("--fail-on needs --compare", "kair probe --compare SUSPECT.json PEER.json --fail-on slower")
     with presenter.progress_bar() as progress:
         answer = ask_machine(entry, arguments, progress)
     presenter.present(answer)
-    return _status(conditions, answer)
+    return status_of(conditions, answer)
 
 
-def _status(conditions: "Iterable[Condition]", answer: Answer) -> int:
+def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
+    """A runbook tells its answers as they come; as one document when it is through."""
+    presenter = presenter_of(entry, arguments)
+    presentation = take(Presentation, arguments)
+    result = entry.load()(_wanted(arguments), presentation, **own_arguments(entry, arguments))
+    if presentation.format not in ("table", "wide", "tree"):
+        presenter.present(Answer(entry.name, result, None, ()))
+    return int(result.status)
+
+
+def _wanted(arguments: dict[str, Any]) -> JobWanted:
+    shared = (take(group, arguments) for group in (JobChoice, StorePlace, Diagnostics))
+    return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
+
+
+def status_of(conditions: "Iterable[Condition]", answer: Answer) -> int:
+    """The exit status of an answer: whether `--fail-on` found what it names."""
     return ExitCode.FOUND if any(one.is_met(answer.result) for one in conditions) else ExitCode.ANSWERED
 
 
-def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:
+def presenter_of(entry: Entry, arguments: dict[str, Any]) -> Presenter:
+    """How the command's answer is written. Raises UsageError for a field that it does not have."""
     result_type = get_type_hints(entry.load())["return"]
     return Presenter(take(Presentation, arguments), entry.load_view, result_type)
 
 
-def _conditions(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
+def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
+    """What `--fail-on` names. Raises UsageError for what the command does not report."""
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()

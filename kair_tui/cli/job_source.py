@@ -32,6 +32,8 @@ class JobWanted:
     job: str | None = None
     step: str = "all"
     store: Path | None = None
+    debug: bool = False
+    """Errors are shown with their traceback."""
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,8 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
     "machine": (PresentationOfNoGraph, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
+    "shell": (JobChoice, StorePlace, Diagnostics),
+    "runbook": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
     "nothing": (Diagnostics,),
 }
 

@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "machine", "screen", "nothing"]
+Needs = Literal["trace", "store", "machine", "screen", "shell", "runbook", "nothing"]
+"""What a command is about. `shell` and `runbook` run other commands."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,12 @@ class Entry:
     @property
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
-        return self.needs in ("trace", "store", "machine")
+        return self.needs in ("trace", "store", "machine", "runbook")
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it takes the terminal or other commands itself, and can be none of a shell's or a runbook's."""
+        return self.needs in ("screen", "shell", "runbook")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -61,6 +67,16 @@ Formats of the graph (ranks wait for ranks, which root causes made late):
   dot        for Graphviz, to draw it: small parts put together
   graphml    all of it, for yEd, Gephi, Cytoscape or networkx.read_graphml
   node-link  all of it, as JSON for networkx.node_link_graph(..., edges="edges")"""
+
+RUNBOOK_NOTES: Final = """\
+Runbooks that come with Kair (kair run NAME):
+  first-look     who is slow, where, why, and what it costs
+  slow-node      one host or rank: what it does otherwise, and what replacing it would bring
+  slow-network   links, groups and communication
+  input-bound    whether the job waits for its data
+  regression     after an upgrade: is a step slower than it may be, and where its time goes
+  nightly        one page for cron: exit status 10 for any finding
+A runbook is a text file of commands; docs/runbooks.md has the language."""
 
 COMMANDS: Final = (
     Entry(
@@ -113,6 +129,29 @@ COMMANDS: Final = (
             "kair whatif job123 --fix rank=16 --fix stage=3",
             "kair whatif job123 --step 40 --json",
         ),
+    ),
+    Entry(
+        "shell",
+        ANALYSES,
+        "The same commands about a job that stays open: to type in, or as a batch.",
+        (
+            "kair shell job123",
+            "kair shell job123 -c 'localize; blame --step last'",
+            "kair shell job123 < commands.kair",
+        ),
+        needs="shell",
+    ),
+    Entry(
+        "run",
+        ANALYSES,
+        "A runbook: commands, conditions and expectations, for on-call, cron and pipelines.",
+        (
+            "kair run first-look job123",
+            "kair run nightly job123 --set slowdown=1.10 -o json",
+            "kair run triage.kair job123 --dry-run",
+        ),
+        needs="runbook",
+        notes=RUNBOOK_NOTES,
     ),
     Entry(
         "rank",

@@ -20,6 +20,7 @@ LATE = {
     "numpy",
     "platformdirs",
     "polars",
+    "prompt_toolkit",
     "pyarrow",
     "pydantic",
     "rich",
@@ -73,7 +74,7 @@ def test_help_imports_no_command() -> None:
     "command",
     [
         *("tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency"),
-        *("probe", "jobs", "schema"),
+        *("probe", "jobs", "schema", "shell", "run"),
     ],
 )
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:

@@ -12,6 +12,8 @@ from kair_engine.ranks import Rank
 if TYPE_CHECKING:
     import polars as pl
 
+    from kair_engine.trace.step_memory import StepMemory
+
 SourceFormat = Literal["kineto", "whatif"]
 
 
@@ -161,6 +163,8 @@ class Trace:
     job: Job
     fragments: tuple[Path, ...]
     steps: tuple[int, ...]
+    memory: "StepMemory | None" = field(default=None, compare=False, repr=False)
+    """Where steps that were read stay for the next question; None where each question reads its own."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""

@@ -125,7 +125,7 @@ async def show_palette(screen: BaseScreen) -> None:
     commands = [
         Choice(f":  {entry.name}", entry.summary, partial(run_command, screen, entry.name))
         for entry in COMMANDS
-        if entry.needs != "screen"
+        if not entry.stands_alone
     ]
     await show_choices(screen, "choose", [*screens, *marks, *commands])
 

@@ -23,6 +23,7 @@ from kair_tui.tui.widgets.styles import styles_of
 if TYPE_CHECKING:
     from kair_tui.cli.job_source import JobWanted
     from kair_tui.render.written import Format
+    from kair_tui.shell.desk import Desk
     from kair_tui.tui.session import Place, Session
 
 Service = Literal["help", "command line", "palette", "commands", "copy", "export", "bookmark", "recording"]
@@ -36,6 +37,8 @@ class Program(Protocol):
     wanted: "JobWanted"
     """What was asked for on the command line."""
     session: "Session | None"
+    desk: "Desk"
+    """What `:` has in hand: its answers with names, and the rank in focus."""
     """The job that is open."""
     typed: list[str]
     """What was typed after `:`, the last at the end."""

@@ -1,0 +1,54 @@
+"""`kair run`: a runbook from its first line to its last."""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.options import Presentation
+from kair_tui.cli.parameters import Argument, Option
+from kair_tui.shell.books import Runbook, offered, read_runbook, values_of
+from kair_tui.shell.results import RunResult
+
+RENDERER = "kair_tui.render.views.run"
+
+
+def run(
+    wanted: JobWanted,
+    presentation: Presentation,
+    *,
+    runbook: Annotated[str, Argument("A file, or the name of a runbook that comes with Kair.", offers=offered)],
+    settings: Annotated[
+        Sequence[str], Option("--set", "Give a variable of the runbook a value. Can be repeated.", metavar="NAME=VALUE")
+    ] = (),
+    dry_run: Annotated[bool, Option("--dry-run", "Check the runbook and print the plan.")] = False,
+    allow_shell: Annotated[bool, Option("--allow-shell", "Run lines that begin with ! in the system's shell.")] = False,
+) -> RunResult:
+    """Checks all of it, then runs it; answers for people are written as they come."""
+    values = values_of(tuple(settings))
+    book = read_runbook(runbook, values, allow_shell=allow_shell)
+    if dry_run:
+        return _plan(book, wanted, presentation)
+    from kair_tui.shell.sitting import sit_down
+
+    began = time.monotonic()
+    sitting = sit_down(wanted, presentation, place=f"{book.name}:")
+    script = sitting.script(for_people=presentation.format in ("table", "wide", "tree"))
+    sitting.give(values)
+    script.run(book.statements)
+    desk = sitting.desk
+    took = (time.monotonic() - began) * 1e6
+    job = None if desk.source is None else desk.source.name
+    result = RunResult(book.name, job, script.status, desk.jobs_read, took, tuple(script.runs))
+    sitting.conclude(result)
+    return result
+
+
+def _plan(book: Runbook, wanted: JobWanted, presentation: Presentation) -> RunResult:
+    from kair_tui.shell.script import planned
+    from kair_tui.shell.sitting import write_plan
+
+    result = RunResult(book.name, wanted.job, 0, 0, 0.0, tuple(planned(book.statements)))
+    if presentation.format in ("table", "wide", "tree"):
+        write_plan(book, wanted, presentation)
+    return result

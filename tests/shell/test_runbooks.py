@@ -1,0 +1,214 @@
+"""Runbooks: what they answer, when they fail, and with which exit status."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.answers import recorded
+from support.cli_samples import Outcome, assert_valid, kair
+from support.places import SAMPLES
+
+from kair_tui.cli.registry import RUNBOOK_NOTES
+from kair_tui.shell.books import bundled_names
+
+SAMPLE = SAMPLES / "slow_operator"
+HEALTHY = SAMPLES / "healthy"
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    return tmp_path / "book.kair"
+
+
+def run(book: Path, text: str, *arguments: str) -> Outcome:
+    book.write_text(text)
+    return kair("run", str(book), str(SAMPLE), *arguments)
+
+
+TEN = """\
+default limit = 1.05
+info --quiet
+steps
+worst = localize
+use rank $worst.rank
+pinpoint
+rank
+use step last
+when $worst.flagged:
+    blame
+    blame --operator "$worst.host"
+use rank all
+when not $worst.flagged: fail "never"
+use step all
+localize --by host
+frequency
+localize
+expect $worst.score < $limit
+"""
+
+
+def test_a_runbook_reads_the_job_once_and_tells_all_in_one_document(
+    book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def counted(source: Any, **_: Any) -> Any:  # noqa: ANN401
+        opened.append(source.path)
+        return recorded(source.path)
+
+    monkeypatch.setattr("kair_tui.shell.desk.open_source", counted)
+    outcome = run(book, TEN, "-o", "json")
+    document = json.loads(outcome.out)
+    assert_valid(document, "run")
+    data = document["data"]
+    assert (outcome.status, data["status"], data["jobs_read"], opened) == (10, 10, 1, [SAMPLE])
+    commands = [one["command"].removeprefix("kair ") for one in data["statements"] if one["command"]]
+    assert commands == [
+        f"info {SAMPLE} --quiet",
+        f"steps {SAMPLE}",
+        f"localize {SAMPLE}",
+        f"pinpoint {SAMPLE} --rank 2",
+        f"rank {SAMPLE} --rank 2",
+        f"blame {SAMPLE} --rank 2 --step last",
+        f"blame {SAMPLE} --operator node0 --rank 2 --step last",
+        f"localize {SAMPLE} --by host",
+        f"frequency {SAMPLE}",
+        f"localize {SAMPLE}",
+    ]
+    states = {one["statement"]: one["state"] for one in data["statements"]}
+    assert states['fail "never"'] == "skipped"
+    assert states["when $worst.flagged:"] == "met"
+    assert states["expect $worst.score < $limit"] == "not_met"
+    (pinpoint,) = (one["result"] for one in data["statements"] if one["statement"] == "pinpoint")
+    assert_valid(pinpoint, "pinpoint")
+    assert pinpoint == json.loads(kair("pinpoint", str(SAMPLE), "--rank", "2", "--json").out)
+
+
+def test_people_read_each_statement_above_its_answer(book: Path) -> None:
+    text = 'w = localize\nwhen $w.flagged: use rank $w.rank\npinpoint\nexpect not $w.flagged\nexpect $w.rank == "2"\n'
+    outcome = run(book, text)
+    assert outcome.status == 10
+    pinpoint = kair("pinpoint", str(SAMPLE), "--rank", "2").out
+    assert outcome.out.startswith(f"1: w = localize\n{kair('localize', str(SAMPLE)).out}\n2: when $w.flagged: yes\n")
+    assert f"3: pinpoint\n{pinpoint}\n4: expect not $w.flagged: does not hold: a finding\n" in outcome.out
+    assert outcome.err.endswith(" s\n") and "2 commands, 2 findings (line 4, 5), 1 recording read" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "error"),
+    [
+        ("info\n\nlocalise", 2, "3: no such command 'localise'\nhint: did you mean localize?"),
+        (
+            "w = localize\npinpoint --rank $w.ranck",
+            2,
+            "2: $w.ranck: there is no field 'ranck'\nhint: did you mean rank?",
+        ),
+        (
+            "t = triage\nexpect $t.findings.cause == x",
+            2,
+            "2: $t.findings.cause: 'cause' is a field of a list's entries",
+        ),
+        ("worst = steps\nexpect $worts.rank == 1", 2, "2: $worts is not set\nhint: did you mean $worst?"),
+        ("pinpoint --rank $rank", 2, "1: $rank is not set\nhint: --set NAME=VALUE gives a value"),
+        ("pinpoint", 2, "1: missing --rank"),
+        ("info --quite", 2, "1: no such option '--quite'\nhint: did you mean --quiet?"),
+        ("info --step 9-3", 2, "1: --step 9-3: the range runs backwards"),
+        ("!touch x", 2, "1: !touch x: the system's shell is not allowed here\nhint: --allow-shell allows it"),
+        ("info | tee x", 2, "1: | tee x: a runbook pipes nothing"),
+        ("# first\nwhen 1 == 1: spec = spec", 2, "2: spec answers in text, which has no fields"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_runs(book: Path, text: str, status: int, error: str) -> None:
+    outcome = run(book, text)
+    assert outcome.status == status
+    assert outcome.out == ""
+    assert outcome.err.startswith(f"kair: error: {book}:{error}")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "error"),
+    [
+        ("s = steps\ni = info\npinpoint --rank $i.device\n", 2, "3: $i.device is null\nhint: guard the line with when"),
+        ("w = localize\nexpect $w.slow_links[0].own_us > 1", 2, "2: $w.slow_links has no entries"),
+        ("when 1 == 2: w = localize\n\npinpoint --rank $w.rank", 2, "3: $w is not set"),
+        ("pinpoint --rank 99", 2, "1: rank 99 "),
+        ("use step 4711\ninfo", 2, "1: step 4711 is not among the complete steps of this job"),
+        ("use rank 99", 2, "1: no rank 99 in this job (0-3)"),
+        ("use job /no/where\ninfo", 3, "1: /no/where: no such file or folder"),
+        ('w = localize\nfail "rank $w.rank of ${w.host}"\ninfo', 1, "2: rank 2 of node0"),
+    ],
+)
+def test_what_fails_ends_the_run_with_its_line_and_status(book: Path, text: str, status: int, error: str) -> None:
+    outcome = run(book, text, "-o", "json", "--quiet")
+    assert outcome.status == status
+    assert outcome.err.startswith(f"kair: error: {book}:{error}")
+    last = json.loads(outcome.out)["data"]["statements"][-1]
+    assert (last["state"], last["status"]) == ("failed", status)
+
+
+def test_a_failure_outranks_a_finding(book: Path) -> None:
+    assert run(book, "expect 1 == 2\nlocalize --fail-on straggler", "--quiet").status == 10
+    assert run(book, "expect 1 == 2\nuse rank 99", "--quiet").status == 2
+
+
+def test_values_are_set_from_outside_and_only_those_that_are_asked_for(book: Path) -> None:
+    text = "default limit = 1\nexpect 5 < $limit\n"
+    assert run(book, text).status == 10
+    assert run(book, text, "--set", "limit=7.5").status == 0
+    wrong = run(book, text, "--set", "limt=7")
+    assert (wrong.status, wrong.err) == (
+        2,
+        "kair: error: --set limt: nothing here asks for $limt\nhint: did you mean $limit?\n",
+    )
+    assert run(book, text, "--set", "limit").err.startswith("kair: error: --set 'limit' sets nothing")
+
+
+def test_only_a_line_that_begins_with_a_bang_reaches_a_shell(
+    book: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "default name = '$(touch hacked); `touch hacked`; ; touch hacked'\nblame --operator $name\n!echo $KAIR_JOB\n"
+    outcome = run(book, text, "--allow-shell", "-q")
+    assert (outcome.status, [*tmp_path.iterdir()]) == (0, [book])
+    assert capfd.readouterr().out == f"{SAMPLE}\n"
+    assert run(book, "!exit 7\ninfo", "--allow-shell").status == 7
+
+
+def test_a_dry_run_prints_the_plan_and_opens_nothing(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kair_tui.shell.desk.open_source", None)
+    text = "w = localize\nwhen $w.flagged:\n    pinpoint --rank $w.rank\n"
+    planned = run(book, text, "--dry-run").out.splitlines()
+    assert planned[2:] == ["   1  w = localize", "   2  when $w.flagged:", "   3      pinpoint --rank $w.rank"]
+    document = json.loads(run(book, text, "--dry-run", "--json").out)
+    assert [one["state"] for one in document["data"]["statements"]] == ["planned"] * 3
+
+
+def test_the_bundled_ones_are_listed_in_the_help() -> None:
+    assert [name for name in bundled_names() if f"\n  {name} " in RUNBOOK_NOTES] == [*bundled_names()]
+    wrong = kair("run", "nighty")
+    assert (wrong.status, wrong.err) == (
+        3,
+        "kair: error: no runbook 'nighty', and no such file\nhint: did you mean nightly?\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "status"),
+    [
+        ("first-look", SAMPLE, 10),
+        ("slow-node", SAMPLE, 10),
+        ("slow-network", SAMPLE, 0),
+        ("input-bound", SAMPLE, 0),
+        ("regression", SAMPLE, 10),
+        ("nightly", SAMPLE, 10),
+        ("nightly", HEALTHY, 0),
+        ("first-look", HEALTHY, 0),
+    ],
+)
+def test_the_bundled_ones_find_what_there_is(name: str, job: Path, status: int) -> None:
+    settings = ["--set", "step_us=7e4"] if name == "regression" else []
+    outcome = kair("run", name, str(job), *settings, "--quiet")
+    assert outcome.status == status, outcome.err + outcome.out[-900:]
