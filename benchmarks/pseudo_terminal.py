@@ -82,9 +82,9 @@ class Terminal:
         _set_size(self._master, size)
         self._child.send_signal(signal.SIGWINCH)
 
-    def interrupt(self) -> None:
-        """Sends what the terminal sends to a program that does not read its keys itself, where ctrl-c is pressed."""
-        self._child.send_signal(signal.SIGINT)
+    def send(self, number: int) -> None:
+        """Sends the program a signal."""
+        self._child.send_signal(number)
 
     def hang_up(self) -> int:
         """The terminal goes away, without a signal since it is no more than input and output. Returns the status."""

@@ -2,7 +2,7 @@
 
 import sys
 
-from kair_tui.cli.main import main
+from kair_tui.cli.process import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

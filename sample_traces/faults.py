@@ -10,6 +10,9 @@ from job import Job
 SLOW_OPERATOR = "kair_sample::mlp"
 # Zero-based: the layer whose call of SLOW_OPERATOR is slow, where there are that many.
 SLOW_LAYER = 1
+# What an upgrade made slower on every rank, and by how much.
+UPGRADED_OPERATOR = "kair_sample::attention_backward"
+UPGRADED_FACTOR = 1.25
 FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -35,6 +38,8 @@ FAULTS = {
     "busy_host": Fault("host", None, "persistent", 0.4),
     # Every device of one host, as under a power cap.
     "slow_host": Fault("compute", None, "group", 0.3),
+    # UPGRADED_OPERATOR is slower on every rank, which no peer shows, and SLOW_OPERATOR on one host's.
+    "upgrade": Fault("compute", None, "group", 0.15),
 }
 
 
@@ -79,7 +84,16 @@ class FaultPlan:
             "severity": self.severity,
             "lost_us": round(self.severity * healthy_step_s * 1e6),
             "seed": self.seed,
+            **self._changes(healthy_step_s, job),
         }
+
+    def _changes(self, healthy_step_s: float, job: Job) -> dict[str, object]:
+        """What `kair compare` ought to find between a healthy recording of the same job and this one."""
+        if self.fault != "upgrade":
+            return {}
+        on_host = {"operator": SLOW_OPERATOR, "ranks": list(self.ranks)}
+        everywhere = {"operator": UPGRADED_OPERATOR, "ranks": list(range(job.world_size)), "factor": UPGRADED_FACTOR}
+        return {"changes": [everywhere, on_host | {"added_us": round(self.severity * healthy_step_s * 1e6)}]}
 
 
 def slow_layer(job: Job) -> int:

@@ -6,7 +6,7 @@ import time
 
 import torch
 from emulated_device import DEVICE_S, LAYER_S, DeviceOperator, sleep_until
-from faults import SLOW_OPERATOR, FaultPlan, slow_layer
+from faults import SLOW_OPERATOR, UPGRADED_FACTOR, UPGRADED_OPERATOR, FaultPlan, slow_layer
 from job import Job
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -31,6 +31,10 @@ def device_seconds(plan: FaultPlan, job: Job, rank: int) -> dict[str, list[float
     on_device_s = job.stretch * job.passes * job.layers * LAYER_S
     slowdown = job.stretch * (1 + plan.share_lost("slow_host", rank) * step_s / on_device_s)
     seconds = {name: [once * slowdown] * job.layers for name, once in DEVICE_S.items()}
+    if plan.fault == "upgrade":
+        seconds[UPGRADED_OPERATOR] = [once * UPGRADED_FACTOR for once in seconds[UPGRADED_OPERATOR]]
+        of_layer = plan.share_lost("upgrade", rank) * step_s / (job.passes * job.layers)
+        seconds[SLOW_OPERATOR] = [once + of_layer for once in seconds[SLOW_OPERATOR]]
     seconds[SLOW_OPERATOR][slow_layer(job)] += plan.share_lost("slow_operator", rank) * step_s / job.passes
     return seconds
 

@@ -2,6 +2,7 @@
 
 python sample_traces/record.py --fault slow_operator --rank 2 --out DIR
 python sample_traces/record.py --fault slow_host --host 1 --world-size 8 --hosts 2 --layers 2 --stretch 2 --out DIR
+python sample_traces/record.py --fault upgrade --host 1 --world-size 8 --hosts 2 --layers 2 --stretch 2 --out DIR
 python sample_traces/record.py --fault slow_operator --rank 1 --world-size 6 --stages 2 --layers 1 --out DIR
 """
 
@@ -18,6 +19,7 @@ from job import FIRST_RECORDED_STEP, Job
 
 FAILED = 1
 WRONG_USAGE = 2
+OF_HOSTS = ("slow_host", "upgrade")
 INTERRUPTED = 130
 
 
@@ -42,8 +44,8 @@ def parse_arguments() -> argparse.Namespace:
     """The checked command line, the severity filled in; exits with 2 and one line when it is wrong."""
     parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fault", required=True, choices=FAULTS)
-    parser.add_argument("--rank", type=int, help="the guilty rank; needed unless the fault is none or slow_host")
-    parser.add_argument("--host", type=int, help="the guilty host's number, for slow_host")
+    parser.add_argument("--rank", type=int, help="the guilty rank; needed unless the fault is none or a host's")
+    parser.add_argument("--host", type=int, help="the guilty host's number, for slow_host and upgrade")
     parser.add_argument("--severity", type=float, help="time lost in an affected step, in healthy steps")
     parser.add_argument("--world-size", type=int, default=4, help="how many ranks (default 4)")
     parser.add_argument("--hosts", type=int, default=1, help="how many hosts they are divided among (default 1)")
@@ -91,7 +93,7 @@ def mistake_in_job(options: argparse.Namespace) -> str | None:
 def mistake_in_fault(options: argparse.Namespace) -> str | None:
     """What is wrong with the fault, in a job that is right, if anything."""
     fault, rank, host, severity = options.fault, options.rank, options.host, options.severity
-    healthy, of_host = fault == "none", fault == "slow_host"
+    healthy, of_host = fault == "none", fault in OF_HOSTS
     last_rank, last_host = options.world_size - 1, options.hosts - 1
     checks = (
         (healthy and rank is not None, "--rank: a recording without a fault has no guilty rank"),

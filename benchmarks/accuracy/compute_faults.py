@@ -43,6 +43,20 @@ class SlowKernel:
 
 
 @dataclass(frozen=True)
+class UpgradedKernel:
+    """One type of kernel (a short or the full name) takes `factor` times as long on all ranks: nobody's fault."""
+
+    name: str
+    factor: float
+
+    def apply(self, costs: JobCosts, _: Scene) -> Effect:
+        for stage, operations in enumerate(costs.program.stages):
+            slots = [slot for slot, one in enumerate(operations) if self.name in (one.label, one.name)]
+            costs.device[stage][:, slots] *= self.factor
+        return Effect()
+
+
+@dataclass(frozen=True)
 class SlowHost:
     """All GPUs of one host take `factor` times as long."""
 

@@ -1,5 +1,7 @@
 """The ways a question can be turned down, each with the exit code a command gives it."""
 
+import errno
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -36,16 +38,31 @@ class DamagedJobError(InputError):
 
 
 class NameTakenError(UsageError):
-    """A job of that name is kept already, and was not to be replaced."""
+    """A job (or a baseline) of that name is kept already, and was not to be replaced."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is a job {name} already", "choose another name, or import it in its place")
+    def __init__(self, name: str, what: str = "job") -> None:
+        way_out = "import it in its place" if what == "job" else "save it with --replace"
+        super().__init__(f"there is a {what} {name} already", f"choose another name, or {way_out}")
 
 
-class NoRoomError(KairError):
-    """An imported job cannot be written to its store: a full disk, or one that is read-only."""
+class BusyError(KairError):
+    """Someone else is at work on the same thing just now."""
 
     exit_code = 3
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "free some space there, or choose another place")
+
+class UnwritableError(KairError):
+    """What is to be kept cannot be written: a full disk, a place that is read-only or not the user's."""
+
+    exit_code = 3
+
+    def __init__(self, place: Path, error: OSError, choose: str = "") -> None:
+        """`choose` is what another place is named with."""
+        another = f"choose another place{choose and f' with {choose}'}"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = f"free some space there, or {another}" if is_full else another
+        super().__init__(f"cannot write {place}: {error.strerror or error}", hint)
+
+
+class UnwritableStoreError(UnwritableError):
+    """The same of the store."""

@@ -28,8 +28,8 @@ def median_by(cell: Ints, values: Floats) -> Floats:
     """For each value the median of those with the same cell number."""
     order = order_by(cell)
     ordered = cell[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else order
-    sizes = np.diff(np.r_[starts, len(ordered)])
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
+    sizes = np.diff(np.concatenate((starts, [len(ordered)])))
     result = np.empty(len(values))
     # Cells of one size are sorted together: there are few sizes.
     for size in np.unique(sizes).tolist():

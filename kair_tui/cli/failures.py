@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click.exceptions import Exit
 
-from kair_engine.errors import DamagedJobError, KairError, NameTakenError, NoRoomError
+from kair_engine.errors import DamagedJobError, KairError, NameTakenError, UnwritableStoreError
 from kair_tui.cli.registry import nearest
 from kair_tui.cli.streams import abandon_stdout, say, say_lines
 
@@ -16,7 +16,6 @@ REPORT = "this is a defect of Kair: please report it with the output of the same
 _WITH_OPTIONS: Final[Mapping[type[KairError], str]] = {
     DamagedJobError: "import the job again with --replace",
     NameTakenError: "--replace overwrites it",
-    NoRoomError: "free some space there, or choose another place with --store",
 }
 """The ways out that an option of the command line opens: the engine, which says them without, knows no options."""
 _SAME_MEANING: Final[Mapping[str, str]] = {"--stage": "--phase"}
@@ -52,7 +51,7 @@ def report(error: BaseException, *, debug: bool = False, ascii_only: bool = Fals
         abandon_stdout()
         return ExitCode.PIPE_CLOSED
     if debug:
-        say_lines("".join(traceback.format_exception(error)))
+        say_lines(traceback_of(error))
     message, hint, status = explained(error)
     say(f"kair: error: {where}{message}", ascii_only=ascii_only)
     if hint:
@@ -60,12 +59,17 @@ def report(error: BaseException, *, debug: bool = False, ascii_only: bool = Fals
     return status
 
 
+def traceback_of(error: BaseException) -> str:
+    """Where it was raised, as Python tells it."""
+    return "".join(traceback.format_exception(error))
+
+
 def explained(error: BaseException) -> tuple[str, str | None, int]:
     """What to say of an error: message, hint where there is one, and exit status."""
     if isinstance(error, KairError):
         # The base class itself is raised where an output has no place: a full disk, a read-only store.
         status = ExitCode.INPUT if type(error) is KairError else error.exit_code
-        return _one_line(str(error)), _WITH_OPTIONS.get(type(error), error.hint), status
+        return _one_line(str(error)), _way_with_options(error), status
     if isinstance(error, click.UsageError):
         return _one_line(_usage(error)), _way_out(error), ExitCode.USAGE
     if isinstance(error, OSError) and error.filename is not None:
@@ -75,6 +79,12 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     if isinstance(error, MemoryError):
         return "out of memory", "choose fewer steps with --step", ExitCode.FAILED
     return f"{type(error).__name__}: {_one_line(str(error))}", REPORT, ExitCode.FAILED
+
+
+def _way_with_options(error: KairError) -> str | None:
+    if isinstance(error, UnwritableStoreError):
+        return f"{error.hint} with --store"
+    return _WITH_OPTIONS.get(type(error), error.hint)
 
 
 def _usage(error: click.UsageError) -> str:

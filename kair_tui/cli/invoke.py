@@ -1,66 +1,104 @@
 """Runs a command: from its arguments to its answer on stdout and its exit status."""
 
+import sys
 import time
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
+from kair_tui.cli.baseline_choice import chosen_baseline
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, open_job
+from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
+from kair_tui.cli.notes import Notes
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
     CACHE,
+    PROGRESS,
+    BaselineChoice,
     Diagnostics,
     FailOn,
     JobChoice,
     Presentation,
+    PresentationOfFile,
     StorePlace,
     own_arguments,
     take,
     takes_cache,
+    takes_progress,
 )
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
+from kair_tui.cli.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import write_answer
+from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
+from kair_tui.render.text import speaks_unicode
 from kair_tui.render.words.warnings import warnings_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_engine.probe.repetitions import Report
-    from kair_engine.recording.importing import Progress
     from kair_tui.cli.fail_on import Condition
+    from kair_tui.cli.progress import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     """Runs the command with all its arguments, its own and the shared ones."""
     if entry.needs == "trace":
         return _analyse(entry, arguments)
-    if entry.needs == "store":
-        return _ask_store(entry, arguments)
-    if entry.needs == "machine":
-        return _ask_machine(entry, arguments)
-    if entry.needs in ("screen", "shell"):
-        return int(entry.load()(_wanted(arguments), **own_arguments(entry, arguments)))
-    if entry.needs == "runbook":
-        return _run_runbook(entry, arguments)
-    write_answer(entry.load()(**own_arguments(entry, arguments)))
-    return ExitCode.ANSWERED
+    return _RUN[entry.needs](entry, arguments)
 
 
-def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace, cache: OneEntryCache | None = None) -> Answer:
+def analysed(
+    entry: Entry,
+    arguments: dict[str, Any],
+    trace: Trace,
+    *,
+    progress: "Report" = unwatched,
+    cache: OneEntryCache | None = None,
+) -> Answer:
     """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError.
 
     `cache` is where a command leaves what serves the next one.
     """
+    own = own_arguments(entry, arguments)
+    if takes_progress(entry):
+        own[PROGRESS] = progress
+    if cache is not None and takes_cache(entry):
+        own[CACHE] = cache
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
     if chosen is not None:
         trace = trace.select(chosen)
-    kept = {CACHE: cache} if cache is not None and takes_cache(entry) else {}
-    return answer_about(entry, entry.load()(trace, **own_arguments(entry, arguments), **kept), trace)
+    if entry.takes_baseline:
+        store = store_root(take(StorePlace, arguments).store)
+        baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
+        own |= {} if baseline is None else {"baseline": baseline}
+    try:
+        return answer_about(entry, entry.load()(trace, **own), trace)
+    except Exception as error:
+        require_whole(trace, error)
+        raise
+
+
+def with_notes(answer: Answer, trace: Trace) -> Answer:
+    """The answer with what people wrote of its job."""
+    return replace(answer, notes=Notes.of(trace.job).all())
+
+
+def require_whole(trace: Trace, error: Exception) -> None:
+    """Raises InputError where an analysis failed because parsed files were removed under it."""
+    gone = [path for path in trace.fragments if not path.is_file()]
+    if gone:
+        raise InputError(f"{gone[0].name} was removed while it was read", "ask again") from error
+
+
+def written_file(entry: Entry, arguments: dict[str, Any], trace: Trace) -> str:
+    """What a command that writes a file says of it; `trace` is narrowed to the steps chosen. Raises KairError."""
+    chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
+    told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+    return told
 
 
 def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
@@ -70,13 +108,20 @@ def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: AN
     return Answer(entry.name, result, info, warnings_in_words(job.warnings, getattr(result, "warnings", ())))
 
 
-def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Progress") -> Answer:
+def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Answer:
     """The answer of a command about the store. Raises KairError."""
     from kair_engine.store.jobs import Store
 
+    tidy(take(StorePlace, arguments).store)
     session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
     result = entry.load()(session, **own_arguments(entry, arguments))
     return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
+
+
+def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Answer:
+    """The answer of a command about the cache. Raises KairError."""
+    result = entry.load()(**own_arguments(entry, arguments))
+    return Answer(entry.name, result, None, warnings_in_words(result.warnings))
 
 
 def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Answer:
@@ -91,13 +136,31 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = presenter_of(entry, arguments)
     choice = take(JobChoice, arguments)
     parse_steps(choice.step)
+    tidy(take(StorePlace, arguments).store)
     conditions = conditions_of(entry, arguments)
     with presenter.progress_bar() as progress:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
-        answer = analysed(entry, arguments, trace)
+        answer = with_notes(analysed(entry, arguments, trace, progress=progress), trace)
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return status_of(conditions, answer)
+
+
+def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
+    choice, quiet = take(JobChoice, arguments), take(PresentationOfFile, arguments).quiet
+    parse_steps(choice.step)
+
+    def note(text: str) -> None:
+        if not quiet:
+            say(f"kair: {text}")
+
+    with ProgressBar(quiet=quiet, ascii_only=not speaks_unicode(sys.stderr), no_color=False) as progress:
+        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=note)
+        written = written_file(entry, arguments, trace)
+    write_answer(written)
+    for warning in warnings_in_words(trace.job.warnings):
+        note(f"warning: {warning.message}")
+    return ExitCode.ANSWERED
 
 
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -119,6 +182,15 @@ def _ask_machine(entry: Entry, arguments: dict[str, Any]) -> int:
     return status_of(conditions, answer)
 
 
+def _ask_cache(entry: Entry, arguments: dict[str, Any]) -> int:
+    presenter_of(entry, arguments).present(ask_cache(entry, arguments))
+    return ExitCode.ANSWERED
+
+
+def _take_terminal(entry: Entry, arguments: dict[str, Any]) -> int:
+    return int(entry.load()(_wanted(arguments), **own_arguments(entry, arguments)))
+
+
 def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
     """A runbook tells its answers as they come; as one document when it is through."""
     presenter = presenter_of(entry, arguments)
@@ -132,6 +204,24 @@ def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
 def _wanted(arguments: dict[str, Any]) -> JobWanted:
     shared = (take(group, arguments) for group in (JobChoice, StorePlace, Diagnostics))
     return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
+
+
+def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
+    write_answer(entry.load()(**own_arguments(entry, arguments)))
+    return ExitCode.ANSWERED
+
+
+_RUN: Final = {
+    "file": _write_file,
+    "store": _ask_store,
+    "cache": _ask_cache,
+    "machine": _ask_machine,
+    "screen": _take_terminal,
+    "shell": _take_terminal,
+    "runbook": _run_runbook,
+    "nothing": _write_text,
+}
+"""What runs a command that is not about a trace, by what it needs."""
 
 
 def status_of(conditions: "Iterable[Condition]", answer: Answer) -> int:

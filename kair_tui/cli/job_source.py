@@ -2,19 +2,19 @@
 
 import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.places import cache_root, store_root
+from kair_tui.cli.places import cache_limit, cache_root, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kair_engine.recording.importing import Progress
     from kair_engine.store.jobs import Store
+    from kair_tui.cli.progress import Watcher
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class StoreSession:
     """What a command about the store is given: the store, and whom long work reports to."""
 
     store: "Store"
-    progress: "Progress"
+    progress: "Watcher"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class JobWanted:
     step: str = "all"
     store: Path | None = None
     debug: bool = False
-    """Errors are shown with their traceback."""
+    """Whether defects are told with their traceback."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,15 @@ def open_job(
     return open_source(source, progress=progress)
 
 
+def tidy(chosen_store: Path | None) -> None:
+    """Removes what commands that were killed left in the store and in the cache."""
+    from kair_engine.recording.cache_upkeep import tidy_cache
+    from kair_engine.recording.store_upkeep import tidy_store
+
+    tidy_store(store_root(chosen_store))
+    tidy_cache(cache_root())
+
+
 def locate(job: str | None, chosen_store: Path | None) -> JobSource:
     """Where `job`, or the job in use, is. Raises InputError where there is none, UsageError for an empty name."""
     root = store_root(chosen_store)
@@ -88,7 +97,7 @@ def open_source(source: JobSource, *, progress: "Progress") -> Trace:
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_trace
 
-    return open_trace(source.path, cache=cache_root(), progress=progress)
+    return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
 
 
 def _default_job(root: Path) -> tuple[str, str]:
@@ -118,13 +127,15 @@ def _store(root: Path) -> "Store":
 
 def is_stored(job: str, root: Path) -> bool:
     """Whether the store at `root` has a job of that name."""
-    from kair_engine.recording.job_file import is_job_folder
+    from kair_engine.recording.job_file import holds_job
 
-    return not _looks_like_path(job) and is_job_folder(root / job)
+    return not _looks_like_path(job) and holds_job(root / job)
 
 
 def unknown_job(job: str, root: Path) -> InputError:
     """The error for a name that is no job's, with the nearest names that are."""
+    from difflib import get_close_matches
+
     names = [stored.name for stored in _store(root).jobs()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"

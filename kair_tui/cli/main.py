@@ -1,24 +1,67 @@
 """The program's entry: one command, one exit status."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
-from kair_tui.cli import completion
-from kair_tui.cli.app import program, run
-from kair_tui.cli.failures import report
+_INTERRUPTED = 130
+_ENDED_BY = 128
+"""What a shell adds to the number of the signal that ended a program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `kair` with `arguments` (the process's own when None) and returns its exit status."""
+    """Runs `kair` with `arguments` (the process's own when None) and returns its exit status.
+
+    All else is imported within: who interrupts the program while it starts is told no more than later.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Nothing here multiplies matrices: numpy's import would start a thread per core for it, 60 ms of CPU on two.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        if completion.VARIABLE in os.environ:
-            return completion.complete(program())
-        return run(given or ["--help"])
+        if arguments is None:
+            _heed_signals(given)
+        return _run(given)
     except SystemExit:
         raise
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BaseException as error:
+        from kair_tui.cli.failures import report
+
         return report(error, debug="--debug" in given, ascii_only="--ascii" in given)
+    finally:
+        if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # The answer is out: what the interpreter still has to do may be cut short.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run(given: Sequence[str]) -> int:
+    from kair_tui.cli import completion
+    from kair_tui.cli.app import program, run
+
+    if completion.VARIABLE in os.environ:
+        return completion.complete(program())
+    return run(given or ["--help"])
+
+
+def _heed_signals(given: Sequence[str]) -> None:
+    """Lets every signal that ends the program end it in order: what is half written goes, and so do its workers."""
+    sys.unraisablehook = _unraisable
+    if given[:1] == ["tui"]:
+        return  # the full screen has an end of its own
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has SIGHUP ignored
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise SystemExit(_ENDED_BY + number)
+
+
+def _unraisable(unraisable: "sys.UnraisableHookArgs", /) -> None:
+    """An interrupt that comes where Python cannot raise it (a library's clean-up) ends the program as any other."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        os._exit(_INTERRUPTED)
+    sys.__unraisablehook__(unraisable)

@@ -18,6 +18,10 @@ class OneEntryCache:
         self._key: Hashable = None
         self._thing: Any = None
 
+    def holds(self, key: Hashable) -> bool:
+        """Whether what was made for `key` is at hand."""
+        return self._thing is not None and key == self._key
+
     def of(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
         """What was made for `key`, made now where something else is kept. Raises what `make` raises."""
         with self._lock:

@@ -12,7 +12,7 @@ from kair_engine.errors import UsageError
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option, declared
 from kair_tui.cli.registry import Entry
-from kair_tui.render.written import Format, FormatOfGraph
+from kair_tui.render.written import AnyFormat, Format, FormatOfGraph, FormatOfPicture
 
 METHOD: Final = Option("--method", "Robust statistics, or the published method.")
 
@@ -86,6 +86,20 @@ class FailOnSlower(FailOn):
 
 
 @dataclass(frozen=True)
+class BaselineChoice:
+    """What the run is held against besides its own ranks."""
+
+    baseline: Annotated[
+        str | None,
+        Option(
+            "--baseline",
+            "The saved baseline to hold the run against; none for none. Default: the one of `kair baseline use`.",
+            metavar="NAME",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class StorePlace:
     """Where the store is."""
 
@@ -108,9 +122,7 @@ class Diagnostics:
 class Presentation:
     """How the answer is written."""
 
-    output: Annotated[
-        FormatOfGraph, Option("-o, --output", "The output format; the last three are of the answer's graph.")
-    ] = "table"
+    output: Annotated[AnyFormat, Option("-o, --output", "The output format.")] = "table"
     json: Annotated[bool, Option("--json", "The same as -o json.")] = False
     fields: Annotated[str | None, Option("--fields", "Only these columns of the main table.", metavar="A,B")] = None
     no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR, TERM=dumb).")] = False
@@ -119,30 +131,57 @@ class Presentation:
     verbose: Annotated[bool, Option("-v, --verbose", "Show where things are and how long it took.")] = False
 
     @property
-    def format(self) -> FormatOfGraph:
+    def format(self) -> AnyFormat:
         """The format asked for, in whichever way."""
         return "json" if self.json else self.output
 
 
 @dataclass(frozen=True)
-class PresentationOfNoGraph(Presentation):
-    """The same of an answer that is no graph."""
+class PresentationOfTable(Presentation):
+    """The same of an answer that is neither a graph nor a picture."""
 
     output: Annotated[Format, Option("-o, --output", "The output format.")] = "table"
+
+
+@dataclass(frozen=True)
+class PresentationOfGraph(Presentation):
+    """The same of an answer that is a graph."""
+
+    output: Annotated[
+        FormatOfGraph, Option("-o, --output", "The output format; the last three are of the answer's graph.")
+    ] = "table"
+
+
+@dataclass(frozen=True)
+class PresentationOfPicture(Presentation):
+    """The same of an answer that is a picture."""
+
+    output: Annotated[FormatOfPicture, Option("-o, --output", "The output format; svg is a picture.")] = "table"
+
+
+@dataclass(frozen=True)
+class PresentationOfFile:
+    """How the writing of a file is told."""
+
+    quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False
 
 
 Options = TypeVar("Options")
 
 CACHE: Final = "cache"
 """The parameter of a command that is no option: a place where whoever asks keeps things for the next question."""
+PROGRESS: Final = "progress"
+"""Another: whom the command tells how far it is."""
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
-    "trace": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
-    "store": (StorePlace, PresentationOfNoGraph, Diagnostics),
-    "machine": (PresentationOfNoGraph, Diagnostics),
+    "trace": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
+    "file": (JobChoice, StorePlace, PresentationOfFile, Diagnostics),
+    "store": (StorePlace, PresentationOfTable, Diagnostics),
+    "cache": (PresentationOfTable, Diagnostics),
+    "machine": (PresentationOfTable, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
     "shell": (JobChoice, StorePlace, Diagnostics),
-    "runbook": (JobChoice, StorePlace, PresentationOfNoGraph, Diagnostics),
+    "runbook": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
     "nothing": (Diagnostics,),
 }
 
@@ -157,10 +196,13 @@ def parameters(entry: Entry) -> list[click.Parameter]:
 def groups(entry: Entry) -> tuple[type[Any], ...]:
     """The groups of shared options that a command takes."""
     chosen = GROUPS[entry.needs]
-    if entry.is_graph:
-        chosen = tuple(Presentation if group is PresentationOfNoGraph else group for group in chosen)
+    if entry.is_graph or entry.is_picture:
+        own = PresentationOfGraph if entry.is_graph else PresentationOfPicture
+        chosen = tuple(own if group is PresentationOfTable else group for group in chosen)
     if entry.needs == "machine":
         return (FailOnSlower, *chosen)
+    if entry.takes_baseline:
+        chosen = (chosen[0], BaselineChoice, *chosen[1:])
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 
@@ -178,6 +220,11 @@ def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
 def takes_cache(entry: Entry) -> bool:
     """Whether the command leaves something for the next question, where it is given a `OneEntryCache`."""
     return CACHE in inspect.signature(entry.load()).parameters
+
+
+def takes_progress(entry: Entry) -> bool:
+    """Whether the command takes so long that it tells how far it is."""
+    return PROGRESS in inspect.signature(entry.load()).parameters
 
 
 def _names(group: type[Any]) -> tuple[str, ...]:

@@ -1,7 +1,12 @@
 """Folders of store, data and cache on this machine. None of them need exist."""
 
 import os
+import re
 from pathlib import Path
+
+from kair_engine.errors import UsageError
+
+_FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def store_root(chosen: Path | None) -> Path:
@@ -20,6 +25,14 @@ def data_root() -> Path:
     return user_data_path("kair", appauthor=False)
 
 
+def kept_with(source: Path, kind: str) -> Path:
+    """The file of what the user made of traces that are in no store: beside the traces nothing is written."""
+    from hashlib import blake2b
+
+    key = blake2b(str(source.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return data_root() / kind / f"{key}.json"
+
+
 def cache_root() -> Path:
     """What was parsed: $KAIR_CACHE, else the user's cache folder. The engine goes without where it cannot write."""
     if named := os.environ.get("KAIR_CACHE"):
@@ -27,3 +40,16 @@ def cache_root() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("kair", appauthor=False)
+
+
+def cache_limit() -> int:
+    """How many bytes the cache may take: $KAIR_CACHE_LIMIT (20G, 500M), else the engine's limit. Raises UsageError."""
+    from kair_engine.recording.cache_upkeep import LIMIT
+
+    named = os.environ.get("KAIR_CACHE_LIMIT")
+    if not named:
+        return LIMIT
+    match = re.fullmatch(r"([0-9]{1,12})([KMGT]?)B?", named.strip().upper())
+    if match is None:
+        raise UsageError(f"$KAIR_CACHE_LIMIT is no size: {named!r}", "write it as 20G or 500M")
+    return int(match[1]) * _FACTORS[match[2]]

@@ -1,6 +1,5 @@
 """Writes an answer in the format asked for: the answer to stdout, then its warnings to stderr."""
 
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,7 +64,11 @@ class Presenter:
 
 def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
     """What stdout can show; `ascii_only` also where it cannot encode more."""
-    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else UNLIMITED
+    width = UNLIMITED
+    if is_terminal(sys.stdout):
+        from shutil import get_terminal_size  # loads three compressions
+
+        width = get_terminal_size().columns
     return PageOptions(
         width=max(width, 40),
         color=wants_color(sys.stdout, no_color=no_color),
@@ -77,7 +80,7 @@ def columns_to_keep(wanted: Presentation, view: "View[Any, Any]", result_type: t
     """The columns that `--fields` names, None for all. Raises UsageError for one that the result does not have."""
     if wanted.fields is None:
         return None
-    if wanted.format in GRAPH_FORMATS:
+    if wanted.format in (*GRAPH_FORMATS, "svg"):
         raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
     from kair_tui.render.tabular import chosen_fields, csv_names, field_names
 

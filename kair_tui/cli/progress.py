@@ -1,11 +1,12 @@
-"""A progress bar on stderr, for work that lasts longer than a second and a person who watches."""
+"""Progress on stderr: a bar for a person who watches, for a log a line every now and then."""
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kair_tui.cli.streams import is_terminal
+from kair_tui.cli.streams import is_terminal, say
 from kair_tui.render.text import clean
 
 if TYPE_CHECKING:
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from kair_engine.recording.importing import ImportOutcome
 
 _PATIENCE_S = 1.0
+_BETWEEN_LINES_S = 5.0
+
+Report = Callable[[int, int, str], None]
+"""Told that so much of so much is done, the last of it that."""
+
+
+class Watcher(Protocol):
+    """Whom work about the store reports to, the reading of files and all else."""
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
+        """So much of so much is done, the last of it that; of a file with what came of it."""
 
 
 def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
@@ -24,10 +36,11 @@ class ProgressBar:
     """What the engine reports to. Shows nothing until the work proves long."""
 
     def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
-        self._shown = is_terminal(sys.stderr) and not quiet
+        self._quiet = quiet
+        self._is_watched = is_terminal(sys.stderr)
         self._ascii_only = ascii_only
         self._no_color = no_color
-        self._began = time.monotonic()
+        self._began = self._said = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
@@ -42,13 +55,21 @@ class ProgressBar:
 
     def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:  # noqa: ARG002
         """Called by the engine as it goes."""
-        if not self._shown or time.monotonic() - self._began < _PATIENCE_S:
+        if self._quiet or time.monotonic() - self._began < _PATIENCE_S:
+            return
+        if not self._is_watched:
+            self._say(f"kair: {done} of {total}: {what}")
             return
         if self._bar is None:
             self._start()
         if self._bar is not None and self._task is not None:
             label = clean(what, ascii_only=self._ascii_only)
             self._bar.update(self._task, completed=done, total=total, description=label)
+
+    def _say(self, line: str) -> None:
+        if time.monotonic() - self._said >= _BETWEEN_LINES_S:
+            say(line, ascii_only=self._ascii_only)
+            self._said = time.monotonic()
 
     def _start(self) -> None:
         from rich.console import Console

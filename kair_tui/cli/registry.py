@@ -5,11 +5,10 @@ A command's module is imported only when the command is asked for, so that `kair
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "store", "machine", "screen", "shell", "runbook", "nothing"]
+Needs = Literal["trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "nothing"]
 """What a command is about. `shell` and `runbook` run other commands."""
 
 
@@ -26,8 +25,14 @@ class Entry:
     """What `run` is given first."""
     fails_on: bool = False
     """Takes `--fail-on`."""
+    takes_baseline: bool = False
+    """Takes `--baseline`, and holds the run against the one in use."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
+    is_picture: bool = False
+    """Its answer can be written as one."""
+    fleeting: bool = False
+    """Asked anew with every key, and answered at once: the full screen keeps few of its answers."""
     notes: str = ""
     """What its help says after the examples."""
     module: str = ""
@@ -36,12 +41,12 @@ class Entry:
     @property
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
-        return self.needs in ("trace", "store", "machine", "runbook")
+        return self.needs in ("trace", "store", "cache", "machine", "runbook")
 
     @property
-    def stands_alone(self) -> bool:
-        """Whether it takes the terminal or other commands itself, and can be none of a shell's or a runbook's."""
-        return self.needs in ("screen", "shell", "runbook")
+    def is_single(self) -> bool:
+        """Whether it is one question: typed in a shell or on the full screen, or a line of a runbook."""
+        return self.needs not in ("screen", "shell", "runbook")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -91,8 +96,14 @@ COMMANDS: Final = (
         "triage",
         ANALYSES,
         "The whole investigation: which rank, which operator, why, what it costs, what to do.",
-        ("kair triage traces/", "kair triage job123 --json", "kair triage job123 --fail-on 'straggler,slowdown>1.05'"),
+        (
+            "kair triage traces/",
+            "kair triage job123 --json",
+            "kair triage job123 --fail-on 'straggler,slowdown>1.05'",
+            "kair triage job123 --report incident.html",
+        ),
         fails_on=True,
+        takes_baseline=True,
     ),
     Entry(
         "localize",
@@ -100,6 +111,7 @@ COMMANDS: Final = (
         "Stage 1: a score for every rank.",
         ("kair localize traces/", "kair localize job123 --method paper", "kair localize job123 --by host"),
         fails_on=True,
+        takes_baseline=True,
     ),
     Entry(
         "pinpoint",
@@ -131,6 +143,17 @@ COMMANDS: Final = (
         ),
     ),
     Entry(
+        "compare",
+        ANALYSES,
+        "What changed between two runs: operators, ranks, and what each change adds to the step.",
+        (
+            "kair compare before/ after/",
+            "kair compare job123 job124 --json",
+            "kair compare job123 job124 --base-step 40-60 --step 40-60",
+        ),
+        needs="store",
+    ),
+    Entry(
         "shell",
         ANALYSES,
         "The same commands about a job that stays open: to type in, or as a batch.",
@@ -149,6 +172,7 @@ COMMANDS: Final = (
             "kair run first-look job123",
             "kair run nightly job123 --set slowdown=1.10 -o json",
             "kair run triage.kair job123 --dry-run",
+            "kair run recorded.kair --keep-going > answers.txt",
         ),
         needs="runbook",
         notes=RUNBOOK_NOTES,
@@ -170,6 +194,19 @@ COMMANDS: Final = (
         LOOKS,
         "How often an operator or phase ran per window of time, on every rank.",
         ("kair frequency traces/", "kair frequency job123 --phase forward --windows 60"),
+    ),
+    Entry(
+        "timeline",
+        LOOKS,
+        "What every rank did over time around a delay: bars, arrivals, and the blame path through them.",
+        (
+            "kair timeline traces/",
+            "kair timeline job123 --around 3 --step 40",
+            "kair timeline job123 --whole --unfold 3",
+            "kair timeline job123 --around 3 -o svg > delay.svg",
+        ),
+        is_picture=True,
+        fleeting=True,
     ),
     Entry(
         "steps",
@@ -196,12 +233,43 @@ COMMANDS: Final = (
         needs="machine",
         fails_on=True,
     ),
-    Entry("jobs", STORE, "The jobs of the store.", ("kair jobs", "kair jobs --json"), needs="store"),
+    Entry(
+        "export",
+        LOOKS,
+        "One timeline of all ranks for Perfetto, findings marked; or the table of operations.",
+        (
+            "kair export traces/ -o trace.json.gz",
+            "kair export job123 --step 40-42 -o trace.pftrace",
+            "kair export job123 -o operations.parquet",
+        ),
+        needs="file",
+    ),
+    Entry(
+        "jobs",
+        STORE,
+        "The jobs of the store, and what stragglers cost each; rm removes some.",
+        ("kair jobs", "kair jobs --whatif", "kair jobs --json", "kair jobs rm job123"),
+        needs="store",
+    ),
+    Entry(
+        "fleet",
+        STORE,
+        "How often stragglers occur in the store's jobs, what they cost, and on which hosts.",
+        ("kair fleet", "kair fleet --gpu-cost 2.5", "kair fleet --report fleet.html", "kair fleet --json"),
+        needs="store",
+    ),
     Entry(
         "use",
         STORE,
         "Choose the job that commands take when none is named.",
         ("kair use job123",),
+        needs="store",
+    ),
+    Entry(
+        "baseline",
+        STORE,
+        "Keep a healthy run to hold later ones against: what takes longer on all ranks alike.",
+        ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline list"),
         needs="store",
     ),
     Entry(
@@ -214,6 +282,13 @@ COMMANDS: Final = (
         ),
         needs="store",
         module="kair_tui.commands.import_",
+    ),
+    Entry(
+        "cache",
+        STORE,
+        "How much the parsed traces take; clear removes them.",
+        ("kair cache", "kair cache clear"),
+        needs="cache",
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(
@@ -233,4 +308,6 @@ def find(name: str) -> Entry | None:
 
 def nearest(name: str) -> str | None:
     """The command that was probably meant."""
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(name, [entry.name for entry in COMMANDS], n=1)), None)

@@ -7,7 +7,7 @@ from typing import Annotated
 from kair_engine.results.store import ImportResult
 from kair_tui.cli.job_source import StoreSession
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.cli.places import cache_root
+from kair_tui.cli.places import cache_limit, cache_root
 
 RENDERER = "kair_tui.render.views.imported"
 
@@ -21,7 +21,9 @@ def run(
 ) -> ImportResult:
     """Lets the store import."""
     store = session.store
-    trace = store.import_traces(sources, job, cache=cache_root(), replace=replace, progress=session.progress)
+    trace = store.import_traces(
+        sources, job, cache=cache_root(), cache_limit=cache_limit(), replace=replace, progress=session.progress
+    )
     made = trace.job
     return ImportResult(
         store=str(store.root),

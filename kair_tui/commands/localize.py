@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from kair_engine.errors import UsageError
+from kair_engine.results.baseline import ChosenBaseline
 from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import GroupBy, LocalizeResult
 from kair_engine.trace.model import Trace
@@ -25,6 +26,7 @@ def run(
     ] = False,
     by: Annotated[GroupBy, Option("--by", "Also add up the scores of each host or role.")] = "rank",
     matrix: Annotated[bool, Option("--matrix", "Paper method: also the distance between every two ranks.")] = False,
+    baseline: ChosenBaseline | None = None,
 ) -> LocalizeResult:
     """Asks the engine."""
     from kair_engine.localize.analysis import localize
@@ -34,4 +36,13 @@ def run(
     if method != "paper" and (whole_run or normalized or matrix):
         raise UsageError("--whole-run, --normalized and --matrix belong to --method paper")
 
-    return localize(trace, method=method, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix, clock=clock)
+    found = localize(
+        trace, method=method, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix, clock=clock
+    )
+    if baseline is None or (method == "paper" and not baseline.named):
+        return found
+    if method == "paper":
+        raise UsageError("--baseline belongs to the robust method")
+    from kair_engine.comparison.against import with_baseline
+
+    return with_baseline(found, trace, baseline)

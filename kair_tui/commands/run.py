@@ -17,10 +17,13 @@ def run(
     wanted: JobWanted,
     presentation: Presentation,
     *,
-    runbook: Annotated[str, Argument("A file, or the name of a runbook that comes with Kair.", offers=offered)],
+    runbook: Annotated[
+        str, Argument("A file, the name of a runbook that comes with Kair, or - for stdin.", offers=offered)
+    ],
     settings: Annotated[
         Sequence[str], Option("--set", "Give a variable of the runbook a value. Can be repeated.", metavar="NAME=VALUE")
     ] = (),
+    keep_going: Annotated[bool, Option("-k, --keep-going", "Go on after a statement that goes wrong.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", "Check the runbook and print the plan.")] = False,
     allow_shell: Annotated[bool, Option("--allow-shell", "Run lines that begin with ! in the system's shell.")] = False,
 ) -> RunResult:
@@ -33,7 +36,7 @@ def run(
 
     began = time.monotonic()
     sitting = sit_down(wanted, presentation, place=f"{book.name}:")
-    script = sitting.script(for_people=presentation.format in ("table", "wide", "tree"))
+    script = sitting.script(for_people=presentation.format in ("table", "wide", "tree"), keep_going=keep_going)
     sitting.give(values)
     script.run(book.statements)
     desk = sitting.desk

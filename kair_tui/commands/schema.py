@@ -32,15 +32,15 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     from msgspec.json import schema_components
 
     from kair_tui.commands.descriptions import describe, records_in
-    from kair_tui.render.answer import JobInfo
+    from kair_tui.render.answer import JobInfo, Note
     from kair_tui.render.document import SCHEMA_VERSION
     from kair_tui.render.words.warnings import WarningInWords
 
     result: type[Any] = get_type_hints(entry.load())["return"]
-    (data, job, warning), definitions = schema_components(
-        (result, JobInfo, WarningInWords), ref_template="#/$defs/{name}"
+    (data, job, warning, note), definitions = schema_components(
+        (result, JobInfo, WarningInWords, Note), ref_template="#/$defs/{name}"
     )
-    describe(definitions, records_in(result) | {JobInfo, WarningInWords})
+    describe(definitions, records_in(result) | {JobInfo, WarningInWords, Note})
     _leave_out_warnings(definitions, result.__name__)
     _name_causes(definitions)
     return {
@@ -61,6 +61,11 @@ def schema_of(entry: Entry) -> dict[str, Any]:
             "job": {
                 **(job if entry.needs == "trace" else {"type": "null"}),
                 "description": "What the answer is about.",
+            },
+            "notes": {
+                "type": "array",
+                "items": note,
+                "description": "What people wrote of the job on the full screen; missing where nobody did.",
             },
             "data": {**data, "description": "The answer."},
             "warnings": {

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from kair_engine.trace.model import Trace
 from kair_tui.cli.parameters import Option
+from kair_tui.cli.progress import Report, unwatched
 from kair_tui.render.words.sensitivity import SensitivityInWords, sensitivity_in_words
 
 RENDERER = "kair_tui.render.views.sensitivity"
@@ -17,8 +18,9 @@ def run(
         float, Option("--probability", "The probability with which a fault should be found.", metavar="P")
     ] = 0.95,
     seed: Annotated[int, Option("--seed", "Random seed.", metavar="N", minimum=0)] = 0,
+    progress: Report = unwatched,
 ) -> SensitivityInWords:
-    """Asks the engine."""
+    """Asks the engine, which tells `progress` how far it is."""
     from kair_engine.sensitivity.analysis import sensitivity
 
-    return sensitivity_in_words(sensitivity(trace, draws=draws, probability=probability, seed=seed))
+    return sensitivity_in_words(sensitivity(trace, draws=draws, probability=probability, seed=seed, report=progress))

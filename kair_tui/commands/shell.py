@@ -3,11 +3,10 @@
 import sys
 from typing import Annotated
 
-from kair_engine.errors import UsageError
 from kair_tui.cli.job_source import JobWanted
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.parameters import Option
-from kair_tui.cli.streams import is_terminal
+from kair_tui.cli.streams import is_terminal, stdin_text
 
 
 def run(
@@ -31,15 +30,5 @@ def run(
         return converse(wanted, presentation)
     from kair_tui.shell.sitting import run_batch
 
-    text = commands if commands is not None else _stdin()
+    text = commands if commands is not None else stdin_text("kair shell -c 'COMMAND; COMMAND'")
     return run_batch(text, wanted, presentation, allow_shell=allow_shell)
-
-
-def _stdin() -> str:
-    """All of stdin. Raises UsageError where it is closed or no text."""
-    if sys.stdin is None or sys.stdin.closed:
-        raise UsageError("there is no terminal, and stdin is closed", "kair shell -c 'COMMAND; COMMAND'")
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"stdin is no text: byte {error.start} is not UTF-8") from None

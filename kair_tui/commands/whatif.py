@@ -61,7 +61,10 @@ def run(
     model = model_of(trace) if cache is None else cache.of(trace.steps, lambda: model_of(trace, keep=True))
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
-        write_timeline(model, timeline)
+        from kair_tui.cli.whole_file import whole_file
+
+        with whole_file(timeline) as file:
+            write_timeline(model, file)
     return whatif_in_words(_as_typed(result, [*fix, *scale]))
 
 

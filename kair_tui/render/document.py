@@ -4,10 +4,12 @@ from typing import Any, Final
 
 import msgspec
 
+from kair_engine.trace.json_text import encode_json
+from kair_tui import __version__
 from kair_tui.render.answer import Answer
 from kair_tui.render.text import escape_controls
 
-SCHEMA_VERSION: Final = "2.0"
+SCHEMA_VERSION: Final = "2.1"
 
 
 def envelope(answer: Answer) -> dict[str, Any]:
@@ -17,6 +19,7 @@ def envelope(answer: Answer) -> dict[str, Any]:
         "version": SCHEMA_VERSION,
         "kair": kair_version(),
         "job": None if answer.job is None else to_plain(answer.job),
+        **({"notes": to_plain(answer.notes)} if answer.notes else {}),
     }
 
 
@@ -40,31 +43,12 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401
 
 def encode(value: Any, *, indent: int = 0) -> str:  # noqa: ANN401
     """`value` as JSON in which no control character, of any kind, is left unescaped; NaN becomes null."""
-    try:
-        text = msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        text = msgspec.json.encode(_without_surrogates(value))
+    text = encode_json(value)
     if indent:
         text = msgspec.json.format(text, indent=indent)
     return escape_controls(text.decode())
 
 
 def kair_version() -> str:
-    """The installed version; looked up here because importlib.metadata costs start-up time."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("kair")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _without_surrogates(value: Any) -> Any:  # noqa: ANN401
-    """Bytes of file names that are not UTF-8, written as `\\xff`."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in value]
-    return value
+    """The version of this program."""
+    return __version__

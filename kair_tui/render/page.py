@@ -1,7 +1,7 @@
 """A page for people: lines, tables and trees laid out by Rich into text, nothing in them interpreted."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from rich.box import Box
@@ -71,9 +71,18 @@ class Page:
         """One line, wrapped at words where the terminal is narrower."""
         self._hanging(" " * indent, text, style)
 
+    def pieces(self, pieces: Sequence[tuple[str, str]]) -> None:
+        """One line of texts in styles of their own, never wrapped: a picture's."""
+        self._console.print(Text.assemble(*(self.text(text, style) for text, style in pieces)), soft_wrap=True)
+
     def bullet(self, text: str) -> None:
         """A sentence of a list, wrapped under itself."""
         self._hanging("   • ", text)
+
+    def lines_of(self, texts: Iterable[str]) -> None:
+        """A line, and what belongs to it as a list."""
+        for number, text in enumerate(texts):
+            (self.bullet if number else self.line)(text)
 
     def numbered(self, number: int, text: str, style: str = "") -> None:
         """The title of what is counted, wrapped under itself."""

@@ -50,6 +50,8 @@ class Glyphs:
     trunk: str = "│  "
     edge: str = "└┄ "
     """A branch to a delay between two operations."""
+    hops: str = "⋮"
+    """Stops of a path that are folded away."""
     folded: str = "▸"
     unfolded: str = "▾"
     ascending: str = "↑"
@@ -80,6 +82,7 @@ ASCII: Final = Glyphs(
     last_branch="`- ",
     trunk="|  ",
     edge="`~ ",
+    hops=":",
     folded="+",
     unfolded="-",
     ascending="^",

@@ -68,6 +68,11 @@ def json_in_ascii(document: str) -> str:
     return re.sub(r"[^\x00-\x7f]", _json_escaped, document)
 
 
+def xml_in_ascii(document: str) -> str:
+    """An XML document with everything beyond ASCII as character references."""
+    return document.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
 def speaks_unicode(stream: TextIO | None) -> bool:
     """Whether `stream` can carry more than ASCII."""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()

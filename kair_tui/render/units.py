@@ -89,6 +89,14 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def size(number: int) -> str:
+    """Bytes: `12.3 MB`."""
+    value, units = float(number), ["bytes", "kB", "MB", "GB", "TB"]
+    while value >= 999.5 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{number} bytes" if units[0] == "bytes" else f"{value:.3g} {units[0]}"
+
+
 def plural(number: int, noun: str, many: str | None = None) -> str:
     """`1 rank`, `8 ranks`, `12,345 ranks`."""
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"

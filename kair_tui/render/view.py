@@ -41,6 +41,9 @@ class View(Generic[Result, Row]):
     graph: "Callable[[Result, GraphFormat], DiGraph] | None" = None
     """What the formats for graphs show, of an answer that is one."""
 
+    picture: Callable[[Result], str] | None = None
+    """What `-o svg` writes, of an answer that is a picture."""
+
     csv: CsvTable[Result] | None = None
     """What `-o csv` writes in the main table's place."""
 

@@ -16,18 +16,27 @@ if TYPE_CHECKING:
 Format = Literal["table", "wide", "tree", "json", "ndjson", "csv"]
 FormatOfGraph = Literal[Format, GraphFormat]
 """Of an answer that is a graph."""
+FormatOfPicture = Literal[Format, "svg"]
+"""Of an answer that is a picture."""
+AnyFormat = Literal[FormatOfGraph, FormatOfPicture]
 
 
 def written(
     answer: "Answer",
     view: "View[Any, Any]",
-    form: FormatOfGraph,
+    form: AnyFormat,
     options: "PageOptions",
     keep: Sequence[str] | None = None,
 ) -> str:
     """The whole answer; `keep` are the fields to show of the main table's rows, None for all."""
     if form in ("table", "wide", "tree"):
         return _page(answer.result, view, form, options, keep)
+    if form == "svg":
+        from kair_tui.render.text import xml_in_ascii
+
+        assert view.picture is not None  # no other command takes this format
+        text = view.picture(answer.result)
+        return xml_in_ascii(text) if options.ascii_only else text
     if form in ("dot", "graphml", "node-link"):
         from kair_tui.render.graphs import graph_text
 

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.streams import stdin_text
 from kair_tui.shell.check import check
 from kair_tui.shell.language import LineError, Statement, parse
 from kair_tui.shell.words import literal
 
 BUNDLED: Final = Path(__file__).with_name("runbooks")
 ENDING: Final = ".kair"
+STDIN: Final = "-"
+"""The name of a runbook that is read from standard input."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ def values_of(settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _text(name: str) -> str:
+    if name == STDIN:
+        return stdin_text("kair run FILE")
     path = Path(name)
     if not path.exists() and name in bundled_names():
         path = BUNDLED / f"{name}{ENDING}"

@@ -10,7 +10,7 @@ from kair_tui.cli.app import parse
 from kair_tui.cli.failures import explained
 from kair_tui.cli.invoke import conditions_of
 from kair_tui.cli.step_choice import parse_steps
-from kair_tui.shell.desk import not_set
+from kair_tui.shell.desk import JOB, not_set
 from kair_tui.shell.fields import NamedType, check_field
 from kair_tui.shell.language import Ask, Expect, Fail, Focus, Give, LineError, Statement, System, When
 from kair_tui.shell.runner import found, lacks_rank
@@ -121,6 +121,8 @@ class _Check:
     def _references(self, references: Iterable[Reference]) -> None:
         for reference in references:
             self.asked_for.add(reference.name)
+            if reference == Reference(JOB) and JOB not in self._known:
+                continue
             if reference.name not in self._known:
                 raise not_set(reference.name, list(self._known))
             check_field(reference, self._known[reference.name])

@@ -62,7 +62,7 @@ def offers(text: str, desk: Desk, operators_of: Callable[[Trace], list[str]]) ->
 
 def _known(words: list[str], desk: Desk, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
     if not words:
-        runnable = (entry.name for entry in COMMANDS if not entry.stands_alone)
+        runnable = (entry.name for entry in COMMANDS if entry.is_single)
         return [*runnable, *KEYWORDS, "exit", "help"]
     if words[0] == "use":
         return _of_job(words[1], desk) if len(words) > 1 else [*_USED, *job_names("")]
@@ -100,7 +100,7 @@ def _of_job(what: str, desk: Desk) -> Iterable[str]:
 
 
 def _arguments(entry: Entry) -> list[str]:
-    return job_names("") if entry.needs == "trace" else []
+    return job_names("") if entry.needs in ("trace", "file") else []
 
 
 def _fields(typed: str, desk: Desk) -> list[str]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.job_source import JobSource, locate, open_source
+from kair_tui.cli.job_source import JobSource, locate, open_source, tidy
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.progress import unwatched
 from kair_tui.cli.step_choice import parse_steps, step_text
@@ -14,8 +14,12 @@ from kair_tui.shell.fields import Named, field_of
 from kair_tui.shell.words import Reference
 
 if TYPE_CHECKING:
-    from kair_engine.recording.importing import Progress
+    from kair_tui.cli.progress import Watcher
     from kair_tui.render.answer import Answer
+
+
+JOB: Final = "job"
+"""The name that stands for the job in hand, where nothing else was given it."""
 
 
 def _nobody_reads(_: str) -> None:
@@ -29,7 +33,7 @@ class Desk:
         self,
         store: Path | None = None,
         *,
-        progress: "Progress" = unwatched,
+        progress: "Watcher" = unwatched,
         note: Callable[[str], None] = _nobody_reads,
     ) -> None:
         self.store = store
@@ -75,6 +79,7 @@ class Desk:
         if source.path not in self._open:
             from kair_engine.trace.step_memory import keeping_steps
 
+            tidy(self.store)
             trace = keeping_steps(open_source(source, progress=self.progress))
             self._open[source.path] = (trace, OneEntryCache())
             self.jobs_read += 1
@@ -90,6 +95,10 @@ class Desk:
         """Lets go of what was read: the job was imported anew."""
         self._open.pop(source.path, None)
         self._answers = {key: answer for key, answer in self._answers.items() if key[0] != source.path}
+
+    def forget_answers(self) -> None:
+        """Lets go of all answers: what they are held against is another."""
+        self._answers.clear()
 
     def once(self, key: tuple[Any, ...], answer: "Callable[[], Answer]") -> "Answer":
         """The answer to a question, computed when it is first asked; `key` begins with the job's path."""
@@ -119,6 +128,8 @@ class Desk:
     def value_of(self, reference: Reference) -> Any:  # noqa: ANN401
         """What a reference stands for. Raises UsageError where that is not known."""
         if reference.name not in self.named:
+            if reference == Reference(JOB):
+                return self.job().name
             raise not_set(reference.name, self.named)
         return field_of(reference, self.named[reference.name])
 

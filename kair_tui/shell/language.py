@@ -241,14 +241,14 @@ def _require_command(name: str | None) -> None:
     if entry is None:
         near = _nearest(name or "")
         raise UsageError(f"no such command {name or '$…'!r}", f"did you mean {near}?" if near else "? lists them")
-    if entry.stands_alone:
+    if not entry.is_single:
         raise UsageError(f"{entry.name} cannot be asked here: it takes the terminal, or commands, itself")
 
 
 def _nearest(name: str) -> str | None:
     from difflib import get_close_matches
 
-    known = [*(entry.name for entry in COMMANDS if not entry.stands_alone), *KEYWORDS]
+    known = [*(entry.name for entry in COMMANDS if entry.is_single), *KEYWORDS]
     return next(iter(get_close_matches(name, known, n=1)), None)
 
 

@@ -42,7 +42,7 @@ class RunResult:
     status: int
     """The exit status: of the first failure, or 10 for a finding."""
     jobs_read: int
-    """How many recordings were opened; one for a runbook about one job."""
+    """How many recordings were opened to stay; one for a runbook about one job. `compare` opens its two for itself."""
     duration_us: float
     """All of it, the reading of the job included."""
     statements: tuple[StatementRun, ...]

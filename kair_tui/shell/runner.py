@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parse
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.invoke import analysed, ask_machine, ask_store, conditions_of, status_of
+from kair_tui.cli.invoke import (
+    analysed,
+    ask_cache,
+    ask_machine,
+    ask_store,
+    conditions_of,
+    status_of,
+    with_notes,
+    written_file,
+)
 from kair_tui.cli.job_source import JobSource, locate
 from kair_tui.cli.options import JobChoice, Presentation, StorePlace, own_arguments, parameters, take
 from kair_tui.cli.present import columns_to_keep
@@ -75,6 +84,8 @@ def ask(statement: Ask, desk: "Desk") -> Outcome:
     if entry.needs == "nothing":
         text = entry.load()(**own_arguments(entry, arguments))
         return Outcome(command, lambda _: text)
+    if entry.needs == "file":
+        return _file(entry, arguments, command, desk)
     wanted, view = take(Presentation, arguments), entry.load_view()
     keep = columns_to_keep(wanted, view, get_type_hints(entry.load())["return"])
     conditions = conditions_of(entry, arguments)
@@ -131,7 +142,7 @@ def found(statement: Ask) -> Entry:
 
 def completed(entry: Entry, words: Sequence[str], desk: "Desk") -> list[str]:
     """The line with the job in hand, its store and the focus, where it does not name others."""
-    if entry.needs in ("nothing", "machine"):
+    if entry.needs in ("nothing", "machine", "cache"):
         return list(words)
     store = [] if _has(words, "--store") or desk.store is None else ["--store", str(desk.store)]
     if entry.needs == "store":
@@ -162,18 +173,29 @@ def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
 def _answer(entry: Entry, arguments: dict[str, Any], desk: "Desk") -> "Answer":
     if entry.needs == "store":
         answer = ask_store(entry, arguments, desk.progress)
-        if entry.name == "import":
-            _forget_imported(arguments, desk)
+        _forget_changed(entry, arguments, desk)
         return answer
+    if entry.needs == "cache":
+        return ask_cache(entry, arguments)
     if entry.needs == "machine":
         return ask_machine(entry, arguments, unwatched)
     parse_steps(take(JobChoice, arguments).step)
     source, own = _source(arguments, desk), own_arguments(entry, arguments)
     trace, cache = desk.opened(source)
     if any(isinstance(value, Path) for value in own.values()):  # a file is to be written, or may have changed
-        return analysed(entry, arguments, trace, cache)
-    question = (source.path, entry.name, take(JobChoice, arguments).step, repr(own))
-    return desk.once(question, lambda: analysed(entry, arguments, trace, cache))
+        return with_notes(analysed(entry, arguments, trace, progress=desk.progress, cache=cache), trace)
+    place = take(StorePlace, arguments).store, arguments.get("baseline")
+    question = (source.path, entry.name, take(JobChoice, arguments).step, repr(own), place)
+    answer = desk.once(question, lambda: analysed(entry, arguments, trace, progress=desk.progress, cache=cache))
+    return with_notes(answer, trace)
+
+
+def _file(entry: Entry, arguments: dict[str, Any], command: str, desk: "Desk") -> Outcome:
+    """A file that was written, and what is to be said of it."""
+    parse_steps(take(JobChoice, arguments).step)
+    trace, _ = desk.opened(_source(arguments, desk))
+    told = written_file(entry, arguments, trace)
+    return Outcome(command, lambda _: told)
 
 
 def _source(arguments: dict[str, Any], desk: "Desk") -> JobSource:
@@ -183,7 +205,12 @@ def _source(arguments: dict[str, Any], desk: "Desk") -> JobSource:
     return desk.named_source(name, store)
 
 
-def _forget_imported(arguments: dict[str, Any], desk: "Desk") -> None:
+def _forget_changed(entry: Entry, arguments: dict[str, Any], desk: "Desk") -> None:
+    """What a command about the store changed is read, and asked, anew."""
+    if entry.name == "baseline":
+        desk.forget_answers()
+    if entry.name != "import":
+        return
     from kair_tui.cli.places import store_root
 
     folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])

@@ -40,11 +40,12 @@ class Teller(Protocol):
 class Script:
     """One run: what each statement did, and the exit status so far."""
 
-    def __init__(self, desk: "Desk", teller: Teller, *, documents: bool = False) -> None:
-        """`documents`: each answer is kept as JSON has it."""
+    def __init__(self, desk: "Desk", teller: Teller, *, documents: bool = False, keep_going: bool = False) -> None:
+        """`documents`: each answer is kept as JSON has it; `keep_going`: only `fail` ends it."""
         self._desk = desk
         self._teller = teller
         self._documents = documents
+        self._keep_going = keep_going
         self.status: int = ExitCode.ANSWERED
         self.runs: list[StatementRun] = []
 
@@ -63,7 +64,7 @@ class Script:
             message, _, status = explained(error)
             self._note(statement, "failed", began, status=status, error=message, condition=_condition(statement))
             self._teller.failed(statement.line, error)
-            return False
+            return self._keep_going
 
     def _ran(self, statement: Statement, began: float) -> bool:
         if isinstance(statement, When):
@@ -75,7 +76,7 @@ class Script:
         elif isinstance(statement, System):
             status = call_system(statement.command, self._desk)
             self._note(statement, "failed" if status else "answered", began, status=status)
-            return status == 0
+            return status == 0 or self._keep_going
         else:
             self._command(statement, began)
         return True

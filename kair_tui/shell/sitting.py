@@ -62,12 +62,12 @@ class Sitting:
     progress: _Progress
     debug: bool = False
 
-    def script(self, *, for_people: bool = True) -> Script:
+    def script(self, *, for_people: bool = True, keep_going: bool = False) -> Script:
         """A run of a runbook: told as it goes, or kept as a document."""
         look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
         kind = RunbookTeller if for_people else SilentTeller
         teller = kind(look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
-        return Script(self.desk, teller, documents=not for_people)
+        return Script(self.desk, teller, documents=not for_people, keep_going=keep_going)
 
     def give(self, values: dict[str, Any]) -> None:
         """Names values."""

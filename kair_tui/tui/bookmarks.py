@@ -1,6 +1,5 @@
 """Bookmarks: places in a job worth coming back to, kept with it."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import msgspec
 
 from kair_engine.recording.job_file import BOOKMARKS
 from kair_tui.cli.job_source import JobSource
-from kair_tui.cli.places import data_root
+from kair_tui.cli.places import kept_with
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,7 @@ class Bookmark:
     operator: str | None = None
     step: int | None = None
     steps: tuple[int, ...] | None = None
+    at_us: float | None = None
 
 
 class Bookmarks:
@@ -32,10 +32,7 @@ class Bookmarks:
     @classmethod
     def of(cls, source: JobSource) -> "Bookmarks":
         """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
-        if source.stored:
-            return cls(source.path / BOOKMARKS)
-        key = hashlib.blake2b(str(source.path.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-        return cls(data_root() / "bookmarks" / f"{key}.json")
+        return cls(source.path / BOOKMARKS if source.stored else kept_with(source.path, "bookmarks"))
 
     def all(self) -> tuple[Bookmark, ...]:
         """In the order they were set; none where the file is missing or damaged."""
@@ -46,11 +43,13 @@ class Bookmarks:
 
     def toggle(self, bookmark: Bookmark) -> bool:
         """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
-        from kair_engine.recording.cache import write_whole
+        from kair_engine.trace.private_files import modes_below, write_whole
 
         known = self.all()
         kept = tuple(one for one in known if one != bookmark)
         is_set = len(kept) == len(known)
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, msgspec.json.encode((*kept, bookmark) if is_set else kept))
+        write_whole(
+            self.file, msgspec.json.encode((*kept, bookmark) if is_set else kept), modes_below(self.file.parent)
+        )
         return is_set

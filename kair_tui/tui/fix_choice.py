@@ -67,8 +67,20 @@ class FixChoice:
             self.toggle((fix,))
 
     def listed(self) -> list[ListedFix]:
-        """All of them with what is known of them."""
-        return [self._listed(one) for one in self.candidates]
+        """All of them with what is known of them.
+
+        What was typed comes first, then the remedies of what is accused, of what else was found, and the rest; of each
+        the one that saves most, or until that is known what costs most.
+        """
+        found = [(self._sort(one), self._listed(one), one) for one in self.candidates]
+        known = all(fix.saved_us is not None for _, fix, _ in found)
+        found.sort(key=lambda one: (one[0], -((one[1].saved_us if known else one[2].costs) or 0.0)))
+        return [fix for _, fix, _ in found]
+
+    def _sort(self, candidate: Candidate) -> int:
+        if candidate.finding is not None:
+            return 1 if self._findings[candidate.finding - 1].ranks else 2
+        return 0 if candidate.costs is None else 3
 
     def remedies(self) -> list[ListedFix]:
         """What would help but is no fix."""

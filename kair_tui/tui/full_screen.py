@@ -8,8 +8,10 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
+from kair_tui.cli.failures import traceback_of
 from kair_tui.cli.job_source import JobWanted
 from kair_tui.cli.step_choice import parse_steps
+from kair_tui.cli.streams import say_lines
 from kair_tui.render.terminal import ThemeChoice, look_of, refuse_no_terminal
 
 if TYPE_CHECKING:
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 
 # Read by Textual when it is imported: nothing on a screen moves by itself.
 _STILL: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
+_BY_SIGNAL: Final = 128
+"""What a shell adds to the number of the signal that ended a program."""
 _HUNG_UP: Final = 129
-"""What a shell says of a program that SIGHUP ended."""
+_HANG_UP: Final = () if sys.platform == "win32" else (signal.SIGHUP,)
 _COLOUR_SYSTEMS: Final = {"none": "standard", "16": "standard", "256": "256", "truecolor": "truecolor"}
 
 
@@ -49,9 +53,12 @@ def show(wanted: JobWanted, *, ascii_only: bool, no_color: bool, mouse: bool, th
 
 async def _run(app: "KairApp", mouse: bool) -> int:
     _wake_at_a_resize()
+    _end_when_asked(app)
     status = await app.run_async(mouse=mouse)
     if app.failure is not None:
         raise app.failure
+    if app.wanted.debug:
+        say_lines("".join(map(traceback_of, app.defects)))
     if app.is_busy:
         _leave(status or 0)
     return status if status is not None else app.return_code or 0
@@ -66,6 +73,22 @@ def _wake_at_a_resize() -> None:
     if sys.platform != "win32":
         # What it calls does not matter, and Textual puts its own handler in its place: the loop still hears the signal.
         asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, lambda: None)
+
+
+def _end_when_asked(app: "KairApp") -> None:
+    """Lets the signals that ask a program to end leave the terminal as it was; a second one ends it at once.
+
+    A signal that is ignored (`nohup`) stays ignored.
+    """
+    loop = asyncio.get_running_loop()
+
+    def leave(number: int) -> None:
+        loop.remove_signal_handler(number)
+        app.exit(_BY_SIGNAL + number)
+
+    for number in (signal.SIGTERM, *_HANG_UP):
+        if sys.platform != "win32" and signal.getsignal(number) is signal.SIG_DFL:
+            loop.add_signal_handler(number, leave, number)
 
 
 def _end_with_the_terminal() -> None:
@@ -85,7 +108,7 @@ def _end_with_the_terminal() -> None:
 def _leave(status: int) -> None:
     """Ends the process with an analysis still running in a thread, for whose end the interpreter would wait.
 
-    What it writes appears whole or not at all (store/cache.py), so that nothing is left half done.
+    What it writes appears whole or not at all (recording/cache.py), so that nothing is left half done.
     """
     sys.stdout.flush()
     sys.stderr.flush()

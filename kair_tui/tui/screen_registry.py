@@ -1,7 +1,7 @@
 """The screens of a job, once: this list is all that the program knows of them; each is imported when first shown.
 
 A screen is a class in a module of its own, derived from `ViewScreen` (frame/view.py, whose docstring says what to
-write), and an entry here: its number key, its name (what crumbs and bookmarks call it), a title for help, and where the
+write), and an entry here: its key, its name (what crumbs and bookmarks call it), a title for help, and where the
 class is.
 """
 
@@ -21,6 +21,8 @@ class ScreenEntry:
     """`module:Class` below `kair_tui.tui.screens`."""
     about_rank: bool = False
     """True where it shows one rank: it is opened for the one under the cursor."""
+    about_moment: bool = False
+    """True where it shows a moment: it is opened for the operation under the cursor."""
     needs_job: bool = True
     """False where it makes sense before a job is open."""
 
@@ -37,6 +39,7 @@ SCREENS: Final = (
     ScreenEntry("4", "frequency", "how often an operator ran, over time, on every rank", "frequency:FrequencyScreen"),
     ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
     ScreenEntry("6", "matrix", "how far the completion curves of every two ranks are apart", "matrix:MatrixScreen"),
+    ScreenEntry("t", "timeline", "every rank over time, around a delay", "timeline:TimelineScreen", about_moment=True),
     ScreenEntry("7", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
 )
 

@@ -1,15 +1,18 @@
 """The job as it is open on the screens: its trace, what was chosen, answers known, bookmarks and the recording."""
 
 import gc
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
+from kair_engine.recording.changes import SourceState, state_of
 from kair_engine.trace.model import Trace
-from kair_tui.cli.job_source import JobSource
+from kair_tui.cli.job_source import JobSource, open_source
+from kair_tui.cli.notes import Notes
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.step_choice import StepChoice
 from kair_tui.render.page_options import PageOptions
@@ -18,6 +21,18 @@ from kair_tui.shell.recorder import Recorder
 from kair_tui.tui.bookmarks import Bookmarks
 from kair_tui.tui.fix_choice import FixChoice
 from kair_tui.tui.question import Question
+
+_MOST_FLEETING = 100
+
+if TYPE_CHECKING:
+    from kair_engine.recording.importing import Progress
+
+
+class JobChangedError(InputError):
+    """The files of the open job are no longer those that it was opened from."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} was replaced or deleted while it was open", "ctrl+r reads it again")
 
 
 @dataclass(frozen=True)
@@ -28,30 +43,73 @@ class Place:
     rank: int | None = None
     operator: str | None = None
     step: int | None = None
+    at_us: float | None = None
+    """When in the rank's step."""
 
 
 class Session:
     """One open job. Questions may be asked from several threads at once."""
 
     def __init__(
-        self, trace: Trace, source: JobSource, store: Path | None = None, recorder: Recorder | None = None
+        self,
+        trace: Trace,
+        source: JobSource,
+        store: Path | None = None,
+        recorder: Recorder | None = None,
+        read_from: SourceState | None = None,
     ) -> None:
+        """`read_from` is how the job's files looked before they were read; None where nobody minds."""
         self.trace = trace
         self.source = source
+        self.read_from = read_from
         self.store = store
         """The store that was named with `--store`."""
         self.steps: tuple[int, ...] | None = None
         """The steps that every question is about; None for all."""
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(source)
+        self.notes = Notes.of(trace.job)
         self.fixes = FixChoice()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""
-        self._cache = OneEntryCache()
-        """The what-if model: one more fix is priced at once."""
+        self._caches: defaultdict[str, OneEntryCache] = defaultdict(OneEntryCache)
+        """By command: the what-if model, so that one more fix is priced at once; the step of a timeline."""
         self._answers: dict[Question, Any] = {}
+        self._fleeting: deque[Question] = deque()
+        """Those of the answers that are not kept for long, the oldest first."""
         self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
         self._lock = Lock()
+        self._take_what_is_kept()
+
+    @classmethod
+    def opened(
+        cls, source: JobSource, store: Path | None, recorder: Recorder | None, progress: "Progress"
+    ) -> "Session":
+        """A job that is read now. Raises what opening it raises."""
+        read_from = state_of(source.path)
+        return cls(open_source(source, progress=progress), source, store, recorder, read_from)
+
+    def renew(self, trace: Trace, read_from: SourceState | None) -> None:
+        """The job was read again: whatever was answered is forgotten; fixes, and steps that are still there, stay."""
+        with self._lock:
+            self.trace, self.read_from = trace, read_from
+            self._answers, self._caches = {}, defaultdict(OneEntryCache)
+            self._fleeting.clear()
+        if self.steps is not None:
+            there = tuple(step for step in self.steps if step in trace.job.steps)
+            self.steps = there if there and there != trace.job.steps else None
+        self._take_what_is_kept()
+
+    def _take_what_is_kept(self) -> None:
+        """The triage of a stored job, where it is of this job and this code."""
+        stored_in = self.trace.job.stored_in
+        if stored_in is None:
+            return
+        from kair_engine.store.kept_triage import kept_triage
+        from kair_tui.render.words.triage import triage_in_words
+
+        if (kept := kept_triage(Path(stored_in))) is not None and kept.steps == self.trace.job.steps:
+            self._answers[Question.of("triage")] = triage_in_words(kept)
 
     @property
     def name(self) -> str:
@@ -76,15 +134,45 @@ class Session:
         with self._lock:
             turn = self._asking[question]
         with turn:
-            if question not in self._answers:
-                self._answers[question] = self.compute(question)
+            while (known := self._answers.get(question)) is None:
+                answers = self._answers
+                answers[question] = self._compute(question)
+                if question.entry.fleeting:
+                    self._keep_for_a_while(question)
+                    return answers[question]
                 # It stays for as long as the job is open: looking through a million rows for garbage takes 0.2 s.
                 gc.freeze()
-            return self._answers[question]
+            return known
 
-    def compute(self, question: Question) -> Any:  # noqa: ANN401
-        """The answer, computed now."""
-        return question.answer(self.trace, self._cache)
+    def _keep_for_a_while(self, question: Question) -> None:
+        with self._lock:
+            self._fleeting.append(question)
+            if len(self._fleeting) > _MOST_FLEETING:
+                oldest = self._fleeting.popleft()
+                self._answers.pop(oldest, None)
+                self._asking.pop(oldest, None)
+
+    def has_ready(self, command: str, key: Hashable) -> bool:
+        """Whether what a command's answers are made from is at hand."""
+        return self._caches[command].holds(key)
+
+    def _compute(self, question: Question) -> Any:  # noqa: ANN401
+        """The answer, computed now. Raises JobChangedError where the files are no longer those that were opened."""
+        trace = self.trace
+        try:
+            answer = question.answer(trace, self._caches[question.command])
+        except Exception as error:
+            self._require_the_same(trace, error)
+            raise
+        self._require_the_same(trace)
+        return answer
+
+    def _require_the_same(self, trace: Trace, error: Exception | None = None) -> None:
+        """Of a job in the store other files may lie under the same names; what was parsed of raw ones can be gone."""
+        changed = self.source.stored and self.read_from is not None and state_of(self.source.path) != self.read_from
+        gone = error is not None and not all(path.exists() for path in trace.fragments)
+        if trace is self.trace and (changed or gone):
+            raise JobChangedError(self.name) from error
 
     def known(self, question: Question) -> Any | None:  # noqa: ANN401
         """The answer if it was computed already."""
@@ -95,7 +183,7 @@ class Session:
         from kair_tui.cli.invoke import answer_about
 
         trace = self.trace if question.steps is None else self.trace.select(question.steps)
-        answer = answer_about(question.entry, self.known(question), trace)
+        answer = replace(answer_about(question.entry, self.ask(question), trace), notes=self.notes.all())
         return written(answer, question.entry.load_view(), form, PageOptions(ascii_only=ascii_only))
 
     def narrow(self, steps: tuple[int, ...] | None) -> None:

@@ -51,7 +51,7 @@ def test_node_link_is_read_back_as_the_same_graph(monkeypatch: pytest.MonkeyPatc
         "collectives": 1,
         "label": "5.00 ms",
     }
-    assert read.graph["title"].startswith("to blame: rank 1 for 75.0 %")
+    assert read.graph["title"].startswith("waiting came from rank 1 (75.0 %)")
 
 
 def test_graphml_is_read_back_with_every_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,12 +66,12 @@ def test_graphml_is_read_back_with_every_value(monkeypatch: pytest.MonkeyPatch) 
     } | {"label": "100 µs"}
 
 
-def test_dot_is_one_graph_with_every_node_and_the_culprit_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dot_is_one_graph_with_every_node_and_where_waiting_came_from_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     text = _answer(monkeypatch, "-o", "dot")
     nodes, edges = _read_dot(text)
     assert nodes == {'"rank0"', '"rank1"', '"rank1_cause1"', '"others"'}
     assert edges == {('"rank0"', '"rank1"'), ('"others"', '"rank1"'), ('"rank1"', '"rank1_cause1"')}
-    filled = [line.split()[0] for line in text.splitlines() if 'fillcolor="#f5b7a8"' in line]
+    filled = [line.split()[0] for line in text.splitlines() if 'fillcolor="#f3e2b3"' in line]
     assert filled == ['"rank1"', '"rank1_cause1"']
     assert '"rank0" -> "rank1" [label="5.00 ms", penwidth="4.68"];' in text
 

@@ -146,7 +146,7 @@ def test_a_taken_name_is_refused_unless_replaced() -> None:
 
 def test_a_damaged_job_says_how_to_import_it_again() -> None:
     made = json.loads(kair("import", str(HEALTHY), "--job", "first", "--json").out)["data"]
-    (Path(made["store"]) / "first" / "job.json").write_text('{"schema": "kair.job", "version": 2}')
+    (Path(made["store"]) / "first" / "job.json").write_text('{"schema": "kair.job", "version": 3}')
     refused = kair("triage", "first")
     assert refused.status == 3
     assert "hint: import the job again with --replace" in refused.err
@@ -156,7 +156,7 @@ def test_an_import_that_does_not_fit_is_an_input_error(monkeypatch: pytest.Monke
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kair_engine.store.jobs._link_or_copy", no_space)
+    monkeypatch.setattr("kair_engine.store.jobs._copy", no_space)
     refused = kair("import", str(HEALTHY), "--job", "first")
     assert refused.status == 3
     assert "hint: free some space there, or choose another place with --store" in refused.err
@@ -190,3 +190,57 @@ def test_an_unreadable_trace_is_an_input_error(tmp_path: Path) -> None:
     secret.write_text("{}")
     secret.chmod(0)
     assert kair("triage", str(secret)).status == 3
+
+
+def test_jobs_are_removed_by_name() -> None:
+    for name in ("first", "second"):
+        _import(name)
+    assert kair("jobs", "rm").status == 2
+    refused = kair("jobs", "rm", "first", "secnd")
+    assert (refused.status, "did you mean second?" in refused.err) == (3, True)
+    assert kair("jobs", "rm", "second").out.startswith("second is no longer in the store\n")
+    listed = json.loads(kair("jobs", "rm", "first", "--json").out)
+    assert_valid(listed, "jobs")
+    assert (listed["data"]["removed"], listed["data"]["jobs"]) == (["first"], [])
+
+
+def test_the_cache_tells_its_size_and_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("KAIR_CACHE_LIMIT", "5M")
+    assert kair("cache").out.startswith("0 parsed files, 0 bytes of at most 5 MB; the cache is ")
+    assert _job_of(str(HEALTHY))[0] == "healthy"
+    told = json.loads(kair("cache", "--json").out)
+    assert_valid(told, "cache")
+    held = told["data"]["bytes"]
+    assert (told["data"]["entries"], told["data"]["limit_bytes"], held > 10_000) == (4, 5_000_000, True)
+    cleared = json.loads(kair("cache", "clear", "--json").out)["data"]
+    assert (cleared["entries"], cleared["removed_entries"], cleared["removed_bytes"]) == (0, 4, held)
+    monkeypatch.setenv("KAIR_CACHE_LIMIT", "plenty")
+    refused = kair("steps", str(HEALTHY))
+    assert (refused.status, "hint: write it as 20G or 500M" in refused.err) == (2, True)
+
+
+def test_a_trace_that_is_cleared_while_it_is_read_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "cache"))
+
+    def cleared(*_: object) -> None:
+        kair("cache", "clear")
+
+    monkeypatch.setattr("kair_engine.localize.analysis.require_steps", cleared)
+    outcome = kair("localize", str(HEALTHY))
+    assert outcome.status == 3
+    assert "was removed while it was read" in outcome.err
+    assert "hint: ask again" in outcome.err
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_answered(tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    Path(folder).symlink_to(HEALTHY)
+    document = json.loads(kair("steps", folder, "--json").out)
+    assert document["job"]["name"] == "caf\\xe9"
+    assert kair("import", folder, "--job", "first").status == 0
+    outcome = kair("import", folder, "--job", "first", "--store", os.fsdecode(os.fsencode(tmp_path) + b"/s\xe9"))
+    assert outcome.status == 2
+    assert "not UTF-8" in outcome.err

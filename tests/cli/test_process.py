@@ -1,13 +1,19 @@
 """The program as a process: pipes, interrupts, closed and full outputs, an unwritable home."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.cli_samples import answering, kair
 from support.places import MEGATRON
+
+from kair_engine.errors import UsageError
+from kair_tui.cli.progress import ProgressBar
+from kair_tui.cli.whole_file import whole_file
 
 KAIR = (sys.executable, "-m", "kair_tui")
 
@@ -49,7 +55,7 @@ def test_an_interrupt_is_status_130_without_a_word(tmp_path: Path) -> None:
         "def wait(_):\n"
         "    print('ready', flush=True)\n"
         "    sys.stdin.read()\n"
-        "kair_tui.cli.main.run = wait\n"
+        "kair_tui.cli.app.run = wait\n"
         "sys.exit(kair_tui.cli.main.main(['info']))\n"
     )
     process = subprocess.Popen(
@@ -85,6 +91,7 @@ def test_a_home_that_is_no_folder_does_not_stand_in_the_way(tmp_path: Path) -> N
     assert run.returncode == 0, run.stderr
     assert "8 ranks" in run.stdout
     assert "cannot write the cache" in run.stderr
+    assert list(tmp_path.iterdir()) == [home], "what took the cache's place is gone"
 
 
 def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
@@ -94,5 +101,55 @@ def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        env={**kept, "HOME": str(home)},
+        env={**kept, "HOME": str(home), "TMPDIR": str(home.parent)},
     )
+
+
+@pytest.mark.parametrize("module", ["click", "kair_tui.cli.app", "kair_tui.commands.spec"])
+def test_an_interrupt_while_the_program_starts_is_status_130_too(module: str) -> None:
+    program = (
+        "import signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == sys.argv[-1]: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from kair_tui.cli.main import main\n"
+        "sys.exit(main(['spec']))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program, module], capture_output=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, b"", b"")
+
+
+def test_long_work_without_a_terminal_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("kair_tui.cli.progress.time.monotonic", lambda: now[0])
+    told = ProgressBar(quiet=False, ascii_only=False)
+    for second in range(0, 13, 2):
+        now[0] = second
+        told(second, 12, "stall\x1b")
+    assert capsys.readouterr().err == "kair: 6 of 12: stall␛\nkair: 12 of 12: stall␛\n"
+    ProgressBar(quiet=True, ascii_only=False)(1, 2, "stall")
+    assert capsys.readouterr().err == ""
+
+
+def test_sensitivity_is_told_whom_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(monkeypatch) as asked:
+        assert kair("sensitivity").status == 0
+    assert isinstance(asked[0]["progress"], ProgressBar)
+
+
+def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "timeline.json.gz"
+    file.write_text("before")
+    with pytest.raises(UsageError, match=re.escape(f"cannot write {file}: ")), whole_file(file) as half:
+        assert half.name.endswith(".json.gz")
+        half.write_text("half")
+        raise UsageError(f"cannot write {half}: No space left on device")
+    assert (file.read_text(), list(tmp_path.iterdir())) == ("before", [file])
+    with whole_file(file) as whole:
+        whole.write_text("after")
+    assert (file.read_text(), list(tmp_path.iterdir())) == ("after", [file])
+    with whole_file(Path("/dev/null")) as device:
+        assert device == Path("/dev/null")

@@ -73,8 +73,8 @@ def test_help_imports_no_command() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency"),
-        *("probe", "jobs", "schema", "shell", "run"),
+        *("tui", "triage", "localize", "pinpoint", "blame", "whatif", "rank", "sensitivity", "frequency", "timeline"),
+        *("probe", "jobs", "schema", "shell", "run", "compare", "export", "baseline"),
     ],
 )
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
@@ -86,11 +86,13 @@ def test_spec_imports_no_engine() -> None:
 
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample traces are not recorded yet")
-@pytest.mark.parametrize("output", ["table", "json"])
-def test_an_analysis_of_a_known_trace_imports_numpy_and_polars_only(output: str) -> None:
+@pytest.mark.parametrize(("command", "output"), [("localize", "table"), ("triage", "json")])
+def test_an_analysis_of_a_known_trace_imports_numpy_and_pyarrow_only(command: str, output: str) -> None:
     recorded(SAMPLE)
-    allowed = {"msgspec", "numpy", "polars", "platformdirs", *(["rich"] if output == "table" else [])}
-    assert loaded_by("localize", str(SAMPLE), "-o", output, cache=shared_cache()) & LATE <= allowed
+    allowed = {"msgspec", "numpy", "pyarrow", "platformdirs", *(["rich"] if output == "table" else [])}
+    loaded = loaded_by(command, str(SAMPLE), "-o", output, cache=shared_cache())
+    assert loaded & LATE <= allowed
+    assert "pyarrow.compute" not in loaded
 
 
 def test_probes_are_compared_with_numpy_alone(tmp_path: Path) -> None:

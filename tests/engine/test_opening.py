@@ -7,19 +7,30 @@ import sys
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from support import kineto_builder as kb
 
-from kair_engine.errors import InputError, KairError
-from kair_engine.recording.importing import ImportOutcome, ImportTask, import_files
+from kair_engine.errors import BusyError, InputError, UnwritableError
+from kair_engine.recording.cache_upkeep import cache_size, clear, evict, tidy_cache
+from kair_engine.recording.importing import ImportOutcome, ImportTask, UnwrittenError, import_files
+from kair_engine.recording.in_use import hold
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.usable_steps import incomplete_cells
+from kair_engine.trace.format import FragmentWriter
 from kair_engine.trace.model import Trace
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
+
+
+def flip(file: Path, place: int) -> None:
+    """Damages one bit of a file."""
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
 
 
 def codes(trace: Trace) -> list[str]:
@@ -117,7 +128,9 @@ def test_equal_files_of_different_ranks_stay_different(tmp_path: Path, cache: Pa
     assert sorted(trace.scan().collect()["rank"].unique().to_list()) == [0, 1]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "emptied", "removed", "json", "json fields"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "emptied", "removed", "flipped", "json", "json fields", "json flipped"]
+)
 def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, cache: Path, damage: str) -> None:
     job = kb.write_job(tmp_path / "job", [0])
     first = open_trace(job, cache=cache)
@@ -129,10 +142,14 @@ def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, cache: Path, damage
         fragment.write_bytes(b"")
     elif damage == "removed":
         fragment.unlink()
+    elif damage == "flipped":
+        flip(fragment, fragment.stat().st_size // 2)
+    elif damage == "json flipped":
+        flip(sidecar, sidecar.read_bytes().index(b'"operations":') + 13)
     elif damage == "json":
         sidecar.write_text("{not json")
     else:
-        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "info": {"ranks": "all"}}))
+        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "body": {"ranks": "all"}}))
     again = open_trace(job, cache=cache)
     assert again == first
     assert again.scan().collect().height == first.job.operations + 3
@@ -166,7 +183,7 @@ def test_workers_give_the_same_as_one_process(tmp_path: Path, cache: Path) -> No
 
 def test_importing_stops_where_nothing_can_be_written(tmp_path: Path) -> None:
     source = kb.write(tmp_path / "rank0.json", kb.trace(kb.training_steps(1)))
-    with pytest.raises(KairError, match="cannot write"):
+    with pytest.raises(UnwrittenError, match="No such file"):
         list(import_files([ImportTask(source, tmp_path / "missing" / "out.parquet")]))
 
 
@@ -272,3 +289,101 @@ def test_a_folder_for_each_rank_or_window_is_one_run(tmp_path: Path, cache: Path
         kb.write(tmp_path / "job" / f"rank{rank}" / "later" / "t.json", later)
     opened = open_trace(tmp_path / "job", cache=cache)
     assert (opened.job.ranks, len(opened.steps)) == ((0, 1), 6)
+
+
+def test_a_full_disk_is_no_reason_not_to_answer(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1])
+    write, written = FragmentWriter.write, []
+
+    def until_full(writer: FragmentWriter, table: pa.Table) -> None:
+        written.append(table)
+        if len(written) > 4 and writer.path.is_relative_to(cache):
+            raise OSError(28, "No space left on device")
+        write(writer, table)
+
+    monkeypatch.setattr(FragmentWriter, "write", until_full)
+    trace = open_trace(job, cache=cache)
+    assert [trace.fragments[0].is_relative_to(cache), trace.fragments[1].is_relative_to(cache)] == [True, False]
+    (warning,) = trace.job.warnings
+    assert warning.code == "cache_unwritable"
+    assert "No space left on device; $KAIR_CACHE" in warning.message
+    assert trace.scan().collect().height == trace.job.operations + 6
+    assert list((cache / "unfinished").iterdir()) == []
+
+
+def test_without_room_anywhere_the_error_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = kb.write_job(tmp_path / "job", [0])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(FragmentWriter, "write", full)
+    with pytest.raises(UnwritableError, match="No space left") as failure:
+        open_trace(job, cache=tmp_path / "cache")
+    assert failure.value.hint == "free some space there, or choose another place with $KAIR_CACHE"
+    assert UnwritableError(tmp_path, PermissionError(13, "Permission denied")).hint == "choose another place"
+
+
+def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path, cache: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0])
+    open_trace(job, cache=cache)
+    for path in (cache, cache / "fragments"):
+        path.chmod(0o777)
+        trace = open_trace(job, cache=cache)
+        assert codes(trace) == ["cache_unwritable"]
+        assert "can be written by others" in trace.job.warnings[0].message
+        assert not trace.fragments[0].is_relative_to(cache)
+        path.chmod(0o700)
+    assert codes(open_trace(job, cache=cache)) == []
+
+
+def test_the_cache_is_its_owner_s_alone(tmp_path: Path, cache: Path) -> None:
+    open_trace(kb.write_job(tmp_path / "job", [0]), cache=cache)
+    modes = {path.stat().st_mode & 0o777 for path in cache.rglob("*") if path.is_file()}
+    assert (modes, cache.stat().st_mode & 0o777) == ({0o600}, 0o700)
+    assert {path.stat().st_mode & 0o777 for path in cache.iterdir()} == {0o700}
+
+
+def test_names_that_are_not_utf_8_are_read_and_shown(tmp_path: Path, cache: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    for rank in (0, 1):
+        kb.write(
+            Path(os.fsdecode(os.fsencode(folder) + b"/host=n\xff/rank%d.json" % rank)), kb.trace(kb.training_steps(2))
+        )
+    for _ in range(2):
+        trace = open_trace(folder, cache=cache)
+        assert trace.scan().collect().height == trace.job.operations + 2 * len(trace.fragments)
+    undecodable = Path(os.fsdecode(os.fsencode(tmp_path) + b"/c\xff"))
+    assert "not UTF-8" in open_trace(folder, cache=undecodable).job.warnings[0].message
+
+
+def test_what_was_not_used_for_longest_makes_room(tmp_path: Path, cache: Path) -> None:
+    for number in range(3):
+        open_trace(kb.write_job(tmp_path / f"job{number}", [number], world=3), cache=cache)
+    entries = sorted((cache / "fragments").glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for at, sidecar in enumerate(entries):
+        for path in (sidecar, sidecar.with_suffix(".parquet")):
+            os.utime(path, (10**9 + at, 10**9 + at))
+    held = cache_size(cache)
+    assert held.entries == 3
+    assert evict(cache, held.bytes).entries == 0
+    assert evict(cache, held.bytes - 1).entries == 1
+    assert not entries[0].exists()
+    open_trace(tmp_path / "job1", cache=cache)  # used just now: that one stays
+    assert evict(cache, 0).entries == 1
+    assert (clear(cache).entries, cache_size(cache).bytes) == (1, 0)
+
+
+def test_what_a_killed_import_left_goes_and_what_one_at_work_has_stays(tmp_path: Path, cache: Path) -> None:
+    open_trace(kb.write_job(tmp_path / "job", [0]), cache=cache)
+    left, in_use = cache / "unfinished" / "left", cache / "unfinished" / "used"
+    for folder in (left, in_use):
+        folder.mkdir()
+        (folder / "half.parquet").write_bytes(b"PAR1")
+    with hold(in_use):
+        tidy_cache(cache)
+        assert (left.exists(), in_use.exists()) == (False, True)
+        with pytest.raises(BusyError):
+            clear(cache)
+    tidy_cache(cache)
+    assert not in_use.exists()

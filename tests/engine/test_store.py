@@ -1,14 +1,17 @@
 """The store: jobs appear whole, are found by name, and a hostile job.json leads nowhere."""
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import kineto_builder as kb
+from support.stored_jobs import edit_job_file, told
 
-from kair_engine.errors import DamagedJobError, InputError, NameTakenError, NoRoomError, UsageError
+from kair_engine.errors import BusyError, DamagedJobError, InputError, NameTakenError, UnwritableStoreError, UsageError
+from kair_engine.recording.job_file import recordings_in
 from kair_engine.recording.opening import open_trace
+from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
 
 
@@ -27,9 +30,11 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def edit_job_file(folder: Path, **changes: object) -> None:
-    path = folder / "job.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+def flip(file: Path, place: int | None = None) -> None:
+    """Damages one bit of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    file.write_bytes(content)
 
 
 def test_an_imported_job_is_listed_and_opens(store: Store, traces: Path, cache: Path) -> None:
@@ -58,7 +63,8 @@ def test_fragments_lie_by_host_and_outlive_the_cache_and_the_source(store: Store
         path.unlink()
     trace = store.open("job1")
     (fragment,) = trace.fragments
-    assert fragment.relative_to(store.root).parts[:3] == ("job1", "fragments", "host=node%20a")
+    assert fragment.relative_to(store.root).parts[::2][:2] == ("job1", "fragments")
+    assert fragment.parent.name == "host=node%20a"
     assert trace.scan().collect().height == 2 * 14 + 2
     assert [warning.code for warning in trace.job.warnings] == ["missing_ranks"]
 
@@ -114,8 +120,8 @@ def test_nothing_is_left_of_an_import_that_fails(
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kair_engine.store.jobs._link_or_copy", no_space)
-    with pytest.raises(NoRoomError, match="No space left on device") as failure:
+    monkeypatch.setattr("kair_engine.store.jobs._copy", no_space)
+    with pytest.raises(UnwritableStoreError, match="No space left on device") as failure:
         store.import_traces([traces], "job1", cache=cache)
     assert "\n" not in str(failure.value)
     assert list(store.root.iterdir()) == []
@@ -140,7 +146,7 @@ def test_a_job_file_of_another_version_says_so(store: Store, traces: Path, cache
 @pytest.mark.parametrize("path", ["../../secret.parquet", "/etc/passwd", "a\0b", 7])
 def test_a_job_file_cannot_point_out_of_its_folder(store: Store, traces: Path, cache: Path, path: object) -> None:
     store.import_traces([traces], "job1", cache=cache)
-    document = json.loads((store.root / "job1" / "job.json").read_text())
+    document = told(store.root / "job1")
     document["fragments"][0]["path"] = path
     edit_job_file(store.root / "job1", fragments=document["fragments"])
     with pytest.raises(DamagedJobError):
@@ -150,9 +156,9 @@ def test_a_job_file_cannot_point_out_of_its_folder(store: Store, traces: Path, c
 def test_a_job_file_cannot_point_out_through_a_link(store: Store, traces: Path, cache: Path, tmp_path: Path) -> None:
     store.import_traces([traces], "job1", cache=cache)
     (tmp_path / "outside").mkdir()
-    (store.root / "job1" / "fragments" / "link").symlink_to(tmp_path / "outside")
-    document = json.loads((store.root / "job1" / "job.json").read_text())
-    document["fragments"][0]["path"] = "fragments/link/x.parquet"
+    (store.root / "job1" / "link").symlink_to(tmp_path / "outside")
+    document = told(store.root / "job1")
+    document["fragments"][0]["path"] = "link/x.parquet"
     edit_job_file(store.root / "job1", fragments=document["fragments"])
     with pytest.raises(InputError, match="out of the job"):
         store.open("job1")
@@ -179,3 +185,109 @@ def test_fragments_that_are_gone_are_a_warning(store: Store, traces: Path, cache
     trace.fragments[0].unlink()
     job = store.open("job1").job
     assert (job.ranks, [warning.code for warning in job.warnings]) == ((1,), ["unreadable_file", "missing_ranks"])
+
+
+def test_a_damaged_fragment_is_left_out_and_the_rest_answers(store: Store, traces: Path, cache: Path) -> None:
+    first, second = store.import_traces([traces], "job1", cache=cache).fragments
+    flip(first)
+    trace = store.open("job1")
+    assert (trace.job.ranks, trace.fragments) == ((1,), (second,))
+    assert "1 fragments of the job are damaged" in trace.job.warnings[0].message
+    flip(second)
+    with pytest.raises(DamagedJobError, match="gone or damaged"):
+        store.open("job1")
+
+
+def test_any_bit_of_a_job_file_that_is_wrong_is_seen(store: Store, traces: Path, cache: Path) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    file = store.root / "job1" / "job.json"
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 61):
+        flip(file, place)
+        with pytest.raises(InputError):
+            store.open("job1")
+        file.write_bytes(whole)
+    file.unlink()
+    with pytest.raises(DamagedJobError):
+        store.open("job1")
+    assert [warning.code for warning in store.listing()[1]] == ["damaged_job"]
+    store.remove("job1")
+    assert list(store.root.iterdir()) == []
+
+
+def test_damage_to_the_cache_is_none_to_the_store(store: Store, traces: Path, cache: Path) -> None:
+    trace = store.import_traces([traces], "job1", cache=cache)
+    before = trace.scan().collect()
+    for path in (cache / "fragments").glob("*.parquet"):
+        flip(path)
+    assert store.open("job1").scan().collect().equals(before)
+
+
+def test_who_reads_a_job_while_it_is_replaced_reads_the_old_one(
+    store: Store, traces: Path, cache: Path, tmp_path: Path
+) -> None:
+    old = store.import_traces([traces], "job1", cache=cache)
+    rows = old.scan().collect()
+    other = kb.write_job(tmp_path / "other", [0, 1, 2])
+    store.import_traces([other], "job1", cache=cache, replace=True)
+    assert old.scan().collect().equals(rows)
+    assert store.open("job1").job.world_size == 3
+    tidy_store(store.root)
+    assert len(recordings_in(store.root / "job1")) == 2
+    del old
+    tidy_store(store.root)
+    (left,) = recordings_in(store.root / "job1")
+    assert store.open("job1").fragments[0].is_relative_to(left)
+
+
+def test_a_replacement_that_stops_at_the_last_moment_leaves_the_job(
+    store: Store, traces: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    other = kb.write_job(tmp_path / "other", [0, 1, 2])
+    replace = Path.replace
+
+    def stop(path: Path, target: Path) -> Path:
+        if target == store.root / "job1" / "job.json":
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        store.import_traces([other], "job1", cache=cache, replace=True)
+    monkeypatch.undo()
+    assert store.open("job1").job.world_size == 2
+    tidy_store(store.root)
+    assert [path.name for path in store.root.iterdir()] == ["job1"]
+    assert len(recordings_in(store.root / "job1")) == 1
+
+
+def test_of_two_imports_of_one_name_the_second_says_so(store: Store, traces: Path, cache: Path) -> None:
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(BusyError, match="another kair is at work on the job job1"):
+            store.import_traces([traces], "job1", cache=cache, replace=True)
+
+    store.import_traces([traces], "job1", cache=cache, progress=meanwhile)
+    assert store.open("job1").job.world_size == 2
+
+
+def test_a_store_is_its_owner_s_unless_its_folder_is_a_group_s(store: Store, traces: Path, cache: Path) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    assert {path.stat().st_mode & 0o077 for path in (store.root, *store.root.rglob("*"))} == {0}
+    store.root.chmod(0o2770)
+    before = os.umask(0o007)
+    try:
+        store.import_traces([traces], "job2", cache=cache)
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (store.root / "job2").rglob("*")}
+    assert modes == {0o770, 0o660}
+
+
+def test_a_job_that_is_removed_is_gone(store: Store, traces: Path, cache: Path) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    store.use("job1")
+    store.remove("job1")
+    assert (store.jobs(), store.current(), list(store.root.iterdir())) == ([], None, [])
+    with pytest.raises(UsageError, match="no job job1"):
+        store.remove("job1")

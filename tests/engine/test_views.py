@@ -74,6 +74,7 @@ def test_all_ranks_alike_have_no_degraded_window(tmp_path: Path) -> None:
         ({"operator": "nothing"}, "no operation matches 'nothing'"),
         ({"phase": "warmup"}, "unknown phase 'warmup'"),
         ({"windows": 0}, "at least one window"),
+        ({"windows": 10_000_000}, "10000000 windows are too many"),
     ],
 )
 def test_a_frequency_that_cannot_be_counted_is_turned_down(tmp_path: Path, asked: dict, message: str) -> None:

@@ -70,7 +70,7 @@ def of(request: pytest.FixtureRequest) -> Answers:
 
 
 def test_all_samples_are_held_to_it() -> None:
-    assert len(RECORDINGS) == 12
+    assert len(RECORDINGS) == 13
 
 
 def test_the_step_time(of: Answers) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.kineto import event_stream
 from kair_engine.readers.kineto.event_stream import EventStream
 
 
@@ -132,3 +133,27 @@ def test_deep_nesting_is_no_crash() -> None:
     good = json.dumps(events("a")[0]).encode()
     found, stream = read(b'{"traceEvents": [' + good + b"," + deep + b"," + good + b"]}")
     assert (found, stream.bad_events) == (["a", "a"], 1)
+
+
+@pytest.mark.parametrize("unit", [b"{},{", b"{{},{", b"{x},{", b'{"a":{},{'])
+def test_the_search_between_damage_has_an_end(unit: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_FREE_EFFORT", 1 << 18)
+    looked_at: list[int] = []
+    find = event_stream.last_boundary
+
+    def counted(text: bytes, limit: int, start: int = 0) -> int | None:
+        looked_at.append(limit - start)
+        return find(text, limit, start)
+
+    monkeypatch.setattr(event_stream, "last_boundary", counted)
+    text = b'{"traceEvents":[' + unit * 8000
+    stream = EventStream(iter([text]))
+    assert sum(map(len, stream)) < 10
+    assert not stream.complete
+    assert sum(looked_at) < 40 * len(text)
+
+
+def test_as_many_events_as_there_are_can_be_salvaged() -> None:
+    event = b'{"ph":"X","name":"a","ts":1,"dur":1,"args":{"blocks per SM":inf}},'
+    stream = EventStream(iter([b"[" + event * 5000]))
+    assert sum(map(len, stream)) == 5000

@@ -10,6 +10,7 @@ import pytest
 
 from kair_engine.errors import InputError
 from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.whatif_parquet import columns
 from kair_engine.readers.whatif_parquet.meta import parse_sizes
 from kair_engine.readers.whatif_parquet.reader import read_whatif
 from kair_engine.trace.model import FragmentInfo
@@ -211,3 +212,16 @@ def test_metadata_is_read_as_flat_text(tmp_path: Path) -> None:
         "dp_size: 4\npp_size: many\n!!python/object/apply:os.system\nworld_size: -3\ntp_size: 99999999999\n"
     )
     assert parse_sizes(path) == {"dp_size": 4}
+
+
+def test_columns_of_different_lengths_are_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A footer whose count of rows is damaged; pyarrow writes no such file.
+    whole = columns._integer_column
+
+    def without_the_last(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Any:  # noqa: ANN401
+        values = whole(file, schema, name)
+        return values[:-1] if name == "mb_id" else values
+
+    monkeypatch.setattr(columns, "_integer_column", without_the_last)
+    with pytest.raises(InputError, match="different lengths"):
+        read(tmp_path, small_job())

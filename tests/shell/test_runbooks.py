@@ -1,6 +1,9 @@
 """Runbooks: what they answer, when they fail, and with which exit status."""
 
+import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,10 @@ from support.answers import recorded
 from support.cli_samples import Outcome, assert_valid, kair
 from support.places import SAMPLES
 
+from kair_engine.triage import analysis
 from kair_tui.cli.registry import RUNBOOK_NOTES
 from kair_tui.shell.books import bundled_names
+from kair_tui.shell.recorder import Recorder, from_anywhere
 
 SAMPLE = SAMPLES / "slow_operator"
 HEALTHY = SAMPLES / "healthy"
@@ -118,6 +123,9 @@ def test_people_read_each_statement_above_its_answer(book: Path) -> None:
         ("info --step 9-3", 2, "1: --step 9-3: the range runs backwards"),
         ("!touch x", 2, "1: !touch x: the system's shell is not allowed here\nhint: --allow-shell allows it"),
         ("info | tee x", 2, "1: | tee x: a runbook pipes nothing"),
+        ("kair tui x", 2, "1: tui cannot be asked here"),
+        ("kair run book.kair", 2, "1: run cannot be asked here"),
+        ("e = export -o x.json", 2, "1: export answers in text, which has no fields"),
         ("# first\nwhen 1 == 1: spec = spec", 2, "2: spec answers in text, which has no fields"),
     ],
 )
@@ -203,12 +211,90 @@ def test_the_bundled_ones_are_listed_in_the_help() -> None:
         ("slow-network", SAMPLE, 0),
         ("input-bound", SAMPLE, 0),
         ("regression", SAMPLE, 10),
+        ("regression", SAMPLES / "two_hosts_upgrade", 10),
         ("nightly", SAMPLE, 10),
         ("nightly", HEALTHY, 0),
         ("first-look", HEALTHY, 0),
     ],
 )
 def test_the_bundled_ones_find_what_there_is(name: str, job: Path, status: int) -> None:
-    settings = ["--set", "step_us=7e4"] if name == "regression" else []
+    before = f"base={SAMPLES / 'two_hosts_healthy'}" if "upgrade" in job.name else "step_us=7e4"
+    settings = ["--set", before] if name == "regression" else []
     outcome = kair("run", name, str(job), *settings, "--quiet")
     assert outcome.status == status, outcome.err + outcome.out[-900:]
+
+
+def test_a_regression_is_told_what_was_before() -> None:
+    outcome = kair("run", "regression", str(SAMPLE), "--quiet")
+    assert outcome.status == 1
+    assert "--set base=JOB" in outcome.err
+
+
+def test_a_recording_runs_from_anywhere_and_asks_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "traces").symlink_to(SAMPLE)
+    recorder = Recorder()
+    recorder.start(Path("night.kair"), "traces")
+    for command in ("steps", "triage", "info", "triage"):
+        recorder.add(f"kair {command} traces")
+    recorder.add("kair triage traces --json")
+    book = recorder.stop()
+    assert book is not None
+    assert os.access(book, os.X_OK)
+    first, _, *lines = book.read_text().splitlines()
+    assert first == "#!/usr/bin/env -S kair run"
+    assert lines[:3] == [f"kair {command} {tmp_path}/traces" for command in ("steps", "triage", "info")]
+    asked = []
+    real = analysis.triage
+    monkeypatch.setattr(analysis, "triage", lambda *of, **how: asked.append(of) or real(*of, **how))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    outcome = kair("run", str(book))
+    assert (outcome.status, len(asked)) == (0, 1)
+    text, _, document = outcome.out.partition("{\n")
+    assert f"4: kair triage {tmp_path}/traces\n" in text
+    assert "straggler: rank 2 (compute, 22.8 ms a step)" in text
+    assert json.loads("{" + document)["data"]["verdict"] == "straggler"
+
+
+def test_names_of_stored_jobs_stay_and_other_places_become_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kair("import", str(SAMPLE), "--job", "night").status == 0
+    (tmp_path / "night").mkdir()
+    assert from_anywhere("kair triage night") == "kair triage night"
+    assert from_anywhere("kair blame night --rank 2 --store other") == (
+        f"kair blame {tmp_path}/night --rank 2 --store {tmp_path}/other"
+    )
+    assert from_anywhere("kair import night --job x") == f"kair import {tmp_path}/night --job x"
+
+
+def test_it_goes_on_where_that_is_wanted_but_not_after_fail(book: Path) -> None:
+    text = "schema nothing\nuse rank 99\nschema blame\nfail enough\nschema triage\n"
+    assert '"kair blame --json"' not in run(book, text).out
+    outcome = run(book, text, "-k", "-q")
+    assert outcome.status == 2
+    assert '"kair blame --json"' in outcome.out
+    assert '"kair triage --json"' not in outcome.out
+
+
+def test_a_runbook_can_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"kair localize {SAMPLE} --fail-on straggler --fields rank\n"))
+    assert kair("run", "-").status == 10
+
+
+def test_files_are_written_the_store_is_asked_and_answers_follow_its_baseline(book: Path, tmp_path: Path) -> None:
+    text = f"""\
+export -o "{tmp_path}/all.json"
+baseline save calm {SAMPLES}/two_hosts_healthy
+use job {SAMPLES}/two_hosts_upgrade
+before = localize
+baseline use calm
+after = localize
+expect $before.against_baseline == null and $after.against_baseline.baseline == calm
+cache
+"""
+    outcome = run(book, text)
+    assert outcome.status == 0, outcome.err
+    assert (tmp_path / "all.json").stat().st_size > 0

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -134,7 +135,7 @@ def test_a_person_at_a_terminal_asks_narrows_stops_and_leaves(tmp_path: Path) ->
         terminal.wait_for("out-15,2")
         terminal.press("frequency\r")
         terminal.wait_for("waiting")
-        terminal.interrupt()
+        terminal.send(signal.SIGINT)
         terminal.wait_for("stopped")
         terminal.press("!echo out-$((40+2))\r")
         terminal.wait_for("out-42")

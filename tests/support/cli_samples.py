@@ -31,6 +31,14 @@ from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_engine.results.timeline import (
+    TimelineCollective,
+    TimelineDelay,
+    TimelineOperation,
+    TimelineResult,
+    TimelineRow,
+    TimelineStop,
+)
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, KairWarning, Layout, StepTimes, Trace
@@ -149,6 +157,31 @@ def frequency(name: str = "aten::add") -> FrequencyResult:
         DegradedWindow(1, 2, 50_000.0, 2, 4.0, "degraded"),
     )
     return FrequencyResult(name, 25_000.0, 4, counts, degraded, ())
+
+
+def timeline(name: str = "aten::add") -> TimelineResult:
+    slow = TimelineOperation(1, name, name, "compute", name, 10.0, 10.0, 60.0, 60.0, 20.0, 40.0, 0.0, 0.0, None, None)
+    rows = (
+        TimelineRow(0, 0, 0, 1, name, None, 0.0, "rccwwwwthh", "...a......", 0.0),
+        TimelineRow(1, 1, 3, 3, name, None, 0.0, "rccccccthh", ".......l..", 120.0),
+        TimelineRow(1, 1, 3, 3, name, name, 0.0, ".ccoiusc..", "..........", 120.0),
+    )
+    return TimelineResult(
+        step=7,
+        around=TimelineDelay(slow, "compute", False, name, 1, 120.0),
+        begin_us=0.0,
+        end_us=100.0,
+        step_us=200.0,
+        window_us=10.0,
+        windows=10,
+        rows=rows,
+        collectives=(TimelineCollective(name, 30.0, 70.0, 1, 80.0, 4, 120.0),),
+        collectives_in_view=1,
+        path=(TimelineStop(0, name, 30.0, 70.0, "victim"), TimelineStop(1, name, 10.0, 70.0, "culprit")),
+        under=(slow,),
+        clock_residual_us=0.1,
+        warnings=(),
+    )
 
 
 def steps() -> StepsResult:
@@ -315,6 +348,7 @@ RESULTS: dict[str, Any] = {
     "rank": rank(),
     "blame": blame(),
     "frequency": frequency(),
+    "timeline": timeline(),
     "steps": steps(),
     "info": info(),
     "sensitivity": sensitivity(),
@@ -327,6 +361,7 @@ HOSTILE_RESULTS: dict[str, Any] = {
     "rank": rank(HOSTILE),
     "blame": blame(HOSTILE),
     "frequency": frequency(HOSTILE),
+    "timeline": timeline(HOSTILE),
     "info": info(HOSTILE),
     "sensitivity": sensitivity(HOSTILE),
     "whatif": whatif(HOSTILE),

@@ -32,7 +32,7 @@ async def test_help_lists_every_key_screen_and_command() -> None:
         text = "\n".join(line for line, _ in help_lines(app.screen))
         for key in ("enter", "+ -", "tab", "?", "q", ":", "ctrl+p", "o", "y", "e", "g", "m", "R", "/", "s", "S"):
             assert re.search(rf"^  (.*, )?{re.escape(key)}(, .*)?  ", text, re.MULTILINE), key
-        assert all(f"  {entry.name} " in text for entry in COMMANDS if entry.needs != "screen")
+        assert all(f"  {entry.name} " in text for entry in COMMANDS if entry.is_single)
         assert all(f"{entry.name}: {entry.title}" in text for entry in SCREENS)
         await pilot.press("question_mark")
         assert "slow_operator › overview › help" in screen_text(app)
@@ -109,9 +109,9 @@ async def _bookmarked_twice(job: str) -> None:
         assert app.session is not None
         bookmarks = app.session.bookmarks
         await pilot.press("m")
-        assert [mark.title for mark in bookmarks.all()] == ["overview"]
+        assert [mark.title for mark in bookmarks.all()] == ["rank 2"]
         await pilot.press("ctrl+p", *"bookm")
-        assert "m  overview" in screen_text(app)
+        assert "m  rank 2" in screen_text(app)
         await pilot.press("escape", "m")
         assert bookmarks.all() == ()
         app.session.narrow((5, 6))
@@ -164,6 +164,7 @@ def test_a_recording_is_a_runbook_of_commands_that_run(tmp_path: Path, monkeypat
     verdicts: list[str] = []
     _record(runbook, verdicts)
     assert runbook.read_text().splitlines() == [
+        "#!/usr/bin/env -S kair run",
         "# what was looked at in slow_operator",
         f"kair steps {SLOW}",
         f"kair triage {SLOW}",
@@ -171,7 +172,7 @@ def test_a_recording_is_a_runbook_of_commands_that_run(tmp_path: Path, monkeypat
         f"kair info {SLOW} --step 5-7",
     ]
     assert kair("run", str(runbook)).status == 0
-    outcomes = [kair(*shlex.split(line)[1:]) for line in runbook.read_text().splitlines()[1:]]
+    outcomes = [kair(*shlex.split(line)[1:]) for line in runbook.read_text().splitlines()[2:]]
     assert [outcome.status for outcome in outcomes] == [0] * 4
     # On the screen a long verdict goes on in the next line.
     assert [outcome.out.startswith(line.strip()) for outcome, line in zip(outcomes[1:3], verdicts, strict=True)] == [

@@ -3,7 +3,15 @@
 import pytest
 
 from kair_engine.trace.model import Layout
-from kair_tui.tui.widgets.cells.grid_layout import Arrangement, Group, Zoom, by_host, by_position
+from kair_tui.tui.widgets.cells.grid_layout import (
+    Arrangement,
+    Group,
+    Zoom,
+    by_host,
+    by_position,
+    place_in_words,
+    position_words,
+)
 
 HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b", 5: None}
 
@@ -18,9 +26,21 @@ def test_ranks_are_grouped_by_host_in_their_order() -> None:
 
 def test_ranks_stand_in_rows_of_stages_and_columns_of_data_parallel_ranks() -> None:
     layout = Layout(dp=2, pp=2, pipeline_stage={0: 0, 1: 1, 2: 0, 3: 1}, dp_rank={0: 1, 1: 1, 2: 0, 3: 0})
-    assert by_position(range(4), layout) == (Group("pp 0", (2, 0)), Group("pp 1", (3, 1)))
+    assert by_position(range(4), layout) == (
+        Group("pp 0", (2, 0), ("0", "1")),
+        Group("pp 1", (3, 1), ("0", "1")),
+    )
     assert by_position(range(4), Layout(dp=4)) == ()
     assert by_position(range(4), None) == ()
+
+
+def test_tensor_parallel_ranks_stand_together_and_their_place_is_told() -> None:
+    layout = Layout(dp=2, pp=1, tp=2, pipeline_stage=dict.fromkeys(range(4), 0), dp_rank={0: 0, 1: 0, 2: 1, 3: 1})
+    groups = by_position(range(4), layout)
+    assert position_words(groups) == "pp x dp x tp"
+    assert [place_in_words(rank, layout) for rank in (0, 3)] == ["pp 0 dp 0 tp 0", "pp 0 dp 1 tp 1"]
+    arrangement = Arrangement(groups, Zoom(1), 80, 10, aligned=True)
+    assert [spot.x for spot in arrangement.line(0)] == [6, 7, 9, 10]
 
 
 def job(hosts: int, each: int) -> tuple[Group, ...]:

@@ -1,6 +1,7 @@
 """The store's jobs on the screen: listed, sifted, chosen, opened."""
 
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -10,8 +11,10 @@ import pytest
 from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
 from support.screen_text import answered, assert_snapshot, played, screen_lines, screen_text, type_line, until
+from support.stored_jobs import edit_job_file
 from textual.pilot import Pilot
 
+from kair_engine.recording.job_file import recordings_in
 from kair_engine.results.triage import Verdict
 from kair_engine.store.verdicts import keep_verdict
 from kair_tui.cli.job_source import JobWanted
@@ -155,7 +158,7 @@ async def test_a_recording_goes_on_with_the_next_job() -> None:
         await pilot.press("home", "enter")
         await until(pilot, lambda: answered(app))
         assert f"● {runbook.name}" in screen_text(app)
-    assert runbook.read_text().splitlines()[1:] == ["kair jobs", "kair steps calm", "kair triage calm"]
+    assert runbook.read_text().splitlines()[2:] == ["kair jobs", "kair steps calm", "kair triage calm"]
 
 
 @pytest.mark.usefixtures("_store")
@@ -301,9 +304,9 @@ def test_it_looks_like_its_picture(
     """From a copy of the store whose place, sources and times are always the same."""
     shutil.copytree(_store, tmp_path / "store")
     for hour, file in enumerate(sorted((tmp_path / "store").glob("*/job.json")), 10):
-        known = {"imported_at": f"2026-07-01T{hour}:00:00+00:00", "source": f"/traces/{file.parent.name}"}
-        file.write_text(json.dumps({**json.loads(file.read_text()), **known}))
-    for file in (tmp_path / "store").glob("*/verdict.json"):
+        moment = f"2026-07-01T{hour}:00:00+00:00"
+        edit_job_file(file.parent, imported_at=moment, source=f"/traces/{file.parent.name}")
+    for file in (tmp_path / "store").glob("*/*/verdict.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "triaged_at": "2026-07-02T09:00:00+00:00"}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAIR_STORE", "store")
@@ -326,7 +329,8 @@ async def test_a_job_that_is_slowed_by_what_is_nobodys_fault_is_marked_and_comes
     verdicts: dict[str, Verdict] = {"a": "no_straggler", "b": "job_wide", "c": "straggler"}
     for name, verdict in verdicts.items():
         assert kair("import", str(SAMPLES / "healthy"), "--job", name).status == 0
-        keep_verdict(store_root(None) / name, verdict, f"{verdict} is said")
+        (recording,) = recordings_in(store_root(None) / name)
+        keep_verdict(recording, verdict, f"{verdict} is said")
     async with listed() as (app, pilot):
         assert "△ b   job_wide is said" in screen_text(app)
         assert "▲ c   straggler is said" in screen_text(app)
@@ -336,3 +340,24 @@ async def test_a_job_that_is_slowed_by_what_is_nobodys_fault_is_marked_and_comes
         await pilot.pause()
         said = [line for line in screen_lines(app) if " is said" in line]
         assert [line.split()[-3] for line in said] == ["straggler", "job_wide", "no_straggler"]
+
+
+@played
+async def test_what_stragglers_cost_stands_under_each_job_once_it_is_worked_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _store: Path
+) -> None:
+    monkeypatch.setenv("KAIR_STORE", str(shutil.copytree(_store, tmp_path / "store")))
+    async with listed(size=(120, 30)) as (app, pilot):
+        assert "GPU-hours" not in screen_text(app)
+        await pilot.press("w")
+        await until(pilot, lambda: screen_text(app).count("GPU-hours a day") == 3)
+        under = next(line for at, line in enumerate(screen_lines(app)) if "night" in screen_lines(app)[at - 1])
+        assert re.search(r"S 1\.\d{4}, +\d+\.\d % waste, +\d+\.\d GPU-hours a day: compute", under)
+        assert "of all steps of a job" in screen_text(app)
+        screen = app.screen
+        assert isinstance(screen, JobsScreen)
+        screen.sort_by("waste", descending=False)
+        await pilot.pause()
+        assert shown(app)[-1] == "calm", "it wastes least"
+        await type_line(pilot, "slash", "slowdown:>1.1")
+        assert shown(app) == ["night", "fresh"]

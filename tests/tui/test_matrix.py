@@ -27,6 +27,7 @@ INPUT = str(SAMPLES / "slow_input")
 TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")
 HOST = str(SAMPLES / "slow_host")
 BUSY = str(SAMPLES / "busy_host")
+PIPELINE = str(SAMPLES / "pipeline_slow_operator")
 
 
 pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
@@ -167,3 +168,20 @@ def test_cells_have_their_places_between_borders() -> None:
     assert [axis.at(cell) for cell in range(15)] == [0, 0, 1, 1, None, 2, 2, 3, 3, None, 4, 4, 5, 5, None]
     assert axis.within(3, 6) == range(1, 3)
     assert Axis().within(0, 5) == range(0)
+
+
+@played
+async def test_ranks_are_compared_within_their_role_until_all_are_asked_for() -> None:
+    async with opened(PIPELINE) as (app, pilot):
+        await pilot.press("6")
+        await until(pilot, lambda: isinstance(app.screen, matrix.MatrixScreen) and answered(app))
+        assert "rank 4 lies farthest from its role stage 1" in screen_text(app)
+        cells = app.screen.query_one(DistanceMatrix)
+        worst = cells.scores[0]
+        peers = [cells.distance(4, other) for other in (3, 5)]
+        assert worst.rank == 4 and worst.score == pytest.approx(sum(peers) / 2)
+        assert cells.pair is not None and cells.pair[1] in (3, 5)
+        assert not cells.are_compared(1, 4)
+        await pilot.press("x")
+        assert cells.are_compared(1, 4)
+        assert "has the highest score of 6 ranks" in screen_text(app)

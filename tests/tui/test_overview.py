@@ -70,11 +70,11 @@ async def test_a_range_of_steps_narrows_everything_until_all_are_wanted_again() 
         await until(pilot, lambda: answered(app))
         assert screen.session.steps == (5, 6, 7, 8, 9)
         assert "only steps 5-9" in screen_text(app)
-        assert "5 steps analysed (5-9)" in screen_text(app)
+        assert "persistent, steps 5-9" in screen_text(app)
         assert screen.commands()[1] == f"kair triage {SLOW} --step 5-9"
         await pilot.press("A")
         await until(pilot, lambda: answered(app))
-        assert "12 steps analysed (4-15)" in screen_text(app)
+        assert "persistent, steps 4-15" in screen_text(app)
         assert "only steps" not in screen_text(app)
 
 

@@ -60,7 +60,9 @@ async def test_it_looks_like_its_picture(name: str, job: str, rank: int, size: t
 
 @played
 async def test_its_figures_are_those_of_its_commands() -> None:
-    async with rank_screen(PIPELINE, 1, size=(160, 50)) as (screen, _):
+    async with rank_screen(PIPELINE, 1, size=(160, 50)) as (screen, pilot):
+        merged = screen_text(app_of(screen))
+        await pilot.press("x")
         shown = screen_text(app_of(screen))
         answers = [printed(line) for line in screen.commands()]
     profile, found, triage = answers
@@ -72,6 +74,15 @@ async def test_its_figures_are_those_of_its_commands() -> None:
         assert line.split(part["part"])[1].split()[:6] == " ".join(figures).split()
     assert f"{100 * profile['farthest']['distance']:.1f} % from rank {profile['farthest']['peer']}" in shown
     assert f"outliers  {found['total_outliers']}; " in shown
+    operators = {(row["operator"], row["phase"]) for row in found["outliers"]}
+    assert f"outliers  {found['total_outliers']} in {len(operators)} operators; " in merged
+    lost = sum(
+        max(row["duration_us"] - row["expected_duration_us"], 0.0)
+        for row in found["outliers"]
+        if row["operator"] == "kair_sample::mlp"
+    )
+    (line,) = (line for line in merged.splitlines() if "kair_sample::mlp " in line and "▸" in line)
+    assert line.split()[3:6] == ["30", *duration(lost).split()]
     for row in found["outliers"][:20]:
         cells = [str(row["step"]), row["operator"], duration(row["start_us"]), duration(row["duration_us"])]
         assert any(all(cell in line for cell in cells) for line in lines)
@@ -115,6 +126,7 @@ async def test_outliers_can_be_filtered_and_sorted() -> None:
 @played
 async def test_the_operation_under_the_cursor_is_told_in_full() -> None:
     async with rank_screen(INPUT, 1, size=(160, 50)) as (screen, pilot):
+        await pilot.press("x")
         status = screen.query_one(StatusLine)
         name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         assert status.text == f"step 7 · input · 30.1 ms instead of 3.25 ms · 27.4 % of the step · {name}"
@@ -155,7 +167,7 @@ async def test_the_smallest_terminal_shows_it() -> None:
     async with rank_screen(INPUT, 1, size=(60, 20)) as (screen, _):
         shown = screen_text(app_of(screen))
         assert "input          29.7 ms +26.5 ms" in shown
-        assert "outliers  19; " in shown
+        assert "outliers  19 in 5 operators; " in shown
         assert "▸" in shown
 
 

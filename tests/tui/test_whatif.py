@@ -77,7 +77,7 @@ async def test_chosen_fixes_are_priced_together_and_the_command_says_the_same() 
         await pilot.press("space", "down", "down", "down", "space")
         await until(pilot, lambda: settled(app))
         *_, command = screen.commands()
-        assert command.endswith("--fix rank=4-7+kind=compute --fix kind=host --only-fixes")
+        assert command.endswith("--fix rank=4-7+kind=compute --fix kind=communication --only-fixes")
         together = printed(command)["fixes"][-1]
         assert together["fix"] == "all together"
         assert bars.lines[1].startswith(f"with 2 fixes {duration(together['step_time_us'])} ")

@@ -10,14 +10,10 @@ from kair_tui.render.words.whatif import cause_in_words, remedy_in_words, verdic
 
 UNEVEN = {"forward_backward_correlation": 0.987, "forward_variation_share": 0.219, "steps": 2}
 CAUSES = {
-    "slow worker, rank 3 (fixing it takes 90 % of the slowdown away)": SlowdownCause("slow_workers", (3,), 0.9),
-    "slow workers, ranks 7, 3 (fixing them takes 52 % of the slowdown away)": SlowdownCause(
-        "slow_workers", (7, 3), 0.521
-    ),
-    "slow workers, ranks 0, 1, 2, 3, 4, 5, 6, 7 … (fixing them takes 52 % of the slowdown away)": SlowdownCause(
-        "slow_workers", tuple(range(9)), 0.521
-    ),
-    "slow host a (fixing its 8 ranks takes 60 % of the slowdown away)": SlowdownCause(
+    "rank 3 costs 90 % of the slowdown": SlowdownCause("slow_workers", (3,), 0.9),
+    "ranks 7, 3 cost 52 % of the slowdown": SlowdownCause("slow_workers", (7, 3), 0.521),
+    "ranks 0, 1, 2, 3, 4, 5, 6, 7 … cost 52 % of the slowdown": SlowdownCause("slow_workers", tuple(range(9)), 0.521),
+    "host a costs 60 % of the slowdown, its 8 ranks together": SlowdownCause(
         "slow_workers", tuple(range(8)), 0.6, host="a"
     ),
     "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %)": (
@@ -44,13 +40,13 @@ CAUSES = {
     ),
 }
 PATTERNS: dict[SlowdownPattern, str] = {
-    "none": "no straggler worth fixing: the job is 25.0 % slower than without any",
-    "one_worker": "1.25 times slower than without stragglers: no single cause; one worker, rank 1, stands out of the "
-    "heatmap",
-    "few_workers": "1.25 times slower than without stragglers: no single cause; a few workers stand out of the "
-    "heatmap, rank 1 most",
-    "one_stage": "1.25 times slower than without stragglers: no single cause; stage 0, the last row, stands out of "
-    "the heatmap",
+    "none": "stragglers cost little: the job is 25.0 % slower than without any",
+    "one_worker": "1.25 times slower than without stragglers: no single cause; one worker, rank 1, costs more than all "
+    "others",
+    "few_workers": "1.25 times slower than without stragglers: no single cause; a few workers cost more than others, "
+    "rank 1 most",
+    "one_stage": "1.25 times slower than without stragglers: no single cause; stage 0, the last row, costs more than "
+    "others",
     "diffuse": "1.25 times slower than without stragglers: no single cause; the cost is spread over all workers",
     "unknown": "1.25 times slower than without stragglers: no single cause; workers were not priced one by one",
 }

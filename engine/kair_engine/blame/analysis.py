@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from kair_engine.results.blame import (
     BlameResult,
     MadeLate,
     PathNode,
+    PathPart,
     RankBlame,
     RoleInPath,
     RootCause,
@@ -65,6 +66,7 @@ class Tally:
     late_syncs: dict[tuple[int, _Key], int] = field(default_factory=lambda: defaultdict(int))
     waits: PairWaiting = field(default_factory=PairWaiting)
     paths: list[BlamePath] = field(default_factory=list)
+    ranks_time: float = 0.0
     waiting: float = 0.0
     unattributed: float = 0.0
     collectives: int = 0
@@ -128,10 +130,11 @@ def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints)
         last = int(collectives.row[collectives.last[instance]])
         walk = walk_back(graph, late, last, noise)
         culprit = int(ops.ranks[ops.rank[last]])
-        for key, share in _divide(graph, culprit, walk):
+        parts = tuple(_divide(graph, culprit, walk))
+        for key, share in parts:
             _lay(tally, culprit, key, float(share * collectives.total_wait_ns[instance]), step=ops.step, collectives=1)
         if tally.keep_paths:
-            tally.paths.append(_path(graph, late, int(instance), walk))
+            tally.paths.append(_path(graph, late, int(instance), walk, parts))
     _count(tally, collectives, explained)
     if tally.keep_paths:
         tally.waits.add(collectives, explained)
@@ -150,6 +153,7 @@ def _lay(tally: Tally, late: int, key: _Key, waited_ns: float, *, step: int, col
 def _count(tally: Tally, collectives: Collectives, explained: Ints) -> None:
     """Adds up a step's waiting; of the short waits that nobody walked back from, only whom they waited for."""
     ops, waits = collectives.ops, collectives.total_wait_ns
+    tally.ranks_time += ops.step_time_ns * len(ops.ranks)
     tally.waiting += float(waits.sum())
     tally.unattributed += float(waits.sum() - waits[explained].sum())
     culprit = ops.rank[collectives.row[collectives.last]]
@@ -181,7 +185,9 @@ def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_
         yield (owner, None, cause, False), share
 
 
-def _path(graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk) -> BlamePath:
+def _path(
+    graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk, parts: tuple[tuple[_Key, float], ...]
+) -> BlamePath:
     collectives = graph.sync.collectives
     members: Ints = np.flatnonzero(collectives.instance == instance)
     victim = int(collectives.row[members[np.argmax(collectives.wait_ns[members])]])
@@ -189,15 +195,17 @@ def _path(graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk) -> B
     rows = _stops(graph, walk, largest)
     chain = [_node(graph, late, row, "victim") for row in rows]
     if largest is not None:
-        chain.append(_node(graph, late, largest.row, "edge" if largest.is_edge else "culprit"))
+        chain.append(_end(graph, late, largest.row, "edge" if largest.is_edge else "culprit"))
     else:
-        chain[-1] = _node(graph, late, rows[-1], "culprit")
+        chain[-1] = _end(graph, late, rows[-1], "culprit")
     return BlamePath(
         symptom=_node(graph, late, victim, "victim"),
         chain=tuple(chain),
         cause=largest.cause if largest is not None else "unknown",
         waited_us=float(collectives.total_wait_ns[instance]) / 1e3,
         step=graph.ops.step,
+        lost_us=float(largest.late_ns) / 1e3 if largest is not None else 0.0,
+        parts=tuple(PathPart(*key, float(share)) for key, share in sorted(parts, key=lambda part: -part[1])),
     )
 
 
@@ -228,6 +236,12 @@ def _node(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> 
         lateness_us=0.0 if np.isnan(begun) else float(begun) / 1e3,
         role_in_path=role,
     )
+
+
+def _end(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> PathNode:
+    peers = late.peers(row)
+    expected_us = float(np.median(graph.ops.duration_ns[peers])) / 1e3 if len(peers) > 1 else None
+    return replace(_node(graph, late, row, role), expected_us=expected_us)
 
 
 def blame_of(
@@ -268,6 +282,9 @@ def blame_of(
         unattributed_us=tally.unattributed / 1e3,
         collectives=tally.collectives,
         warnings=_warnings(trace, tally),
+        ranks_time_us=tally.ranks_time / 1e3,
+        only_rank=None if rank is None else Rank(rank),
+        only_operator=operator,
     )
 
 

@@ -1,7 +1,7 @@
 """Stage 3 as the paper states it: from each of a rank's outliers back along that rank's own graph."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,7 +72,8 @@ def blame_paper(
             key = (Rank(chosen), ops.operator(root), _cause(ops, root, is_edge), is_edge)
             blamed[key] += excess
             steps[key].add(ops.step)
-    return _result(trace, blamed, steps, _chosen(paths, operator, limit), operator)
+    asked = None if rank is None else Rank(rank)
+    return replace(_result(trace, blamed, steps, _chosen(paths, operator, limit), operator), only_rank=asked)
 
 
 def _scores(ops: Operations, clock: StepClock) -> _Scores:
@@ -180,4 +181,5 @@ def _result(
             KairWarning("one_rank_walk", "the paper's walk stays on one rank and prices no waiting"),
             *paper_limits(len(trace.job.ranks)),
         ),
+        only_operator=operator,
     )

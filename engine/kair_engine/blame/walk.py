@@ -1,6 +1,7 @@
 """Backward blame: from a collective that waited, back through the graph to what made its last member late."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,25 +42,28 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
     last `noise_ns` of it, and jitter that cancels out is nobody's. Between an operation's begin and its cut the
     operation answers, between a cut and the next begin the edge.
     """
+    # One element of an array at a time: `item` takes a third of what indexing does.
+    predecessor, instance_of = graph.predecessor.item, graph.instance.item
+    begin, cut = late.begin.item, late.cut.item
     path, seen, known = [row], {row}, 0
-    account = _Account(_known(late.begin[row], 0.0))
+    account = _Account(_known(begin(row), 0.0))
     while account.standing > noise_ns:
-        before = int(graph.predecessor[row])
+        before = predecessor(row)
         if before == NONE or before in seen:
             return account.closed(path)
-        account.charge(late.cut[before], lambda: _between(graph, before, path[known:]))  # noqa: B023  (called at once)
-        instance = int(graph.instance[before])
+        if account.is_above(cut(before)):
+            account.charge(cut(before), _between(graph, before, path[known:]))
+        instance = instance_of(before)
         if instance != NONE:
             before = _last_member(graph, instance)
-            where = Contribution(before, True, "communication")
-        else:
-            where = _operation(graph, before)
-        if not _waited_for_device(graph, before):
-            account.charge(late.begin[before], lambda: where)  # noqa: B023  (called at once)
+        if account.is_above(begin(before)) and not _waited_for_device(graph, before):
+            crossed = instance != NONE
+            where = Contribution(before, True, "communication") if crossed else _operation(graph, before)
+            account.charge(begin(before), where)
         row = before
         seen.add(row)
         path.append(row)
-        if instance != NONE or not np.isnan(late.begin[row]):
+        if instance != NONE or not math.isnan(begin(row)):
             known = len(path) - 1
     account.standing = 0.0
     return account.closed(path)
@@ -143,7 +147,7 @@ def _last_member(graph: ExecutionGraph, instance: int) -> int:
 
 
 def _known(value: float, otherwise: float) -> float:
-    return otherwise if np.isnan(value) else float(value)
+    return otherwise if math.isnan(value) else value
 
 
 @dataclass
@@ -153,12 +157,15 @@ class _Account:
     standing: float
     found: list[Contribution] = field(default_factory=list)
 
-    def charge(self, late_ns: float, where: Callable[[], Contribution]) -> None:
-        """The path was only `late_ns` late before this place: what stands above that is its doing."""
-        if late_ns < self.standing:  # False for NaN: an operation no peer runs tells nothing
-            above = self.standing - max(late_ns, 0.0)
-            self.found.append(replace(where(), late_ns=above))
-            self.standing = max(late_ns, 0.0)
+    def is_above(self, late_ns: float) -> bool:
+        """Whether the path was only `late_ns` late before a place; False for NaN: what no peer runs tells nothing."""
+        return late_ns < self.standing
+
+    def charge(self, late_ns: float, where: Contribution) -> None:
+        """What stands above `late_ns`, how late the path was before this place, is its doing."""
+        left = max(late_ns, 0.0)
+        self.found.append(replace(where, late_ns=self.standing - left))
+        self.standing = left
 
     def closed(self, path: Sequence[int]) -> Walk:
         """What was found, the largest first; what still stands was there before the path began."""

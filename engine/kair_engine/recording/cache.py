@@ -1,9 +1,10 @@
 """Parsed traces, kept between runs under the user's cache folder and keyed by the content they came from.
 
-Each entry is `<key>.parquet`, the fragment, and `<key>.json`, what it holds; the second is written last, so
-an entry without it does not exist. Deleting any of it is safe.
+Each entry is `<key>.parquet`, the fragment, and `<key>.json`, what it holds with the checksums of both. They are
+written in a folder of their own under `unfinished/` and moved here when they are whole. Deleting any of it is safe.
 """
 
+import errno
 import hashlib
 import os
 from contextlib import suppress
@@ -13,65 +14,144 @@ from typing import Final
 
 import msgspec
 
+from kair_engine.errors import UnwritableError
 from kair_engine.readers.whatif_parquet.meta import metadata_files
+from kair_engine.recording.cache_upkeep import CHOOSE, FRAGMENTS, LIMIT, UNFINISHED, evict
+from kair_engine.recording.in_use import Hold, hold, remove_unused
+from kair_engine.recording.seals import Seal, is_intact, seal_of, sealed, unsealed
+from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, KairWarning
+from kair_engine.trace.private_files import OWN, make_folder, why_distrusted, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
 READER_VERSION: Final = 10
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
+_TEMPORARY: Final = "kair-without-cache-"
+"""Begins the names of temporary folders: such folders that nobody uses are removed, so no person names theirs so."""
+
+
+_held: Final[list[Hold]] = []
+"""Temporary caches stay in use until the process ends: traces are read from them."""
 
 
 class _Entry(msgspec.Struct):
-    parquet_bytes: int
+    seal: Seal
     info: FragmentInfo
 
 
 class FragmentCache:
-    """The entries below one folder; several processes may use it at once."""
+    """The entries below one folder; several processes may use it at once.
 
-    def __init__(self, root: Path) -> None:
-        self.folder = root / "fragments"
+    A folder that others can write to is not trusted: it is neither read nor written. Where new ones take it beyond
+    `limit` bytes, those go that were not used for longest.
+    """
+
+    def __init__(self, root: Path, limit: int = LIMIT) -> None:
+        self.place = root
+        """Where it is to be."""
+        self._limit = limit
         self.warnings: tuple[KairWarning, ...] = ()
+        self._root = root
+        self._distrust = _distrust(root)
+        self._work: Path | None = None
+        self._hold: Hold | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the entries are."""
+        return self._root / FRAGMENTS
+
+    @property
+    def work(self) -> Path:
+        """Where new ones are written until they are whole; `make_writable` makes it."""
+        assert self._work is not None
+        return self._work
 
     def make_writable(self) -> None:
-        """Creates the folder; where that fails, a temporary one takes its place until the process ends."""
+        """Creates the folders; where that fails, temporary ones take their place until the process ends."""
+        if self._work is not None:
+            return
+        if self._distrust is not None:
+            self._go_without(_said(self.place, self._distrust), None)
+            return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            probe = self.folder / f".probe.{os.getpid()}.{os.urandom(4).hex()}"
-            probe.touch()
-            probe.unlink()
+            self._make_folders()
         except OSError as error:
-            reason = error.strerror or error
-            text = f"cannot write the cache {self.folder} ({reason}); what is parsed will not be kept"
-            self.warnings = (short_warning("cache_unwritable", text),)
-            self.folder = _temporary_folder()
+            self.go_without(error)
+
+    def go_without(self, error: OSError) -> None:
+        """Takes a temporary folder instead, and says why. Raises UnwritableError where none can be had either."""
+        self._go_without(f"cannot write the cache {self.place} ({error.strerror or error}; {CHOOSE})", error)
+
+    def _go_without(self, why: str, error: OSError | None) -> None:
+        self.close()
+        self.warnings = (short_warning("cache_unwritable", f"{why}: what is parsed will not be kept"),)
+        try:
+            self._root = _temporary_root()
+            self._distrust = None
+            self._make_folders()
+        except OSError as of_temporary:
+            raise UnwritableError(self.place, error or of_temporary, CHOOSE) from of_temporary
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether nothing will be kept."""
+        return bool(self.warnings)
 
     def fragment(self, key: str) -> Path:
-        """Where the fragment of `key` is, or is to be written."""
+        """Where the fragment of `key` is, or is to be."""
         return self.folder / f"{key}.parquet"
 
     def find(self, key: str, source: Path) -> FragmentInfo | None:
         """What the entry holds, or None where there is none or it is damaged."""
-        path = self.fragment(key)
-        try:
-            entry = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=_Entry)
-            if entry.parquet_bytes != path.stat().st_size or not _is_whole(path):
-                return None
-            return replace(entry.info, source=str(source))
-        except (OSError, msgspec.MsgspecError, RecursionError):
+        if self._distrust is not None:
             return None
-
-    def add(self, key: str, info: FragmentInfo) -> None:
-        """Completes the entry whose fragment was written. Raises OSError when the disk is full."""
         path = self.fragment(key)
-        entry = _Entry(path.stat().st_size, info)
         try:
-            write_whole(path.with_suffix(".json"), msgspec.json.encode(entry))
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
+            entry = msgspec.json.decode(unsealed(path.with_suffix(".json").read_bytes()), type=_Entry)
+            if not is_intact(path, entry.seal):
+                return None
+        except (OSError, ValueError, RecursionError):
+            return None
+        with suppress(OSError):
+            os.utime(path.with_suffix(".json"))  # when it was last used: what was longest ago goes first
+        return replace(entry.info, source=str(source))
+
+    def close(self) -> None:
+        """Removes what did not become whole, and what there is no room for."""
+        if self._work is not None:
+            import shutil
+
+            shutil.rmtree(self._work, ignore_errors=True)
+            self._work = None
+            evict(self._root, self._limit)
+        if self._hold is not None:
+            self._hold.close()
+
+    def _make_folders(self) -> None:
+        if _is_undecodable(self.folder):
+            raise OSError(errno.EILSEQ, "its name is not UTF-8")
+        make_folder(self.folder)
+        make_folder(self._root / UNFINISHED)
+        while self._work is None:
+            work = self._root / UNFINISHED / f"{os.getpid()}.{os.urandom(4).hex()}"
+            work.mkdir(OWN.folder)
+            with suppress(FileNotFoundError):  # another process took it for a leftover
+                self._hold, self._work = hold(work), work
+
+
+def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
+    """Moves a fragment that was written to its place, with what it holds. Raises OSError when the disk is full."""
+    beside = unfinished.with_suffix(".json")
+    unfinished.replace(final)
+    try:
+        write_whole(beside, sealed(encode_json(_Entry(seal_of(final), info))))
+        beside.replace(final.with_suffix(".json"))
+    except BaseException:
+        final.unlink(missing_ok=True)
+        raise
 
 
 def content_key(source: Path, rank: int | None = None) -> str:
@@ -94,28 +174,42 @@ def content_key(source: Path, rank: int | None = None) -> str:
     return digest.hexdigest()
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that appears complete or not at all. Raises OSError when the disk is full."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+def distrust_of(root: Path) -> tuple[KairWarning, ...]:
+    """What is said of a cache that others can write to."""
+    why = _distrust(root)
+    return () if why is None else (short_warning("cache_unwritable", f"{_said(root, why)}: it is not used"),)
 
 
-def _temporary_folder() -> Path:
+def _said(root: Path, why: str) -> str:
+    return f"the cache {root} {why} (chmod go-w, or {CHOOSE})"
+
+
+def _distrust(root: Path) -> str | None:
+    return why_distrusted(root) or why_distrusted(root / FRAGMENTS)
+
+
+def _is_undecodable(path: Path) -> bool:
+    """Whether the path has bytes that are not UTF-8: Polars and pyarrow cannot open it."""
+    return any("\ud800" <= sign <= "\udfff" for sign in str(path))
+
+
+def _temporary_root() -> Path:
     import atexit
     import shutil
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(prefix="kair-"))
+    remove_unused(_abandoned(Path(tempfile.gettempdir())))
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
+    _held.append(hold(folder))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def _is_whole(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-len(_PARQUET_MAGIC), os.SEEK_END)
-        return file.read() == _PARQUET_MAGIC
+def _abandoned(folder: Path) -> list[Path]:
+    """Temporary folders of this user's that a killed process may have left."""
+    found = []
+    for path in folder.glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):
+            if path.lstat().st_uid == os.geteuid() and (path / FRAGMENTS).is_dir():
+                found.append(path)
+    return found

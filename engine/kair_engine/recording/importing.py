@@ -1,13 +1,22 @@
 """Trace files parsed into the cache: few or small ones in this process, the rest on all cores."""
 
 import os
+import re
+import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from threading import Thread
+from typing import TYPE_CHECKING, Final, Protocol
 
-from kair_engine.errors import InputError, KairError
+from kair_engine.errors import InputError
+from kair_engine.recording.cache import complete
+from kair_engine.recording.in_use import hold
 from kair_engine.trace.model import FragmentInfo
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
@@ -23,6 +32,8 @@ class ImportTask:
     source: Path
     out: Path
     rank_hint: int | None = None
+    work: Path | None = None
+    """Where it is written until it is whole; beside `out` where that is None."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +45,16 @@ class ImportOutcome:
     hint: str | None = None
     is_trace: bool = True
     """False for a file that was readable and turned out to be something else."""
-    is_fatal: bool = False
-    """True where the fragment could not be written; the next one could not be either."""
+    write_error: OSError | None = None
+    """Why the fragment could not be written; the next one could not be either."""
+
+
+class UnwrittenError(Exception):
+    """A fragment cannot be written."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class Progress(Protocol):
@@ -48,7 +67,7 @@ class Progress(Protocol):
 def import_files(
     tasks: Sequence[ImportTask], *, progress: Progress | None = None, workers: int | None = None
 ) -> Iterator[ImportOutcome]:
-    """The outcome of every task, in order, each as soon as it is there. Raises KairError when the disk is full.
+    """The outcome of every task, in order, each as soon as it is there. Raises UnwrittenError when the disk is full.
 
     Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
     """
@@ -58,8 +77,8 @@ def import_files(
     else:
         outcomes = map(import_file, tasks)
     for done, (task, outcome) in enumerate(zip(tasks, outcomes, strict=True), 1):
-        if outcome.is_fatal:
-            raise KairError(outcome.error or "", outcome.hint)
+        if outcome.write_error is not None:
+            raise UnwrittenError(outcome.write_error)
         yield outcome
         if progress is not None:
             progress(done, len(tasks), task.source.name, outcome)
@@ -69,25 +88,29 @@ def import_file(task: ImportTask) -> ImportOutcome:
     """Parses one file; what is wrong with the input comes back as a value, so that it can cross processes."""
     from kair_engine.readers.detect import NotATraceError  # only where something is to be parsed
 
+    unfinished = (task.work or task.out.parent) / task.out.name
     try:
-        return ImportOutcome(_read(task))
+        # While this process works there, nobody takes the folder for a leftover.
+        with hold(unfinished.parent):
+            info = _read(task, unfinished)
+            complete(unfinished, task.out, info)
+        return ImportOutcome(info)
     except NotATraceError as error:
         return ImportOutcome(None, str(error), error.hint, is_trace=False)
     except InputError as error:
         return ImportOutcome(None, str(error), error.hint)
     except OSError as error:
         # Readers turn their own failures into InputErrors: what is left is the fragment's.
-        problem = write_error(task.out.parent, error)
-        return ImportOutcome(None, str(problem), problem.hint, is_fatal=True)
+        return ImportOutcome(None, write_error=_in_plain_words(error))
 
 
-def write_error(folder: Path, error: OSError) -> KairError:
-    """The error to tell when the cache cannot be written."""
-    text = f"cannot write {folder}: {error.strerror or error}"
-    return KairError(text, "free some space there, or choose another place for the cache")
+def _in_plain_words(error: OSError) -> OSError:
+    """The system's own error, which Arrow tells in a sentence of its own."""
+    number = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE)
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else error
 
 
-def _read(task: ImportTask) -> FragmentInfo:
+def _read(task: ImportTask, out: Path) -> FragmentInfo:
     from kair_engine.readers.detect import NotATraceError, detect_format
 
     try:
@@ -97,11 +120,11 @@ def _read(task: ImportTask) -> FragmentInfo:
     if form == "kineto":
         from kair_engine.readers.kineto.reader import read_kineto
 
-        return read_kineto(task.source, task.out, rank_hint=task.rank_hint)
+        return read_kineto(task.source, out, rank_hint=task.rank_hint)
     if form == "parquet":
         from kair_engine.readers.whatif_parquet.reader import read_whatif
 
-        return read_whatif(task.source, task.out)
+        return read_whatif(task.source, out)
     raise NotATraceError("its content is neither Kineto JSON nor a what-if Parquet file")
 
 
@@ -111,10 +134,14 @@ def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[Impor
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
-    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    # Workers end when the other end is closed: by this process, or by its death.
+    told, until_closed = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent, initargs=(told,))
     try:
         order = sorted(range(len(tasks)), key=lambda at: -_text_size(tasks[at]))
-        futures = {at: pool.submit(import_file, tasks[at]) for at in order}
+        with _without_interrupts():
+            futures = {at: pool.submit(import_file, tasks[at]) for at in order}
         for at in range(len(tasks)):
             try:
                 outcome = futures[at].result()
@@ -123,7 +150,30 @@ def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[Impor
                 outcome = import_file(tasks[at])
             yield outcome
     finally:
+        until_closed.close()
         pool.shutdown(cancel_futures=True)
+        told.close()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes that are started here never hear of Ctrl-C: the one who started them ends them without a word."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _end_with_parent(told: "Connection") -> None:
+    """Lets this worker end as soon as nobody waits for it any more, in the middle of a file too."""
+
+    def wait() -> None:
+        with suppress(EOFError, OSError):
+            told.recv_bytes()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def _text_size(task: ImportTask) -> int:

@@ -84,7 +84,7 @@ def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[Derive
     groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
     if not groups_of:
         return None, []
-    from kair_engine.recording.process_groups.derived import derive  # loads numpy and polars, for few jobs
+    from kair_engine.recording.process_groups.derived import derive  # loads numpy and pyarrow, for few jobs
 
     return derive(trace, groups_of)
 

@@ -1,6 +1,10 @@
-"""A job folder of the store: `job.json`, what the job is, beside its `fragments/`."""
+"""A job folder of the store: `job.json`, what the job is, beside the folder of its recording.
 
-import json
+`job.json` names the recording's folder. To replace a job is to put another folder beside it and then another `job.json`
+in place of this one, which is one step: who reads the job sees the old recording or the new one, whole. The old one
+stays until nobody reads it any more.
+"""
+
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -8,26 +12,43 @@ from typing import Any, Final
 import msgspec
 
 from kair_engine.errors import DamagedJobError, InputError
-from kair_engine.recording.cache import write_whole
+from kair_engine.recording.in_use import Hold, hold
 from kair_engine.recording.job_assembly import Fragment, assemble
+from kair_engine.recording.seals import Seal, is_intact, sealed, unsealed
+from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
+from kair_engine.trace.private_files import Modes, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 JOB_FILE: Final = "job.json"
 BOOKMARKS: Final = "bookmarks.json"
-"""The user's own: it stays when the job is replaced."""
+NOTES: Final = "notes.json"
+"""The user's own, as are the bookmarks: they stay when the job is replaced."""
+RECORDING: Final = "recording-"
+"""How the names of recordings' folders begin."""
 SCHEMA: Final = "kair.job"
-VERSION: Final = 2
+VERSION: Final = 3
+
+
+@dataclass(frozen=True)
+class KeptFragment:
+    """A fragment of a stored job; `path` is relative to the job's folder."""
+
+    path: str
+    seal: Seal
+    info: FragmentInfo
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """What `job.json` says; fragment paths are relative to its folder."""
+    """What `job.json` says."""
 
     name: str
     imported_at: str
     source: str
-    fragments: tuple[tuple[str, FragmentInfo], ...]
+    recording: str
+    """The name of its folder, beside `job.json`."""
+    fragments: tuple[KeptFragment, ...]
     warnings: tuple[KairWarning, ...]
 
 
@@ -40,77 +61,102 @@ def is_job_folder(path: Path) -> bool:
         return False
 
 
-def write_job_file(folder: Path, job: JobFile) -> None:
+def holds_job(path: Path) -> bool:
+    """Whether a folder of the store is a job's, a damaged one's too."""
+    return is_job_folder(path) or bool(recordings_in(path))
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """The folders of recordings in a job's: one, more while the job is being replaced or an old one is still read."""
+    try:
+        return [path for path in folder.iterdir() if path.name.startswith(RECORDING)]
+    except OSError:
+        return []
+
+
+def write_job_file(folder: Path, job: JobFile, modes: Modes) -> None:
     """Writes `job.json` whole. Raises OSError when the disk is full."""
-    document = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "name": job.name,
-        "imported_at": job.imported_at,
-        "source": job.source,
-        "fragments": [{"path": path, "info": msgspec.to_builtins(info, str_keys=True)} for path, info in job.fragments],
-        "warnings": msgspec.to_builtins(job.warnings),
-    }
-    write_whole(folder / JOB_FILE, json.dumps(document).encode())
+    write_whole(folder / JOB_FILE, sealed(encode_json(job), schema=SCHEMA, version=VERSION), modes)
 
 
 def read_job_file(folder: Path) -> JobFile:
-    """What `job.json` says. Raises InputError where it is damaged, newer, or points out of the folder."""
+    """What `job.json` says. Raises InputError where it is damaged, of another version, or points out of the folder."""
     path = folder / JOB_FILE
     try:
-        document = json.loads(path.read_bytes())
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DamagedJobError(f"{path} is gone") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        _require_version(msgspec.json.decode(content), path)
+        job = msgspec.json.decode(unsealed(content), type=JobFile)
+        for one in (job.recording, *(fragment.path for fragment in job.fragments)):
+            _require_inside(one, folder)
     except (ValueError, RecursionError) as error:
-        raise DamagedJobError(f"{path} is damaged: it is not JSON") from error
+        raise DamagedJobError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+    return job
+
+
+def open_job_folder(folder: Path) -> Trace:
+    """The trace of a job folder. Fragments that are gone or damaged are left out with a warning.
+
+    While the trace is in use its files stay, even where the job is replaced. Raises InputError where nothing is left.
+    """
+    job, held = _in_use(folder)
+    fragments, gone, damaged = _sorted_out(folder, job)
+    warnings = [*job.warnings]
+    for what, lost in (("gone", gone), ("damaged", damaged)):
+        if lost:
+            text = f"{len(lost)} fragments of the job are {what}, {lost[0]} among them; they are left out"
+            warnings.append(short_warning("unreadable_file", text))
+    if not fragments:
+        raise DamagedJobError(f"all recordings of {folder} are gone or damaged")
+    trace = assemble(job.name, str(folder), fragments, warnings).trace
+    stored = replace(trace.job, source=job.source, stored_in=str(folder / job.recording))
+    return replace(trace, job=stored, held=held)
+
+
+def _in_use(folder: Path) -> tuple[JobFile, Hold | None]:
+    """What the job is, and the hold on its recording; read again where that was replaced in between."""
+    job = read_job_file(folder)
+    while True:
+        try:
+            return job, hold(folder / job.recording)
+        except FileNotFoundError:
+            before, job = job, read_job_file(folder)
+            if job.recording == before.recording:
+                return job, None
+        except OSError:
+            return job, None
+
+
+def _sorted_out(folder: Path, job: JobFile) -> tuple[list[Fragment], list[str], list[str]]:
+    """The good fragments, and the paths of those that are gone and of those that are damaged."""
+    good: list[Fragment] = []
+    gone, damaged = [], []
+    for kept in job.fragments:
+        path = folder / kept.path
+        try:
+            if is_intact(path, kept.seal):
+                good.append(Fragment(path, kept.info))
+            else:
+                damaged.append(kept.path)
+        except OSError:
+            gone.append(kept.path)
+    return good, gone, damaged
+
+
+def _require_version(document: Any, path: Path) -> None:  # noqa: ANN401
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InputError(f"{path} is not a job file")
+        raise ValueError("it is not a job file")
     version = document.get("version")
     if isinstance(version, int) and version != VERSION:
         by, way_out = ("a newer", "upgrade kair") if version > VERSION else ("an older", "import the job again")
         raise InputError(f"{path} was written by {by} kair (format {version}, this one reads {VERSION})", way_out)
-    try:
-        return _parsed(document, folder)
-    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DamagedJobError(f"{path} is damaged: {error}") from error
 
 
-def open_job_folder(folder: Path) -> Trace:
-    """The trace of a job folder. Fragments that are gone are left out with a warning."""
-    job = read_job_file(folder)
-    fragments: list[Fragment] = []
-    gone: list[Fragment] = []
-    for relative, info in job.fragments:
-        path = folder / relative
-        (fragments if path.is_file() else gone).append(Fragment(path, info))
-    warnings = [*job.warnings]
-    if gone:
-        text = f"{len(gone)} fragments of the job are gone, {gone[0].path} among them; they are left out"
-        warnings.append(short_warning("unreadable_file", text))
-    trace = assemble(job.name, str(folder), fragments, warnings).trace
-    return replace(trace, job=replace(trace.job, source=job.source, stored_in=str(folder)))
-
-
-def _parsed(document: dict[str, Any], folder: Path) -> JobFile:
-    fragments = []
-    for entry in document["fragments"]:
-        relative = _inside(entry["path"], folder)
-        fragments.append((relative, msgspec.convert(entry["info"], FragmentInfo, str_keys=True)))
-    warnings = tuple(msgspec.convert(warning, KairWarning) for warning in document["warnings"])
-    name, imported_at, source = (_text(document[key]) for key in ("name", "imported_at", "source"))
-    return JobFile(name, imported_at, source, tuple(fragments), warnings)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a field is no text")
-    return value
-
-
-def _inside(relative: object, folder: Path) -> str:
-    """A fragment's path, which must stay within its job: job.json may come from someone else."""
-    if not isinstance(relative, str) or "\0" in relative:
-        raise ValueError("a fragment's path is no text")
-    if not (folder / relative).resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"a fragment's path leads out of the job: {relative[:80]}")
-    return relative
+def _require_inside(relative: str, folder: Path) -> None:
+    """Paths must stay within the job: job.json may come from someone else."""
+    if "\0" in relative or not (folder / relative).resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"a path leads out of the job: {relative[:80]!r}")

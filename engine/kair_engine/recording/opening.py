@@ -1,15 +1,17 @@
 """Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kair_engine.errors import InputError
+from kair_engine.errors import InputError, UnwritableError
 from kair_engine.readers.identity import ranks_from_siblings
 from kair_engine.recording.cache import FragmentCache, content_key
+from kair_engine.recording.cache_upkeep import CHOOSE, LIMIT
 from kair_engine.recording.discovery import find_files
-from kair_engine.recording.importing import ImportTask, Progress, import_files, write_error
+from kair_engine.recording.importing import ImportTask, Progress, UnwrittenError, import_files
 from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
 from kair_engine.recording.one_run import require_one_run
 from kair_engine.trace.model import KairWarning, Trace
@@ -27,9 +29,18 @@ class _File:
     fragment: Fragment | None = None
     refusal: str | None = None
     """Why it is no trace, where it is something else."""
+    is_done: bool = False
+    """Whether it was parsed just now, or turned down."""
 
 
-def open_trace(source: Path, *, cache: Path, progress: Progress | None = None, workers: int | None = None) -> Trace:
+def open_trace(
+    source: Path,
+    *,
+    cache: Path,
+    cache_limit: int = LIMIT,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Trace:
     """The trace at `source`; raw files are parsed into fragments below `cache` once, and found there later.
 
     Raises InputError where `source` is missing, unreadable or no trace, KairError when the disk is full.
@@ -39,7 +50,9 @@ def open_trace(source: Path, *, cache: Path, progress: Progress | None = None, w
     if is_job_folder(source):
         return open_job_folder(source)
     name = job_name(source)
-    return open_sources([source], name=name, cache=cache, progress=progress, workers=workers).trace
+    return open_sources(
+        [source], name=name, cache=cache, cache_limit=cache_limit, progress=progress, workers=workers
+    ).trace
 
 
 def open_sources(
@@ -47,6 +60,7 @@ def open_sources(
     *,
     name: str,
     cache: Path,
+    cache_limit: int = LIMIT,
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> AssembledJob:
@@ -55,15 +69,15 @@ def open_sources(
     paths = list(dict.fromkeys(path for part in found for path in part.files))
     warnings = [warning for part in found for warning in part.warnings]
     text = ", ".join(map(str, sources))
-    store = FragmentCache(cache)
     hints = ranks_from_siblings(paths)
-    files, unreadable = _look_up(paths, store, hints)
-    problems = unreadable + _parse(files, store, progress, workers, hints)
-    if not any(file.fragment for file in files):
-        raise _no_trace(text, files, problems)
-    if len(sources) == 1:
-        require_one_run(sources[0], [file.fragment for file in files if file.fragment is not None])
-    fragments, numbered = _number_ranks(files, store, progress, workers)
+    with closing(FragmentCache(cache, cache_limit)) as store:
+        files, unreadable = _look_up(paths, store, hints)
+        problems = unreadable + _parse(files, store, progress, workers, hints)
+        if not any(file.fragment for file in files):
+            raise _no_trace(text, files, problems)
+        if len(sources) == 1:
+            require_one_run(sources[0], [file.fragment for file in files if file.fragment is not None])
+        fragments, numbered = _number_ranks(files, store, progress, workers)
     warnings += [*store.warnings, *_file_warnings(problems), *numbered]
     return assemble(name, text, fragments, warnings)
 
@@ -107,19 +121,24 @@ def _parse(
     if not missing:
         return []
     store.make_writable()
-    tasks = [ImportTask(file.source, store.fragment(file.key), hints.get(file.source)) for file in missing]
     problems = []
-    for file, outcome in zip(missing, import_files(tasks, progress=progress, workers=workers), strict=True):
-        if outcome.info is not None:
-            try:
-                store.add(file.key, outcome.info)
-            except OSError as error:
-                raise write_error(store.folder, error) from error
-            file.fragment = Fragment(store.fragment(file.key), outcome.info)
-        elif not outcome.is_trace:
-            file.refusal = outcome.error
-        else:
-            problems.append(InputError(outcome.error or "", outcome.hint))
+    tasks = [ImportTask(file.source, store.fragment(file.key), hints.get(file.source), store.work) for file in missing]
+    try:
+        for file, outcome in zip(missing, import_files(tasks, progress=progress, workers=workers), strict=True):
+            file.is_done = True
+            if outcome.info is not None:
+                file.fragment = Fragment(store.fragment(file.key), outcome.info)
+            elif not outcome.is_trace:
+                file.refusal = outcome.error
+            else:
+                problems.append(InputError(outcome.error or "", outcome.hint))
+    except UnwrittenError as error:
+        if store.is_temporary:
+            raise UnwritableError(store.place, error.reason, CHOOSE) from error
+        # A full disk: what is left is parsed where there may be room.
+        store.go_without(error.reason)
+        left = [file for file in missing if not file.is_done]
+        return [*problems, *_parse(left, store, progress, workers, hints)]
     return problems
 
 

@@ -28,6 +28,20 @@ class PathNode:
     lateness_us: float
     """How much later than its peers' median it began (for a collective: arrived), on the job's clock."""
     role_in_path: RoleInPath
+    expected_us: float | None = None
+    """Of the chain's end: the median of what it takes on all ranks of its role; null where no other runs it."""
+
+
+@dataclass(frozen=True)
+class PathPart:
+    """What one root cause, as in `root_causes`, has to do with a path."""
+
+    rank: Rank
+    operator: str | None
+    cause: Cause
+    is_edge: bool
+    share: float
+    """Of the path's waiting, what it explains; those of a path add up to 1."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,10 @@ class BlamePath:
     """Waiting of all ranks that this path explains."""
     step: int
     """The step in which they waited."""
+    lost_us: float = 0.0
+    """Of how late it made the last to arrive, what was lost at the end of the chain."""
+    parts: tuple[PathPart, ...] = ()
+    """Everything that made the last to arrive late, the largest part first; the largest single delay ends the chain."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +144,9 @@ class BlameResult:
     unattributed_us: float
     collectives: int
     warnings: tuple[KairWarning, ...]
+    ranks_time_us: float = 0.0
+    """The steps' times, summed over steps and ranks: what all waiting is a part of."""
+    only_rank: Rank | None = None
+    """The rank that was asked about; null for all. `by_rank` and the sums are of all in any case."""
+    only_operator: str | None = None
+    """What the names of operators that were asked about contain; null for all."""

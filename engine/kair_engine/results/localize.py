@@ -5,6 +5,7 @@ from typing import Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
+from kair_engine.results.baseline import AgainstBaseline
 from kair_engine.results.common import Method
 from kair_engine.trace.model import KairWarning
 
@@ -100,3 +101,5 @@ class LocalizeResult:
     slow_operators: tuple[OperatorScore, ...] = ()
     step_time_us: float | None = None
     """What shares of the step refer to; None with the paper's method."""
+    against_baseline: AgainstBaseline | None = None
+    """What takes longer than in the chosen baseline, which no peer shows; null where none is chosen."""

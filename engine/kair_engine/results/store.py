@@ -1,7 +1,8 @@
-"""Answers of the store's commands: its jobs, the one in use, an import."""
+"""Answers about what is kept: the store's jobs, the one in use, an import; the cache."""
 
 from dataclasses import dataclass
 
+from kair_engine.causes import Cause
 from kair_engine.results.triage import Verdict
 from kair_engine.trace.model import KairWarning
 
@@ -25,6 +26,16 @@ class ListedJob:
     last_summary: str | None
     triaged_at: str | None
     """UTC, ISO 8601."""
+    slowdown: float | None = None
+    """S, of all its steps; null, as the four below, before `kair jobs --whatif` or `kair fleet`."""
+    waste: float | None = None
+    """1 - 1/S."""
+    gpu_hours_per_day: float | None = None
+    """Of all devices of the job, what is wasted."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; null where that was not given."""
+    cause: Cause | None = None
+    """Of the finding that costs most; null too where nothing was found."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,8 @@ class JobsResult:
     jobs: tuple[ListedJob, ...]
     warnings: tuple[KairWarning, ...]
     """About jobs that are damaged and left out."""
+    removed: tuple[str, ...] = ()
+    """Jobs that were removed just now."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +72,22 @@ class ImportResult:
     steps: tuple[int, ...]
     operations: int
     warnings: tuple[KairWarning, ...]
+
+
+@dataclass(frozen=True)
+class CacheResult:
+    """The cache of parsed traces."""
+
+    folder: str
+    """Where it is."""
+    entries: int
+    """Trace files that need not be parsed again."""
+    bytes: int
+    """What they take."""
+    limit_bytes: int
+    """Beyond this, what was not used for longest goes."""
+    removed_entries: int
+    """By this command."""
+    removed_bytes: int
+    """What those took."""
+    warnings: tuple[KairWarning, ...] = ()

@@ -5,6 +5,7 @@ from typing import Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
+from kair_engine.results.baseline import AgainstBaseline
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.rank import PartOfStep
@@ -88,3 +89,6 @@ class TriageResult:
     """All findings that were replayed, fixed at once; null for fewer than two."""
     parts: tuple[PartOfStep, ...] = ()
     """Where the step goes, of a recording of one rank alone; else empty, as `kair rank` tells it."""
+    against_baseline: AgainstBaseline | None = None
+    """What takes longer than in the chosen baseline, which no peer shows; null where none is chosen. No finding: a
+    baseline tells that it is slower, not why."""

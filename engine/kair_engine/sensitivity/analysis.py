@@ -1,5 +1,7 @@
 """Sensitivity of a recording: faults put into it, and the smallest that stage 1 would find."""
 
+from collections.abc import Callable, Iterable, Iterator
+
 import numpy as np
 
 from kair_engine.causes import Cause
@@ -29,21 +31,35 @@ CAUSE_OF_FAULT: dict[InjectedFault, Cause | None] = {
 }
 
 
-def sensitivity(trace: Trace, *, draws: int = 100, probability: float = 0.95, seed: int = 0) -> SensitivityResult:
+Report = Callable[[int, int, str], None]
+"""Told of so many kinds of faults of so many, the last of them that one."""
+
+
+def sensitivity(
+    trace: Trace, *, draws: int = 100, probability: float = 0.95, seed: int = 0, report: Report = lambda *_: None
+) -> SensitivityResult:
     """The smallest fault of each kind that triage would find, and what more steps would change.
 
     `draws` recordings like this one are drawn (redrawing.py), a fault is put on one rank of each, and the smallest
-    size that stage 1 finds in `probability` of them is the answer. Raises UsageError where the selection holds no
-    step, for fewer than FEWEST_DRAWS draws, and for a probability that is none.
+    size that stage 1 finds in `probability` of them is the answer. `report` is told how far it is.
+
+    Raises UsageError where the selection holds no step, for fewer than FEWEST_DRAWS draws, and for a probability that
+    is none.
     """
     require_steps(trace)
     job = job_excess(trace)
     step_ns = step_time_ns(trace, job)
-    return sensitivity_of(job, step_ns=step_ns, draws=draws, probability=probability, seed=seed)
+    return sensitivity_of(job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, report=report)
 
 
 def sensitivity_of(
-    job: JobExcess, *, draws: int, probability: float, seed: int, step_ns: float | None = None
+    job: JobExcess,
+    *,
+    draws: int,
+    probability: float,
+    seed: int,
+    step_ns: float | None = None,
+    report: Report = lambda *_: None,
 ) -> SensitivityResult:
     """The same of a job's excesses; shares are of `step_ns`, or of the median step."""
     step_ns = step_ns or job.step_time_ns
@@ -58,8 +74,9 @@ def sensitivity_of(
         known = ~np.isin(np.arange(len(job.ranks)), accused)
         source = source_of(without_faults(table_of(job), found.anomalies), known, random)
         study = Study(job, source, known, draws, probability, random)
-        detections = study.detections(found.links)
-        faults = tuple(_answer(detection, study.lengths, step_ns) for detection in detections)
+        faults = tuple(
+            _answer(detection, study.lengths, step_ns) for detection in _reported(study.detections(found.links), report)
+        )
     else:
         faults = tuple(_nothing(fault, too_little) for fault in CAUSE_OF_FAULT)
     return SensitivityResult(
@@ -74,6 +91,12 @@ def sensitivity_of(
         steps=tuple(step.step for step in job.steps),
         warnings=warnings_of(found),
     )
+
+
+def _reported(detections: Iterable[Detection], report: Report) -> Iterator[Detection]:
+    for done, detection in enumerate(detections, 1):
+        report(done, len(CAUSE_OF_FAULT), detection.fault.replace("_", " "))
+        yield detection
 
 
 def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> DetectableFault:

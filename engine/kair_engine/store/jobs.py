@@ -1,35 +1,45 @@
 """The store: imported jobs in folders of their own, and the one that is in use."""
 
+import errno
 import os
 import re
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from kair_engine.errors import InputError, KairError, NameTakenError, NoRoomError, UsageError
-from kair_engine.recording.cache import write_whole
+from kair_engine.errors import BusyError, InputError, NameTakenError, UnwritableStoreError, UsageError
+from kair_engine.recording.cache_upkeep import LIMIT
 from kair_engine.recording.importing import Progress
+from kair_engine.recording.in_use import claim, hold
 from kair_engine.recording.job_assembly import AssembledJob
 from kair_engine.recording.job_file import (
-    BOOKMARKS,
+    JOB_FILE,
+    RECORDING,
     JobFile,
-    is_job_folder,
+    KeptFragment,
+    holds_job,
     open_job_folder,
     read_job_file,
     write_job_file,
 )
 from kair_engine.recording.opening import open_sources
+from kair_engine.recording.seals import seal_of
+from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
+from kair_engine.results.fleet import StragglerCost
+from kair_engine.store.costs import kept_cost
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
+from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CURRENT: Final = "current"
+_COPIED_AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,8 @@ class StoredJob:
     operations: int
     path: Path
     last: KeptVerdict | None
+    cost: StragglerCost | None
+    """What stragglers cost it, where that was worked out."""
 
 
 class Store:
@@ -65,7 +77,7 @@ class Store:
         except OSError:
             return [], []
         found, damaged = [], []
-        for folder in filter(is_job_folder, folders):
+        for folder in filter(holds_job, folders):
             try:
                 found.append(_summary(folder))
             except InputError as error:
@@ -76,21 +88,31 @@ class Store:
         """The trace of a job. Raises UsageError where there is none of that name."""
         return open_job_folder(self._existing(name))
 
+    def remove(self, name: str) -> None:
+        """Removes a job, a damaged one too. Raises UsageError where there is none, BusyError while it is imported."""
+        folder = self._existing(name)
+        gone = self.root / f".{name}.{os.urandom(4).hex()}{REMOVED}"
+        try:
+            with self._importing(name):
+                folder.rename(gone)
+                if self._named_current() == name:
+                    (self.root / f".{_CURRENT}").unlink(missing_ok=True)
+            shutil.rmtree(gone, ignore_errors=True)
+        except OSError as error:
+            raise UnwritableStoreError(self.root, error) from error
+
     def use(self, name: str) -> None:
         """Makes a job the one that commands take when none is named."""
         self._existing(name)
         try:
-            write_whole(self.root / f".{_CURRENT}", name.encode())
+            write_whole(self.root / f".{_CURRENT}", name.encode(), modes_below(self.root))
         except OSError as error:
-            raise KairError(f"cannot write the store {self.root}: {error.strerror or error}") from error
+            raise UnwritableStoreError(self.root, error) from error
 
     def current(self) -> str | None:
         """The job in use, where it still exists."""
-        try:
-            name = (self.root / f".{_CURRENT}").read_text().strip()
-        except (OSError, UnicodeDecodeError):
-            return None
-        return name if _NAME.fullmatch(name) and is_job_folder(self.root / name) else None
+        name = self._named_current()
+        return name if name and _NAME.fullmatch(name) and holds_job(self.root / name) else None
 
     def latest(self) -> str | None:
         """The job imported last."""
@@ -103,21 +125,27 @@ class Store:
         job: str,
         *,
         cache: Path,
+        cache_limit: int = LIMIT,
         replace: bool = False,
         progress: Progress | None = None,
         workers: int | None = None,
     ) -> Trace:
-        """Parses `sources` and keeps them as `job`, which appears whole or not at all.
+        """Parses `sources` and keeps them as `job`, which appears, or is replaced, whole or not at all.
 
-        Raises NameTakenError, UsageError for a name that is not allowed, InputError where there is no trace,
-        NoRoomError when the disk is full.
+        Raises NameTakenError, UsageError for a name that is not allowed, InputError where there is no trace, BusyError
+        while another process imports that job, UnwritableStoreError when the disk is full.
         """
         self._check_free(job, replace)
-        assembled = open_sources(sources, name=job, cache=cache, progress=progress, workers=workers)
         try:
-            self._commit(assembled, sources, replace)
+            _require_utf8(self.root)
+            with self._importing(job) as folder:
+                self._check_free(job, replace)
+                assembled = open_sources(
+                    sources, name=job, cache=cache, cache_limit=cache_limit, progress=progress, workers=workers
+                )
+                self._commit(folder, assembled, sources)
         except OSError as error:
-            raise NoRoomError(f"cannot write the store {self.root}: {error.strerror or error}") from error
+            raise UnwritableStoreError(self.root, error) from error
         return self.open(job)
 
     def _check_free(self, name: str, replace: bool) -> None:
@@ -128,41 +156,101 @@ class Store:
 
     def _existing(self, name: str) -> Path:
         folder = self.root / name
-        if _NAME.fullmatch(name) and is_job_folder(folder):
+        if _NAME.fullmatch(name) and holds_job(folder):
             return folder
         known = ", ".join(job.name for job in self.jobs()[:8])
         raise UsageError(f"no job {name} in the store", f"it has {known}" if known else "the store is empty")
 
-    def _commit(self, assembled: AssembledJob, sources: Sequence[Path], replace: bool) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
-        name = assembled.trace.job.name
-        folder, final = self.root / f".{name}.{os.getpid()}.{os.urandom(4).hex()}", self.root / name
+    def _named_current(self) -> str | None:
         try:
-            _fill(folder, assembled, sources)
-            if replace and final.exists():
-                old = folder.with_name(f"{folder.name}.old")
-                with suppress(FileNotFoundError):
-                    shutil.copyfile(final / BOOKMARKS, folder / BOOKMARKS)
-                final.rename(old)
-                folder.rename(final)
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                folder.rename(final)
+            return (self.root / f".{_CURRENT}").read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    @contextmanager
+    def _importing(self, name: str) -> Iterator[Path]:
+        """The folder in which a job is put together, which one process at a time has. Raises BusyError, OSError."""
+        make_folder(self.root)
+        folder = self.root / f".{name}{IMPORTING}"
+        claimed = None
+        while claimed is None:
+            with suppress(FileExistsError):
+                folder.mkdir(modes_below(self.root).folder)
+            with suppress(FileNotFoundError):  # another process ended in between
+                claimed = claim(folder)
+                if claimed is None:
+                    raise BusyError(f"another kair is at work on the job {name}", "wait for it, or choose another name")
+        try:
+            if claimed.locked:
+                _empty(folder)
+            yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with claimed:
+                if claimed.is_of(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _commit(self, folder: Path, assembled: AssembledJob, sources: Sequence[Path]) -> None:
+        """Fills `folder` with the job, and puts that into its place in one step."""
+        modes, name = modes_below(self.root), assembled.trace.job.name
+        recording = folder / f"{RECORDING}{os.urandom(4).hex()}"
+        recording.mkdir(modes.folder)
+        with hold(recording):
+            fragments = _copied(assembled, recording, modes)
+            now = datetime.now(UTC).isoformat(timespec="microseconds")
+            source = ", ".join(str(one.absolute()) for one in sources)
+            job = JobFile(name, now, source, recording.name, fragments, assembled.input_warnings)
+            write_job_file(folder, job, modes)
+            final = self.root / name
+            if not final.exists():
+                _rename_new(folder, final)
+                return
+            recording.rename(final / recording.name)
+            (folder / JOB_FILE).replace(final / JOB_FILE)
+        tidy_jobs([final], without_locks=True)
 
 
-def _fill(folder: Path, assembled: AssembledJob, sources: Sequence[Path]) -> None:
-    fragments = []
+def _rename_new(folder: Path, final: Path) -> None:
+    try:
+        folder.rename(final)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # there are no locks, and someone else was quicker
+            raise NameTakenError(final.name) from error
+        raise
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _copied(assembled: AssembledJob, recording: Path, modes: Modes) -> tuple[KeptFragment, ...]:
+    """The fragments in the store: copies, so that damage to the cache is not damage to the job."""
+    kept = []
     for number, fragment in enumerate(assembled.fragments):
-        relative = _fragment_path(fragment.info, number)
-        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
-        _link_or_copy(fragment.path, folder / relative)
-        fragments.append((relative, fragment.info))
-    now = datetime.now(UTC).isoformat(timespec="microseconds")
-    name = assembled.trace.job.name
-    source = ", ".join(str(one.absolute()) for one in sources)
-    write_job_file(folder, JobFile(name, now, source, tuple(fragments), assembled.input_warnings))
+        path = recording / _fragment_path(fragment.info, number)
+        make_folder(path.parent, modes)
+        _copy(fragment.path, path, modes)
+        relative = path.relative_to(recording.parent).as_posix()
+        kept.append(KeptFragment(relative, seal_of(path), fragment.info))
+    return tuple(kept)
+
+
+def _copy(source: Path, target: Path, modes: Modes) -> None:
+    with source.open("rb") as content, os.fdopen(create_file(target, modes), "wb") as copy:
+        shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
+
+
+def _require_utf8(root: Path) -> None:
+    """Polars opens no other files."""
+    try:
+        str(root.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the store {root} has a name that is not UTF-8", "choose another place with --store"
+        ) from None
 
 
 def _fragment_path(info: FragmentInfo, number: int) -> str:
@@ -170,14 +258,6 @@ def _fragment_path(info: FragmentInfo, number: int) -> str:
     host = quote(hosts[0], safe="")[:80] if len(hosts) == 1 else "unknown"
     ranks = f"rank-{info.ranks[0]:05}" if len(info.ranks) == 1 else "ranks"
     return f"fragments/host={host}/{ranks}-{number:05}.parquet"
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    """A hard link where both lie on one file system: fragments are never written to again, only replaced."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _summary(folder: Path) -> StoredJob:
@@ -192,5 +272,6 @@ def _summary(folder: Path) -> StoredJob:
         len(opened.steps),
         opened.operations,
         folder,
-        last_verdict(folder),
+        last_verdict(folder / job.recording),
+        kept_cost(folder / job.recording, opened.operations),
     )

@@ -1,4 +1,4 @@
-"""The last verdict on a stored job, kept in its folder so that a list of jobs can show it."""
+"""The last verdict on a stored job, kept with its recording so that a list of jobs can show it."""
 
 import json
 from contextlib import suppress
@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from kair_engine.recording.cache import write_whole
 from kair_engine.results.triage import Verdict
+from kair_engine.trace.private_files import modes_below, write_whole
 
 _FILE: Final = "verdict.json"
 
@@ -26,10 +26,10 @@ class KeptVerdict:
 
 
 def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
-    """Keeps it, with its sentence. A store that cannot be written goes without."""
+    """Keeps it, with its sentence, in the folder of its recording. A store that cannot be written goes without."""
     kept = KeptVerdict(verdict, summary, datetime.now(UTC).isoformat(timespec="seconds"))
     with suppress(OSError):
-        write_whole(folder / _FILE, json.dumps(asdict(kept)).encode())
+        write_whole(folder / _FILE, json.dumps(asdict(kept)).encode(), modes_below(folder))
 
 
 def last_verdict(folder: Path) -> KeptVerdict | None:

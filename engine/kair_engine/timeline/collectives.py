@@ -40,12 +40,12 @@ class Collectives:
         """Index of each instance's first member."""
         if not len(self.instance):
             return self.instance
-        return np.asarray(np.flatnonzero(np.r_[True, np.diff(self.instance) > 0]))
+        return np.asarray(np.flatnonzero(np.concatenate(([True], np.diff(self.instance) > 0))))
 
     @cached_property
     def sizes(self) -> Ints:
         """Members of each instance."""
-        return np.asarray(np.diff(np.r_[self.starts, len(self.instance)]))
+        return np.asarray(np.diff(np.concatenate((self.starts, [len(self.instance)]))))
 
     @cached_property
     def community(self) -> Ints:
@@ -165,7 +165,7 @@ def _complete(kind: SmallInts, instance: Ints, family: Ints, agreed: Bools) -> t
     """True for members of instances that are as large as most of their family; of a send, with its receive."""
     count = int(instance[-1]) + 1
     sizes = np.bincount(instance, minlength=count)
-    first = np.r_[0, np.cumsum(sizes)[:-1]]
+    first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     of_family = family[first]
     usual = np.zeros(int(family.max()) + 1, dtype=np.int64)
     for code in np.unique(of_family):
@@ -180,9 +180,9 @@ def _complete(kind: SmallInts, instance: Ints, family: Ints, agreed: Bools) -> t
 def _by_start(ops: Operations, rows: Ints, instance: Ints) -> tuple[Ints, Ints]:
     if not len(rows):
         return rows, instance
-    starts = np.flatnonzero(np.r_[True, np.diff(instance) != 0])
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(instance) != 0)))
     begin = _reduce(np.minimum, ops.start_ns[rows], starts)
-    sizes = np.diff(np.r_[starts, len(rows)])
+    sizes = np.diff(np.concatenate((starts, [len(rows)])))
     place = np.empty(len(starts), dtype=np.int64)
     place[np.argsort(begin, kind="stable")] = np.arange(len(starts))
     number = np.repeat(place, sizes)
@@ -218,8 +218,8 @@ def ordinal(columns: Ints) -> Ints:
     code = dense(columns)
     order = np.argsort(code, kind="stable")
     ordered = code[order]
-    starts = np.flatnonzero(np.r_[True, np.diff(ordered) > 0])
-    sizes = np.diff(np.r_[starts, len(ordered)])
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(ordered) > 0)))
+    sizes = np.diff(np.concatenate((starts, [len(ordered)])))
     result = np.empty(len(code), dtype=np.int64)
     result[order] = np.arange(len(code)) - np.repeat(starts, sizes)
     return result

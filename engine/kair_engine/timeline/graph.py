@@ -6,6 +6,7 @@ Integer arrays throughout: a step has 10⁵–10⁷ operations.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -47,6 +48,27 @@ class Lateness:
 
     begin: Floats
     cut: Floats
+    groups: PeerGroups
+    """The operations that were compared, by what they are on every rank."""
+
+    @cached_property
+    def _group(self) -> Ints:
+        """Of every operation its place among the groups, or NONE."""
+        sizes = self.groups.sizes
+        # Groups that are not compared were left out: their rows lie between those of others.
+        skipped = self.groups.starts - np.r_[0, np.cumsum(sizes)[:-1]] if len(sizes) else sizes
+        place = np.arange(sizes.sum()) + np.repeat(skipped, sizes)
+        found = np.full(len(self.begin), NONE, dtype=np.int64)
+        found[self.groups.rows[place]] = np.repeat(np.arange(len(sizes)), sizes)
+        return found
+
+    def peers(self, row: int) -> Ints:
+        """The rows of one operation on all ranks of its role, its own among them; none where it is not compared."""
+        group = int(self._group[row])
+        if group == NONE:
+            return np.zeros(0, dtype=np.int64)
+        first = int(self.groups.starts[group])
+        return self.groups.rows[first : first + int(self.groups.sizes[group])]
 
 
 def build(ops: Operations, sync: Synchronisation) -> ExecutionGraph:
@@ -80,7 +102,7 @@ def lateness(graph: ExecutionGraph, role_of_rank: Ints) -> Lateness:
         for times, result in ((ops.start_ns, begin), (graph.cut_ns, cut)):
             aligned = times[block] - offset[block]
             result[block] = aligned - np.median(aligned, axis=1, keepdims=True)
-    return Lateness(begin, cut)
+    return Lateness(begin, cut, groups)
 
 
 def _called_alike(ops: Operations, keys: Ints) -> PeerGroups:

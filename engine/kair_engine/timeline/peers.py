@@ -40,8 +40,8 @@ class PeerGroups:
         """Groups the `selected` rows by their key."""
         order = selected[np.argsort(keys[selected], kind="stable")]
         ordered = keys[order]
-        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else order
-        return cls(order, starts, np.diff(np.r_[starts, len(order)]))
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
+        return cls(order, starts, np.diff(np.concatenate((starts, [len(order)]))))
 
     def blocks(self, smallest: int = 1) -> Iterator[Ints]:
         """Rows as (groups × peers) matrices, one for each group size of at least `smallest`."""

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
-from kair_engine.arrays import Floats, Ints
-from kair_engine.trace.loading import codes
+from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.trace.columns import read_columns
 from kair_engine.trace.model import Job, Trace
 
 SAME_PROGRAM = 0.95
@@ -94,28 +93,16 @@ def _calls(trace: Trace) -> dict[int, Floats]:
     first = _first_steps(trace)
     if not first:
         return {}
-    counts = (
-        trace.scan()
-        .filter(
-            pl.col("step").is_in(sorted(set(first.values()))),
-            pl.col("kind").cast(pl.String).is_in(_COMMUNICATION),
-        )
-        .group_by("rank", "step", codes("name").alias("name"), codes("phase").alias("phase"))
-        .len()
-        .collect()
-        .filter(pl.col("step") == pl.col("rank").replace_strict(first, default=None, return_dtype=pl.Int32))
-    )
-    operator = np.unique(counts.select("name", "phase").to_numpy(), axis=0, return_inverse=True)[1].reshape(-1)
-    rank, calls = counts["rank"].to_numpy(), counts["len"].to_numpy()
-    width = int(operator.max(initial=-1)) + 1
-    result = {}
-    order = np.argsort(rank, kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
-        if len(part):
-            vector = np.zeros(width)
-            vector[operator[part]] = calls[part]
-            result[int(rank[part[0]])] = vector
-    return result
+    rows = read_columns(trace, ("kind", "name", "phase"), sorted(set(first.values())))
+    numbers, place = np.unique(rows.of["rank"], return_inverse=True)
+    begun = np.array([first.get(number, NONE) for number in numbers.tolist()], dtype=np.int64)[place]
+    chosen = rows.is_any("kind", _COMMUNICATION) & (rows.of["step"] == begun)
+    rank = place[chosen]
+    width = len(rows.texts["phase"]) + 1
+    operator = np.unique(rows.of["name"][chosen] * width + rows.of["phase"][chosen], return_inverse=True)[1]
+    calls = np.zeros((len(numbers), int(operator.max(initial=NONE)) + 1))
+    np.add.at(calls, (rank, operator), 1)
+    return {int(numbers[at]): calls[at] for at in np.unique(rank).tolist()}
 
 
 def _first_steps(trace: Trace) -> dict[int, int]:

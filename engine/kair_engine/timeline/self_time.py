@@ -152,8 +152,8 @@ def _awaited(ops: Operations, rows: Ints, free: Ints) -> Bools:
 def _previous_end(ops: Operations, rows: Ints) -> Ints:
     """The end of the row before on the same lane; the step's begin for the first. `rows` by (rank, lane, start)."""
     begin = ops.begin_ns[ops.rank[rows]]
-    same = np.r_[False, np.diff(ops.lane_key[rows]) == 0] if len(rows) else rows
-    return np.where(same, np.maximum(np.r_[0, ops.end_ns[rows][:-1]], begin), begin)
+    same = np.concatenate(([False], np.diff(ops.lane_key[rows]) == 0)) if len(rows) else rows
+    return np.where(same, np.maximum(np.concatenate(([0], ops.end_ns[rows][:-1])), begin), begin)
 
 
 def _latest_end_by(ops: Operations, rows: Ints, others: Ints) -> Ints:

@@ -11,9 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from kair_engine.trace.json_text import encode_json
+from kair_engine.trace.private_files import create_file
 
 KINDS: Final = (
     "compute",
@@ -79,6 +81,7 @@ class FragmentWriter:
         self.path = path
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
         self._writer: pq.ParquetWriter | None = None
+        os.close(create_file(self._temporary))
         try:
             self._writer = pq.ParquetWriter(
                 self._temporary,
@@ -104,7 +107,7 @@ class FragmentWriter:
     def commit(self, metadata: Mapping[str, Any]) -> None:
         """Closes the file with `metadata` (JSON values) in it and moves it to its place."""
         assert self._writer is not None
-        self._writer.add_key_value_metadata({_METADATA_KEY: msgspec.json.encode(metadata)})
+        self._writer.add_key_value_metadata({_METADATA_KEY: encode_json(metadata)})
         self._writer.close()
         self._writer = None
         self._temporary.replace(self.path)

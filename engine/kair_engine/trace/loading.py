@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from kair_engine.arrays import NONE
+from kair_engine.trace.columns import read_columns
 from kair_engine.trace.model import DerivedGroups, Trace
 from kair_engine.trace.operations import (
     COLLECTIVE,
@@ -22,8 +22,9 @@ from kair_engine.trace.operations import (
 )
 from kair_engine.trace.step_batches import step_batches
 
-_DICTIONARIES = ("lane", "name", "group")
+_CODED = ("lane", "name", "group")
 _NULLABLE = ("group_seq", "peer", "correlation")
+_COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_NULLABLE)
 
 
 def each_step(trace: Trace) -> Iterator[Operations]:
@@ -47,51 +48,8 @@ def load_step(trace: Trace, step: int) -> Operations:
     return next(each_step(trace.select([step])))
 
 
-def codes(column: str) -> pl.Expr:
-    """The category codes of a dictionary column; NONE for null."""
-    return pl.col(column).cast(pl.Categorical).to_physical().cast(pl.Int32).fill_null(NONE)
-
-
-def _read(trace: Trace, steps: list[int]) -> pl.DataFrame:
-    phases = {text: code for code, text in enumerate(PHASE_NAMES)}
-    chosen = pl.col("step") == steps[0] if len(steps) == 1 else pl.col("step").is_in(steps)
-    return (
-        trace.scan()
-        .filter(chosen)
-        .select(
-            "step",
-            "rank",
-            *_DICTIONARIES,
-            *(codes(column).alias(f"{column}_code") for column in _DICTIONARIES),
-            pl.col("kind").cast(pl.String).cast(pl.Enum(KIND_NAMES)).to_physical().cast(pl.Int8),
-            pl.col("phase").cast(pl.String).replace_strict(phases, default=NONE, return_dtype=pl.Int64).fill_null(NONE),
-            "occurrence",
-            "start_ns",
-            "duration_ns",
-            *(pl.col(column).cast(pl.Int64).fill_null(NONE) for column in _NULLABLE),
-        )
-        .collect()
-    )
-
-
-def _texts(frame: pl.DataFrame, column: str) -> dict[int, str]:
-    """What each code stands for, from one row of each."""
-    of_row = frame[f"{column}_code"].to_numpy()
-    if not len(of_row):
-        return {}
-    example = np.full(int(of_row.max()) + 2, NONE, dtype=np.int64)
-    example[of_row[::-1]] = np.arange(len(of_row))[::-1]
-    # Null's code, −1, wrote to the last entry.
-    rows = example[:-1][example[:-1] != NONE]
-    return dict(zip(of_row[rows].tolist(), frame[column].gather(rows.tolist()).cast(pl.String).to_list(), strict=True))
-
-
 def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
-    frame = _read(trace, steps)
-    texts = {column: _texts(frame, column) for column in _DICTIONARIES}
-    # Dropped from the frame one by one: a step can be large, and null-free columns become arrays without a copy.
-    columns = {name: frame.drop_in_place(name).to_numpy() for name in frame.columns if name not in _DICTIONARIES}
-    del frame
+    columns, texts = _read(trace, steps)
     if trace.job.derived is not None:
         columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
     if len(steps) == 1:
@@ -102,6 +60,17 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
     for step in steps:
         rows = np.flatnonzero(columns["step"] == step)
         yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job.ranks, texts)
+
+
+def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
+    """The columns of these steps' rows, and what the codes of lanes, names and groups in them stand for."""
+    read = read_columns(trace, _COLUMNS, steps)
+    read.recode("kind", KIND_NAMES, np.int8)
+    read.recode("phase", PHASE_NAMES, np.int64)
+    texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
+    coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
+    wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
+    return {**read.of, **coded, **wide}, texts
 
 
 def _with_derived_groups(

@@ -1,6 +1,6 @@
 """The job and its trace: what every analysis is given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -136,12 +136,20 @@ class Job:
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
     stored_in: str | None = None
-    """The folder of the store's job; None for traces that were not imported."""
+    """The folder of the recording in the store; None for traces that were not imported."""
 
     @cached_property
     def recorded_steps(self) -> frozenset[int]:
         """Every step that some rank recorded, in whole or in part."""
         return frozenset(self.step_times.step)
+
+    def slowest_of(self, steps: Collection[int]) -> int:
+        """Of these steps the one that took longest on any rank, the first of equals."""
+        longest = dict.fromkeys(sorted(steps), 0)
+        for step, duration in zip(self.step_times.step, self.step_times.duration_ns, strict=True):
+            if step in longest:
+                longest[step] = max(longest[step], duration)
+        return max(longest, key=lambda step: longest[step])
 
     @property
     def missing_ranks(self) -> tuple[Rank, ...]:
@@ -165,6 +173,8 @@ class Trace:
     steps: tuple[int, ...]
     memory: "StepMemory | None" = field(default=None, compare=False, repr=False)
     """Where steps that were read stay for the next question; None where each question reads its own."""
+    held: object = field(default=None, compare=False, repr=False)
+    """What keeps the fragments from being removed for as long as the trace is in use."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""

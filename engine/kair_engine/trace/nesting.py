@@ -64,8 +64,8 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
     """
     if not len(lane):
         return lane
-    first = np.flatnonzero(np.r_[True, lane[1:] != lane[:-1]])
-    number = np.cumsum(np.r_[False, lane[1:] != lane[:-1]])
+    first = np.flatnonzero(np.concatenate(([True], lane[1:] != lane[:-1])))
+    number = np.cumsum(np.concatenate(([False], lane[1:] != lane[:-1])))
     # An empty operation must not count as ended when a longer one with the same start is looked at.
     end = np.maximum(end, start + 1)
     low = int(start.min())

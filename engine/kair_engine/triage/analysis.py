@@ -1,6 +1,7 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced
+from kair_engine.triage.replays import Replays
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -38,16 +40,17 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     """
     require_steps(trace)
     require_cost(gpu_cost)
-    tally = Tally.of(trace, keep_paths=False)
+    tally, replays = Tally.of(trace, keep_paths=False), Replays(trace)
 
     def look(ops: Operations, sync: Synchronisation, ranks: Ints, role: Ints) -> StepExcess:
+        replays.add(sync)
         tally_step(tally, ops, sync, role[np.searchsorted(ranks, ops.ranks)])
         return step_excess(ops, sync, ranks, role)
 
     found = conclude(reduce_steps(trace, look))
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    shared = SharedCosts(trace)
+    shared = SharedCosts(trace, replays)
     of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)
@@ -56,9 +59,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     known = {finding.cause for finding in wide}
     wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
     raised = (*of_ranks, *links, *wide)
-    costs = priced(
-        trace, raised, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, shows_waiting=found.job.shows_waiting
+    price = partial(
+        priced,
+        trace,
+        replays,
+        stage=found.stage,
+        step_time_ns=step_time,
+        gpu_cost=gpu_cost,
+        shows_waiting=found.job.shows_waiting,
     )
+    costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     limits = warnings_of(found)
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
@@ -67,9 +77,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if len(findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
         kept = [one for one in raised if any(_same(one, other) for other in findings)]
-        costs = priced(
-            trace, kept, found.stage, step_time_ns=step_time, gpu_cost=gpu_cost, shows_waiting=found.job.shows_waiting
-        )
+        costs = price(findings=kept)
         findings = tuple(
             next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
             for again in costs.findings

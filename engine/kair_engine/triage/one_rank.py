@@ -8,14 +8,17 @@ from kair_engine.results.triage import Finding
 from kair_engine.trace.model import Trace
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.shared_costs import NOTABLE_SHARE
-from kair_engine.views.rank_profile import rank_profile
 
 _CAUSE = "exposed_communication"
 
 
 def parts_of_step(trace: Trace) -> tuple[PartOfStep, ...]:
     """What the step divides into, where one rank alone was recorded; empty where there are others."""
-    return rank_profile(trace, rank=trace.job.ranks[0]).parts if len(trace.job.ranks) == 1 else ()
+    if len(trace.job.ranks) > 1:
+        return ()
+    from kair_engine.views.rank_profile import rank_profile  # few recordings need it
+
+    return rank_profile(trace, rank=trace.job.ranks[0]).parts
 
 
 def exposed(trace: Trace, parts: tuple[PartOfStep, ...], step_time_ns: float) -> Iterator[Finding]:

@@ -12,10 +12,10 @@ from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
+from kair_engine.triage.replays import Replays
 from kair_engine.triage.shared_costs import fix_of_all
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
-from kair_engine.whatif.models import model_of
 from kair_engine.whatif.prices import price
 
 MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
@@ -46,6 +46,7 @@ class _Prices:
 
 def priced(
     trace: Trace,
+    replays: Replays,
     findings: Sequence[Finding],
     stage: UnevenStage | None,
     *,
@@ -62,7 +63,7 @@ def priced(
     """
     ordered = sorted(findings, key=_costliest)
     replayable = [not finding.ranks or shows_waiting for finding in ordered[:MOST_FINDINGS]]
-    prices = _replayed(trace, ordered[:MOST_FINDINGS], replayable, stage, gpu_cost)
+    prices = _replayed(trace, replays, ordered[:MOST_FINDINGS], replayable, stage=stage, gpu_cost=gpu_cost)
     done = []
     for at, finding in enumerate(ordered):
         if at in prices.of:
@@ -88,8 +89,10 @@ def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
 
 def _replayed(
     trace: Trace,
+    replays: Replays,
     findings: Sequence[Finding],
     replayable: Sequence[bool],
+    *,
     stage: UnevenStage | None,
     gpu_cost: float | None,
 ) -> _Prices:
@@ -97,7 +100,7 @@ def _replayed(
     if not any(replayable):
         return _Prices({})
     try:
-        model = model_of(trace)
+        model = replays.model(trace.steps)
         undone = {
             at: fixes
             for at, finding in enumerate(findings)

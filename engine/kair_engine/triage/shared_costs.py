@@ -20,8 +20,8 @@ from kair_engine.trace.model import Trace
 from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.triage.evidence import stops_evidence
 from kair_engine.triage.findings import new_finding
+from kair_engine.triage.replays import Replays
 from kair_engine.whatif.model import Baseline, Model
-from kair_engine.whatif.models import model_of
 
 STOPPED_SHARE = 0.05
 """Of the step: what the mean rank must stand still for, and half of the ranks."""
@@ -43,9 +43,9 @@ OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 class SharedCosts:
     """A sample of the recording, made ready for replay; steps that are too large for one tell nothing."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, replays: Replays) -> None:
         self._trace = trace
-        self._model = _model(trace)
+        self._model = _model(trace, replays)
         self.stops: HostStops | None = None
         if self._model is not None:
             try:
@@ -143,7 +143,7 @@ def fix_of_all(cause: Cause) -> Fix | None:
     return Fix(kinds=(row.job_wide_fix_kind,), scale=0.0 if whole else None)
 
 
-def _model(trace: Trace) -> Model | None:
+def _model(trace: Trace, replays: Replays) -> Model | None:
     """Of the first steps that fit into the sample; None for recordings of operation types, which have no threads."""
     steps: list[int] = []
     held = 0
@@ -153,7 +153,7 @@ def _model(trace: Trace) -> Model | None:
             break
         steps.append(step)
     try:
-        model = model_of(trace.select(steps))
+        model = replays.model(tuple(steps))
         return model if "stops" in model.kinds and model.fits_memory() else None
     except (InputError, UsageError):
         return None

@@ -22,6 +22,8 @@ MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""
 _NAMED = 5
 """Scopes that a hint names."""
+_MOST_COUNTS = 4_000_000
+"""Ranks × windows: 16,384 ranks in 244 windows; an answer takes 200 bytes for each."""
 _SMALLEST_EXPECTED = 2.0
 """Windows where peers run it less often than this say nothing."""
 
@@ -40,11 +42,14 @@ def frequency(
     counted themselves. `phase` narrows to one phase, `scope` to what runs within scopes whose name contains it.
     A window is degraded where a rank ran less than half as many as its role's median, and fewer than any of its peers,
     in that window and the two beside it; missing below a tenth of the median. The largest shortfall comes first.
-    Raises UsageError for an unknown phase, an operator or scope that never ran, or no windows.
+    Raises UsageError for an unknown phase, an operator or scope that never ran, no windows, or more than
+    anybody looks at.
     """
     require_steps(trace)
     if windows < 1:
         raise UsageError("at least one window is needed")
+    if windows > (most := max(_MOST_COUNTS // len(trace.job.ranks), 1)):
+        raise UsageError(f"{windows} windows are too many", f"of {len(trace.job.ranks)} ranks, at most {most}")
     if phase is not None and phase not in PHASE_NAMES:
         raise UsageError(f"unknown phase '{phase}'", hint=f"phases: {', '.join(PHASE_NAMES)}")
     ranks = np.array(trace.job.ranks, dtype=np.int64)

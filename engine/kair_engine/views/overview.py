@@ -1,28 +1,31 @@
 """Inventory of a recording: its ranks, steps, layout and clocks."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
-from kair_engine.arrays import Ints
+from kair_engine.arrays import Bools, Ints
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.clocks import Clocks
+from kair_engine.timeline.collectives import dense
 from kair_engine.timeline.coverage import COUNTED, coverage
 from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.columns import read_columns
+from kair_engine.trace.counting import count_operations
 from kair_engine.trace.loading import each_step, load_step
 from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE
+from kair_engine.trace.step_batches import step_batches
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
 
-_COMMUNICATION = [KIND_NAMES[kind] for kind in (COLLECTIVE, SEND, RECV)]
 _CLOCK_STEPS = 3
 """Steps looked at for the clocks: offsets hardly move within a recording."""
 
@@ -34,7 +37,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     """
     job = trace.job
     counted = _counted(trace)
-    kinds = counted.group_by("kind").agg(pl.col("len").sum()).sort("len", "kind", descending=True)
+    kinds = [(KIND_NAMES[kind], count) for kind, count in counted.per(counted.kind).items()]
     found, matched, met, clocks = 0, 0, list[tuple[Ints, Ints]](), list[Clocks]()
     for sync in map(synchronise, each_step(trace)):
         found += len(sync.collectives) + sync.collectives.rejected
@@ -57,8 +60,8 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         roles={role: tuple(ranks) for role, ranks in by_role.items()},
         device=job.device,
         steps=trace.steps,
-        operations=int(kinds["len"].sum()),
-        operations_by_kind=dict(zip(kinds["kind"].to_list(), kinds["len"].to_list(), strict=True)),
+        operations=sum(count for _, count in kinds),
+        operations_by_kind=dict(sorted(kinds, key=lambda of: (of[1], of[0]), reverse=True)),
         collectives=found,
         matched_collectives=matched,
         clock=_clock(clocks),
@@ -68,47 +71,69 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     )
 
 
-def _counted(trace: Trace) -> pl.DataFrame:
-    """How many operations of each kind every rank has in every step, on its device and on its threads."""
-    text = {name: pl.col(name).cast(pl.String) for name in ("kind", "lane")}
-    return (
-        trace.scan()
-        # The row that marks a step on its rank is no operation.
-        .filter(pl.col("name").cast(pl.String) != STEP_SCOPE)
-        .group_by("rank", "step", *text.values())
-        .len()
-        .group_by("rank", "step", "kind", on_stream=pl.col("lane").str.starts_with("stream "))
-        .agg(pl.col("len").sum())
-        .collect(engine="streaming")
-    )
+@dataclass(frozen=True)
+class _Counts:
+    """How many operations each rank has in each step, by kind and by whether they ran on its device: of each one entry.
+
+    `kind` is a position in KIND_NAMES.
+    """
+
+    rank: Ints
+    step: Ints
+    kind: Ints
+    on_device: Ints
+    operations: Ints
+
+    def per(self, column: Ints, entries: Bools | slice = slice(None)) -> dict[int, int]:
+        """How many operations the chosen entries have, by their values in one of the columns."""
+        values, place = np.unique(column[entries], return_inverse=True)
+        sums = np.bincount(place, weights=self.operations[entries], minlength=len(values))
+        return dict(zip(values.tolist(), sums.astype(int).tolist(), strict=True))
+
+    @property
+    def communication(self) -> Bools:
+        """The entries of collectives, sends and receives."""
+        return np.isin(self.kind, (COLLECTIVE, SEND, RECV))
+
+
+def _counted(trace: Trace) -> _Counts:
+    parts = [_of_batch(trace, steps) for steps in step_batches(trace)]
+    return _Counts(*np.concatenate([np.zeros((5, 0), dtype=np.int64), *parts], axis=1))
+
+
+def _of_batch(trace: Trace, steps: Sequence[int]) -> Ints:
+    rows = read_columns(trace, ("kind", "lane", "name"), steps)
+    rows.recode("kind", KIND_NAMES, np.int64)
+    # The row that marks a step on its rank is no operation.
+    rows = rows.chosen(~rows.is_any("name", (STEP_SCOPE,)))
+    on_device = rows.is_any("lane", [lane for lane in rows.texts["lane"] if lane.startswith("stream ")])
+    cells = np.stack((rows.of["rank"], rows.of["step"], rows.of["kind"], on_device)).astype(np.int64)
+    code = dense(cells)
+    _, first, counts = np.unique(code, return_index=True, return_counts=True)
+    return np.concatenate((cells[:, first], counts[None]))
 
 
 def _odd(
-    trace: Trace, counted: pl.DataFrame, met: Sequence[tuple[Ints, Ints]], role_of: Mapping[int, Role]
+    trace: Trace, counted: _Counts, met: Sequence[tuple[Ints, Ints]], role_of: Mapping[int, Role]
 ) -> tuple[KairWarning, ...]:
     """Who could not be compared, as triage tells it."""
     if len(trace.job.ranks) < 2 or not trace.steps:
         return ()
-    ranks, steps = np.array(trace.job.ranks, dtype=np.int64), list(trace.steps)
+    ranks, steps = np.array(trace.job.ranks, dtype=np.int64), np.array(trace.steps, dtype=np.int64)
     counts = np.full((len(COUNTED), len(steps), len(ranks)), np.nan)
-    on_device = pl.col("on_stream") if trace.job.has_device else pl.col("kind") != KIND_NAMES[SCOPE]
-    of_kind = (on_device, pl.col("kind").is_in(_COMMUNICATION))
-    of_step = counted.group_by("rank", "step").agg(
-        *(pl.col("len").filter(which).sum().alias(str(at)) for at, which in enumerate(of_kind))
-    )
-    step, rank = np.searchsorted(steps, of_step["step"].to_numpy()), np.searchsorted(ranks, of_step["rank"].to_numpy())
-    for at in range(len(of_kind)):
-        counts[at, step, rank] = of_step[str(at)].to_numpy()
+    compared = counted.on_device == 1 if trace.job.has_device else counted.kind != SCOPE
+    step, rank = np.searchsorted(steps, counted.step), np.searchsorted(ranks, counted.rank)
+    counts[:2, step, rank] = 0
+    for at, entries in enumerate((compared, counted.communication)):
+        np.add.at(counts[at], (step[entries], rank[entries]), counted.operations[entries])
     for at, (of_ranks, collectives) in enumerate(met):
         counts[-1, at, np.searchsorted(ranks, of_ranks)] = collectives
     return tuple(coverage(ranks, role_codes(ranks, role_of), counts))
 
 
-def _by_rank(trace: Trace, counted: pl.DataFrame, odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:
-    whole = dict(counted.group_by("rank").agg(pl.col("step").n_unique()).iter_rows())
-    held = dict(counted.group_by("rank").agg(pl.col("len").sum()).iter_rows())
-    communication = counted.filter(pl.col("kind").is_in(_COMMUNICATION))
-    calls = dict(communication.group_by("rank").agg(pl.col("len").sum()).iter_rows())
+def _by_rank(trace: Trace, counted: _Counts, odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:
+    whole = Counter(np.unique(np.stack((counted.rank, counted.step)), axis=1)[0].tolist())
+    held, calls = counted.per(counted.rank), counted.per(counted.rank, counted.communication)
     records = (
         RankRecord(
             rank=rank,
@@ -124,17 +149,17 @@ def _by_rank(trace: Trace, counted: pl.DataFrame, odd: Sequence[KairWarning]) ->
 
 
 def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
-    used = (
-        trace.scan()
-        .filter(pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
-        .group_by("name", "phase")
-        .len()
-        .group_by(pl.col("name").cast(pl.String))
-        .agg(pl.col("len").sum(), pl.col("phase").cast(pl.String).drop_nulls().sort())
-        .sort("len", "name", descending=[True, False])
-        .collect(engine="streaming")
+    used = count_operations(
+        trace, ("name", "phase"), lambda rows: ~rows.is_any("kind", (KIND_NAMES[SCOPE],)), also=("kind",)
     )
-    return tuple(OperatorUse(name, count, tuple(phases)) for name, count, phases in used.iter_rows())
+    counts: Counter[str] = Counter()
+    phases: dict[str, list[str]] = defaultdict(list)
+    for (name, phase), count in used.items():
+        counts[name] += count
+        if phase:
+            phases[name].append(phase)
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return tuple(OperatorUse(name, counts[name], tuple(sorted(phases[name]))) for name in names)
 
 
 def steps(trace: Trace) -> StepsResult:

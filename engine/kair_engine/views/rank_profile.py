@@ -117,7 +117,7 @@ class _Sums:
         """Of the rank and its peers."""
         mine = int(np.searchsorted(self._members, rank))
         peers = np.flatnonzero((self._seen > 0) & (self._members != rank))
-        order = np.r_[mine, peers]
+        order = np.concatenate(([mine], peers))
         parts = self._parts_ns[:, order] / np.maximum(self._seen[order], 1) / 1e3
         curves = self._completed[order] / np.maximum(self._seen[order], 1)[:, None]
         parts[self._unknown_to] += parts[UNKNOWN]

@@ -48,16 +48,40 @@ def step_parts(ops: Operations, sync: Synchronisation, chosen: Bools, begin_ns: 
     Without a device, what a thread does itself (compute, input, garbage collection) comes before communication.
     `chosen`, `begin_ns` and `end_ns` have an entry per rank of the step; the other ranks' columns are 0.
     """
-    spans = [_own(ops), _nested(ops), _communication(ops, sync)]
-    if ops.has_device:
-        spans.append(_launched(ops))
-    found = _joined(spans)
+    found = _all_spans(ops, collective_own_ns(ops, sync))
     found = found.only(chosen[found.rank])
     begin, end = np.maximum(found.begin, begin_ns[found.rank]), np.minimum(found.end, end_ns[found.rank])
     inside = found._replace(begin=begin, end=end).only(begin < end)
-    spent = _first_open(inside, _ON_DEVICE if ops.has_device else _ON_THREADS, len(ops.ranks))
+    spent = _time_in_parts(inside, _ON_DEVICE if ops.has_device else _ON_THREADS, len(ops.ranks))
     spent[_HOST] += np.where(chosen, end_ns - begin_ns, 0) - spent.sum(axis=0)
     return spent
+
+
+class Moments(NamedTuple):
+    """What ranks do from each moment to the rank's next: arrays of one length, by rank and time, in ns."""
+
+    rank: Ints
+    time: Ints
+    part: SmallInts
+    """Of PARTS, or UNKNOWN; the host's after the last of a rank too."""
+
+
+def moments(ops: Operations, own: Ints) -> Moments:
+    """The same division of all ranks' time, moment by moment; `own` is what `collective_own_ns` gives."""
+    spans = _all_spans(ops, own)
+    spans = spans.only(spans.begin < spans.end)
+    if not len(spans.rank):
+        nothing = np.zeros(0, dtype=np.int64)
+        return Moments(nothing, nothing, nothing.astype(np.int8))
+    rank, time, part = _first_open(spans, _ON_DEVICE if ops.has_device else _ON_THREADS)
+    return Moments(rank, time, np.where(part == NONE, _HOST, part).astype(np.int8))
+
+
+def collective_own_ns(ops: Operations, sync: Synchronisation) -> Ints:
+    """Per operation, the self time of the collective that it is a member of; NONE where it is of none."""
+    own = np.full(len(ops), NONE, dtype=np.int64)
+    own[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
+    return own
 
 
 def device_ends(ops: Operations) -> Ints:
@@ -66,6 +90,13 @@ def device_ends(ops: Operations) -> Ints:
     rows = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
     np.maximum.at(last, ops.rank[rows], ops.end_ns[rows])
     return last
+
+
+def _all_spans(ops: Operations, own: Ints) -> _Spans:
+    spans = [_own(ops), _nested(ops), _communication(ops, own)]
+    if ops.has_device:
+        spans.append(_launched(ops))
+    return _joined(spans)
 
 
 def _own(ops: Operations) -> _Spans:
@@ -104,10 +135,8 @@ def _part(ops: Operations) -> SmallInts:
     return part
 
 
-def _communication(ops: Operations, sync: Synchronisation) -> _Spans:
+def _communication(ops: Operations, own: Ints) -> _Spans:
     """Members leave together: what a member does last is its self time, what comes before is waiting."""
-    own = np.full(len(ops), NONE, dtype=np.int64)
-    own[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
     rows = np.flatnonzero(ops.communication)
     known, unknown = rows[own[rows] != NONE], rows[own[rows] == NONE]
     arrived = ops.end_ns[known] - np.minimum(own[known], ops.duration_ns[known])
@@ -141,22 +170,32 @@ def _joined(parts: list[_Spans]) -> _Spans:
     )
 
 
-def _first_open(spans: _Spans, order: tuple[int, ...], ranks: int) -> Floats:
+def _time_in_parts(spans: _Spans, order: tuple[int, ...], ranks: int) -> Floats:
     """(PARTS and UNKNOWN × ranks): how long each part was the first of `order` that any span was open of."""
-    spent = np.zeros((len(PARTS) + 1, ranks))
     if not len(spans.rank):
-        return spent
+        return np.zeros((len(PARTS) + 1, ranks))
+    rank, time, part = _first_open(spans, order)
+    # From each moment to the next; after the last of a rank none is open.
+    length = np.diff(time, append=time[-1])
+    known = part != NONE
+    cell = part[known].astype(np.int64) * ranks + rank[known]
+    spent = np.bincount(cell, weights=length[known], minlength=(len(PARTS) + 1) * ranks)
+    return spent.reshape(len(PARTS) + 1, ranks).astype(float)
+
+
+def _first_open(spans: _Spans, order: tuple[int, ...]) -> tuple[Ints, Ints, SmallInts]:
+    """(rank, time, part) of every moment at which a span begins or ends, by rank and time.
+
+    The part is the first of `order` that any span is open of from then on; NONE where none is.
+    """
     low = int(spans.begin.min())
     width = int(spans.end.max()) - low + 1
     key = np.concatenate([spans.rank * width + (time - low) for time in (spans.begin, spans.end)])
     by_time = np.argsort(key, kind="stable")
     key, opened = key[by_time], np.concatenate((spans.sign, -spans.sign))[by_time]
-    part, rank = np.tile(spans.part, 2)[by_time], np.tile(spans.rank, 2)[by_time]
-    # From each event to the next; between the last of a rank and the first of the next none is open.
-    length = np.diff(key, append=key[-1])
-    taken = np.zeros(len(key), dtype=bool)
+    of_event, rank = np.tile(spans.part, 2)[by_time], np.tile(spans.rank, 2)[by_time]
+    part = np.full(len(key), NONE, dtype=np.int8)
     for one in order:
-        is_open = (np.cumsum(np.where(part == one, opened, 0), dtype=np.int32) > 0) & ~taken
-        spent[one] = np.bincount(rank[is_open], weights=length[is_open], minlength=ranks)
-        taken |= is_open
-    return spent
+        is_open = np.cumsum(np.where(of_event == one, opened, 0), dtype=np.int32) > 0
+        part[is_open & (part == NONE)] = one
+    return rank, key - rank * width + low, part

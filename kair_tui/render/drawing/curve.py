@@ -1,4 +1,4 @@
-"""A rank's completion curve over its peers' band, drawn in signs: dots of Braille, or SIGNS_IN_ASCII."""
+"""Curves drawn in signs, dots of Braille or SIGNS_IN_ASCII: a rank's completion over its peers' band; shares."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -62,6 +62,22 @@ def draw(
         canvas.upright(at, farthest.completed, farthest.peer_completed)
     canvas.line(times, [0.0, *(point.completed for point in points)])
     return Picture(canvas.rows(), canvas.layers(), at)
+
+
+def draw_shares(
+    steps: Sequence[tuple[float, float]], *, begin: float, width: int, height: int, ascii_only: bool
+) -> tuple[str, ...]:
+    """A distribution function in `width` × `height` signs, from `begin` to its last value.
+
+    `steps` are (value, share of what is that or less), the lowest value first.
+    """
+    canvas = _Canvas(steps[-1][0] - begin, width, height, signs(ascii_only=ascii_only))
+    places, shares = [0.0], [0.0]
+    for value, share in steps:
+        places += [value - begin, value - begin]
+        shares += [shares[-1], share]
+    canvas.line(places, shares)
+    return canvas.rows()
 
 
 class _Canvas:

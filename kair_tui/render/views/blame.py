@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RootCause
-from kair_tui.render.column import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.column import DIM, Cell, Column, Styled
 from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import count, duration, percent, plural, spans
 from kair_tui.render.view import View
-from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator
+from kair_tui.render.views.blame_merged import MergedPath, each, folded_stops, merged, stops
+from kair_tui.render.words.blame import (
+    blame_headline,
+    blame_totals,
+    cause_operator,
+    hops_in_words,
+    path_end,
+    stop_in_words,
+)
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -64,61 +73,61 @@ def _body(result: BlameResult, page: Page) -> None:
     page.line(blame_totals(result))
     if result.paths:
         page.line()
-        _paths(result, page, None if page.options.wide else PATHS_SHOWN)
+        found = merged(result.paths)
+        _paths(found if page.options.wide else found[:PATHS_SHOWN], page, whole=page.options.wide)
+        if not page.options.wide and len(found) > PATHS_SHOWN:
+            left = plural(len(found) - PATHS_SHOWN, "more sort of path", "more sorts of paths")
+            page.line(f"… and {left} (-o tree shows every path)", DIM)
 
 
 def _tree(result: BlameResult, page: Page) -> None:
-    _paths(result, page, None)
+    _paths(each(result.paths), page, whole=True)
 
 
-def _paths(result: BlameResult, page: Page, limit: int | None) -> None:
-    for path in result.paths[:limit]:
-        page.tree(_symptom(path, page), lambda root, safe, path=path: _grow(path, page, root, safe))  # type: ignore[misc]
-    left = len(result.paths) - len(result.paths[:limit])
-    if left:
-        page.line(f"… and {plural(left, 'more path', 'more paths')} (-o tree shows all)", DIM)
+def _paths(found: Sequence[MergedPath], page: Page, *, whole: bool) -> None:
+    for one in found:
+        page.tree(symptom(one, wide=page.options.wide), partial(_grow, one.path, page, whole))
 
 
-def _grow(path: BlamePath, page: Page, root: Branch, safe: Callable[[Cell], Any]) -> None:
-    branch = root
-    for node in stops(path):
-        branch = branch.add(safe(_node(node, path, page)))
+def _grow(path: BlamePath, page: Page, whole: bool, root: Branch, safe: Callable[[Cell], Any]) -> None:
+    chain, branch = stops(path), root
+    away = range(0) if whole else folded_stops(path)
+    for at in range(len(chain)):
+        if away and at == away.start:
+            branch = branch.add(safe(Styled(f"⋮ {hops_in_words(chain[at : away.stop])}", DIM)))
+        elif at not in away:
+            branch = branch.add(safe(stop_text(path, at, wide=page.options.wide)))
 
 
-def stops(path: BlamePath) -> tuple[PathNode, ...]:
-    """What is under the symptom, the root cause last."""
-    return tuple(node for node in path.chain if node != path.symptom)
-
-
-def _symptom(path: BlamePath, page: Page) -> str:
-    node = path.symptom
+def symptom(one: MergedPath, *, wide: bool = False) -> str:
+    """Who waited, in what, when and how long; or what stands out there."""
+    node, path = one.path.symptom, one.path
+    when = f"at {duration(node.start_us)} of step {path.step}"
+    if one.count > 1:
+        step = f"step {path.step}" if len(one.steps) == 1 else f"steps {spans(one.steps, 3)}"
+        when = f"{count(one.count)} times in {step}"
+    who = f"rank {one.ranks[0]}" if len(one.ranks) == 1 else f"ranks {spans(one.ranks, 3)}"
     if not path.waited_us:
-        return f"rank {node.rank}: {_name(node, page)} stands out at {duration(node.start_us)} of step {path.step}"
-    return (
-        f"rank {node.rank} waited in {_name(node, page)} at {duration(node.start_us)} of step {path.step} "
-        f"({duration(path.waited_us)} of all ranks' waiting)"
-    )
+        return f"{who}: {_name(node, wide=wide)} stands out {when}"
+    return f"{who} waited in {_name(node, wide=wide)} {when} ({duration(one.waited_us)} of all ranks' waiting)"
 
 
-def _node(node: PathNode, path: BlamePath, page: Page) -> Cell:
-    text = (
-        f"rank {node.rank} {_name(node, page)} ({node.kind}): {duration(node.duration_us)}, "
-        f"began {duration(node.lateness_us)} late"
-    )
-    if page.options.wide:
+def stop_text(path: BlamePath, at: int, *, wide: bool = False) -> str:
+    """One stop under the symptom: how it held up the one before, what ran there, and at the end why."""
+    chain = stops(path)
+    node, before = chain[at], chain[at - 1] if at else path.symptom
+    is_last = node is path.chain[-1]
+    lead = stop_in_words(before, node, is_first=at == 0, is_last=is_last)
+    late = node.lateness_us
+    begun = f"{duration(abs(late))} {'late' if late > 0 else 'early'}" if late else "on time"
+    text = f"{lead}{_name(node, wide=wide)} ({node.kind}): {duration(node.duration_us)}, began {begun}"
+    if wide:
         text += f" at {duration(node.start_us)}"
-    if node.role_in_path == "victim":
-        return text
-    return Styled(f"{text} ▲ {verdict(node, path)}", ALARM)
+    return f"{text} ← {path_end(node, path)}" if is_last else text
 
 
-def verdict(node: PathNode, path: BlamePath) -> str:
-    """`culprit: compute` or `edge: host`, of the stop at a path's end."""
-    return f"{node.role_in_path}: {spaced(path.cause)}"
-
-
-def _name(node: PathNode, page: Page) -> str:
-    return node.operator if page.options.wide else short_name(node.operator, NAME_IN_TREE)
+def _name(node: PathNode, *, wide: bool) -> str:
+    return node.operator if wide else short_name(node.operator, NAME_IN_TREE)
 
 
 def _graph(result: BlameResult, form: GraphFormat) -> DiGraph:

@@ -22,8 +22,9 @@ MOST_RANKS: Final = 8
 MOST_CAUSES: Final = 12
 LEAST: Final = 0.01
 """Of all waiting: lines below that are not drawn, and their sum is told."""
-_GREY, _RED = "#6b7480", "#b03a20"
-_BLAMED: Final = {"fillcolor": "#f5b7a8", "color": _RED, "penwidth": "2"}
+_GREY, _OCHRE = "#6b7480", "#8a6d1a"
+_BLAMED: Final = {"fillcolor": "#f3e2b3", "color": _OCHRE, "penwidth": "2"}
+"""Where much of the waiting came from. Not red: that accuses, which only a test of triage does."""
 _FONT: Final = {"fontname": "Helvetica"}
 _ALL_NODES: Final = {**_FONT, "fontsize": "11", "style": "filled", "fillcolor": "#f4f4f2", "color": _GREY}
 _ALL_EDGES: Final = {**_FONT, "fontsize": "9", "color": _GREY}
@@ -147,5 +148,5 @@ def _drawn_node(of: Attributes) -> Attributes:
 
 
 def _drawn_edge(of: Attributes) -> Attributes:
-    colour = {} if of["kind"] == "waited" else {"color": _RED, "style": "dashed"}
+    colour = {} if of["kind"] == "waited" else {"color": _OCHRE, "style": "dashed"}
     return {"label": duration(of["time"]), "penwidth": f"{1 + 5 * of['share']:.2f}", **colour}

@@ -19,6 +19,7 @@ from kair_tui.render.drawing.heat import RAMP, RAMP_ASCII, heat_row, stretches
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, p_value, percent, plural, score, signed_duration, spans
 from kair_tui.render.view import View
+from kair_tui.render.words.baseline import against_in_words
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -155,6 +156,9 @@ def _body(result: LocalizeResult, page: Page) -> None:
     if result.step_time_us is not None:
         page.line()
         page.line(f"step {duration(result.step_time_us)}")
+    if result.against_baseline is not None:
+        page.line()
+        page.lines_of(against_in_words(result.against_baseline))
     if result.matrix is not None:
         page.line()
         _distances(result.matrix, sorted(row.rank for row in result.scores), page)

@@ -26,6 +26,7 @@ from kair_tui.render.units import (
 from kair_tui.render.view import CsvTable, View
 from kair_tui.render.views.localize import flag
 from kair_tui.render.views.rank import COLUMNS as OF_PARTS
+from kair_tui.render.words.baseline import against_in_words
 from kair_tui.render.words.triage import FindingInWords, TriageInWords
 from kair_tui.render.words.verdict import (
     cause_in_words,
@@ -77,15 +78,35 @@ def _body(result: TriageInWords, page: Page) -> None:
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
     page.line(triage_totals(result))
+    if result.against_baseline is not None:
+        page.lines_of(against_in_words(result.against_baseline))
+
+
+def gain_in_words(result: TriageResult) -> str:
+    """What is won without the first that is accused, else without what costs most; empty where others hide it."""
+    accused = [one for one in result.findings if one.ranks] or list(result.findings)
+    worth = [one for one in accused if not is_hidden(one)]
+    if not worth:
+        return ""
+    finding = worth[0]
+    who = ranks_in_words(finding.ranks) + " fixed" if finding.ranks else f"without {cause_in_words(finding.cause)}"
+    hours = f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day"
+    return f"{who}: +{percent(finding.throughput_gain)} throughput, {hours}"
 
 
 def triage_totals(result: TriageResult) -> str:
     """The step, and what was waited in it."""
     return (
-        f"step {duration(result.step_time_us)}; waiting {duration(result.waiting_us_per_step)} per step "
-        f"over all ranks, {duration(result.unattributed_us_per_step)} of it unattributed; "
+        f"step {duration(result.step_time_us)}; ranks wait{_share_of_time(result)} "
+        f"({duration(result.waiting_us_per_step)} a step over all of them, "
+        f"{duration(result.unattributed_us_per_step)} unattributed); "
         f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
     )
+
+
+def _share_of_time(result: TriageResult) -> str:
+    all_ranks_us = result.step_time_us * len(result.ranking)
+    return f" {percent(result.waiting_us_per_step / all_ranks_us)} of their time" if all_ranks_us else ""
 
 
 def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:

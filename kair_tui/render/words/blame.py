@@ -1,24 +1,37 @@
-"""Blame in words: its headline and sums, and the names of root causes."""
+"""Blame in words: its headline and sums, and the names of root causes.
 
-from kair_engine.results.blame import STEP_BEGIN, BlameResult, RootCause
-from kair_tui.render.text import short_name
+Blame tells where waiting came from and accuses nobody: only a test of triage does.
+"""
+
+from collections.abc import Sequence
+
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, PathPart, RootCause
+from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import duration, percent, plural, spans
 
 WORTH_NAMING = 0.1
 """Of all waiting: ranks below that are not in the headline."""
+_INSTEAD = 1.05
+"""An operation that takes this much of what its peers do is told to take longer."""
 
 
 def blame_headline(result: BlameResult) -> str:
-    """The ranks that answer for most of the waiting."""
+    """The ranks that most of the waiting came from; of an answer about one rank or operator, how much came from it."""
     where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
     if result.method == "paper":
         return _deviations(result, where)
-    waited = f"the {duration(result.waiting_us)} that ranks together waited in {where}"
+    asked = _asked(result)
+    if asked:
+        came = sum(cause.blamed_us for cause in result.root_causes)
+        share = percent(came / result.waiting_us if result.waiting_us else 0.0)
+        return f"{share} of the waiting came from {asked}: {duration(came)} of {_waited(result)} in {where}"
     if not result.by_rank:
-        return f"no rank is to blame for {waited} ({plural(result.collectives, 'collective')})"
+        collectives = plural(result.collectives, "collective")
+        return f"waiting came from no rank: {_waited(result)} in {where} ({collectives})"
     named = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
-    shares = " and ".join(f"rank {row.rank} for {percent(row.share)}" for row in named[:3])
-    return f"to blame: {shares} of {waited}"
+    *before, last = [f"rank {row.rank} ({percent(row.share)})" for row in named[:3]]
+    shares = f"{', '.join(before)} and {last}" if before else last
+    return f"waiting came from {shares}: {_waited(result)} in {where}{_of_time(result)}"
 
 
 def _deviations(result: BlameResult, where: str) -> str:
@@ -37,6 +50,60 @@ def blame_totals(result: BlameResult) -> str:
         f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
         f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
     )
+
+
+def _waited(result: BlameResult) -> str:
+    return f"the {duration(result.waiting_us)} that ranks together waited"
+
+
+def _of_time(result: BlameResult) -> str:
+    return f", {percent(result.waiting_us / result.ranks_time_us)} of their time" if result.ranks_time_us else ""
+
+
+def _asked(result: BlameResult) -> str:
+    asked = [] if result.only_operator is None else [f"operators with {result.only_operator!r}"]
+    asked += [] if result.only_rank is None else [f"rank {result.only_rank}"]
+    return " on ".join(asked)
+
+
+def path_end(node: PathNode, path: BlamePath) -> str:
+    """What was lost at the end of a path, and why: `compute: 23.9 ms instead of 4.09 ms`."""
+    cause = spaced(path.cause)
+    if node.role_in_path == "edge":
+        return f"{cause}: {duration(path.lost_us)} lost there" if path.lost_us else cause
+    expected = node.expected_us
+    if expected is not None and node.duration_us >= _INSTEAD * expected:
+        return f"{cause}: {duration(node.duration_us)} instead of {duration(expected)}"
+    return f"{cause}: {duration(path.lost_us)} lost in it" if path.lost_us else cause
+
+
+def part_in_words(part: PathPart) -> tuple[str, str]:
+    """A root cause that is not at a path's end: (who and what, how much of the lateness it explains)."""
+    what = f"rank {part.rank} {operator_name(part.operator, is_edge=part.is_edge)}"
+    return what, f"{spaced(part.cause)}: {percent(part.share)} of how late that was"
+
+
+def stop_in_words(before: PathNode, node: PathNode, *, is_first: bool, is_last: bool) -> str:
+    """What stands before a stop's operator: `rank 3 came last to `, and then what the stop `before` it waited for."""
+    rank = f"rank {node.rank}"
+    if is_last and (node.role_in_path == "edge" or not is_first):
+        return f"{rank} "
+    if is_first and node.kind == "collective":
+        return f"{rank} came last to "
+    if node.rank != before.rank:
+        return f"waited for {rank}{_WAITED_FOR.get(node.kind, ': ')}"
+    return f"{rank} {'was held up by' if node.kind in _ON_HOST else 'came after'} "
+
+
+_WAITED_FOR = {"send": "'s send, ", "recv": "'s receive, ", "collective": " in "}
+_ON_HOST = frozenset({"host", "sync", "input", "gc"})
+
+
+def hops_in_words(hops: Sequence[PathNode]) -> str:
+    """Stops that are folded away: `18 hops, ranks 44 → 237`."""
+    first, last = hops[0].rank, hops[-1].rank
+    which = f"rank {first}" if first == last else f"ranks {first} → {last}"
+    return f"{plural(len(hops), 'hop')}, {which}"
 
 
 def cause_operator(row: RootCause) -> str:

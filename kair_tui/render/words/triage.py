@@ -76,13 +76,23 @@ def suggestion_of(finding: Finding) -> str:
 
 def fix_option(fix: Fix) -> str:
     """The option of `kair whatif` that asks for a fix: `--fix rank=3+kind=compute`."""
-    return f"--{'fix' if fix.scale is None else 'scale'} {fix_text(fix)}"
+    return " ".join(fix_words(fix))
+
+
+def options_of(shown_by: ShownBy) -> list[str]:
+    """The words behind the analysis' name, not quoted for a shell."""
+    asked = [] if shown_by.rank is None else ["--rank", str(shown_by.rank)]
+    return asked + [word for fix in shown_by.fixes for word in fix_words(fix)]
+
+
+def fix_words(fix: Fix) -> tuple[str, str]:
+    """The option and its value."""
+    return "--fix" if fix.scale is None else "--scale", fix_text(fix)
 
 
 def command_of(shown_by: ShownBy) -> str:
     """As one types it."""
-    asked = "" if shown_by.rank is None else f" --rank {shown_by.rank}"
-    return f"kair {shown_by.analysis}{asked}" + "".join(f" {fix_option(fix)}" for fix in shown_by.fixes)
+    return " ".join(["kair", shown_by.analysis, *options_of(shown_by)])
 
 
 def _finding(finding: Finding) -> FindingInWords:

@@ -48,7 +48,7 @@ def whatif_in_words(result: WhatifResult) -> WhatifInWords:
 def verdict_in_words(result: WhatifResult) -> str:
     """One sentence: the causes, and the heatmap's pattern; of prices the largest is first."""
     if result.pattern == "none":
-        return f"no straggler worth fixing: the job is {percent(result.slowdown - 1)} slower than without any"
+        return f"stragglers cost little: the job is {percent(result.slowdown - 1)} slower than without any"
     slower = f"{result.slowdown:.2f} times slower than without stragglers"
     if result.only_fixes:
         return f"{slower}; only fixes were priced"
@@ -76,9 +76,9 @@ def _pattern(result: WhatifResult) -> str:
     stage = next(iter(result.by_stage), None)
     last = ", the last row," if result.by_stage and stage == max(result.by_stage) else ""
     return {
-        "one_worker": f"one worker, rank {rank}, stands out of the heatmap",
-        "few_workers": f"a few workers stand out of the heatmap, rank {rank} most",
-        "one_stage": f"stage {stage}{last} stands out of the heatmap",
+        "one_worker": f"one worker, rank {rank}, costs more than all others",
+        "few_workers": f"a few workers cost more than others, rank {rank} most",
+        "one_stage": f"stage {stage}{last} costs more than others",
         "diffuse": "the cost is spread over all workers",
         "unknown": "workers were not priced one by one",
     }[result.pattern]
@@ -86,9 +86,10 @@ def _pattern(result: WhatifResult) -> str:
 
 def _slow_workers(cause: SlowdownCause) -> str:
     if cause.host is not None:
-        return f"slow host {cause.host} (fixing its {len(cause.ranks)} ranks takes {_of_slowdown(cause)} away)"
-    who, them = ("worker, rank", "it") if len(cause.ranks) == 1 else ("workers, ranks", "them")
-    return f"slow {who} {first_ranks(cause.ranks)} (fixing {them} takes {_of_slowdown(cause)} away)"
+        return f"host {cause.host} costs {_of_slowdown(cause)}, its {len(cause.ranks)} ranks together"
+    if len(cause.ranks) == 1:
+        return f"rank {cause.ranks[0]} costs {_of_slowdown(cause)}"
+    return f"ranks {first_ranks(cause.ranks)} cost {_of_slowdown(cause)}"
 
 
 def _sequence_imbalance(cause: SlowdownCause) -> str:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from io import UnsupportedOperation
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -21,6 +22,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.desk import Desk
 from kair_tui.tui.frame.screen import BaseScreen, Service
+from kair_tui.tui.frame.watching import Watch
 from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines.scrollbar import draw_scroll_bars_with
@@ -71,10 +73,19 @@ class KairApp(App[int]):
         self.wanted = wanted
         self.session: Session | None = None
         self.desk = Desk(wanted.store)
+        self.job_watch = Watch(self)
+        self.defects: list[BaseException] = []
+        """What was told as a defect of Kair, and did not end the program."""
         self.typed: list[str] = []
         """What was typed after `:`, the last at the end."""
+        self.worked: list[str] = []
+        """The lines among them that were answered."""
+        self.answers: dict[str, Callable[[], BaseScreen]] = {}
+        """What came after one had gone on, by the line that asked for it."""
         self._working: set[object] = set()
         self._bare = [WithoutColours()] if look.colours == "none" else []
+        # Textual's own, −1, is taken for a file where processes are started, and none would be.
+        self._capture_stderr.fileno = _is_no_file  # type: ignore[method-assign]
         draw_scroll_bars_with(look.glyphs)
         self.register_theme(theme_of(look))
         self.theme = "kair"
@@ -101,7 +112,7 @@ class KairApp(App[int]):
         else:
             # Steps that were chosen on the command line are those of the first job.
             step = self.wanted.step if source is None else "all"
-            self.push_screen(_opening(JobWanted(name, step, self.wanted.store)))
+            self.push_screen(_opening(replace(self.wanted, job=name, step=step)))
 
     def on_key(self, event: events.Key) -> None:
         """What was typed ahead of a line to type into reaches it.
@@ -117,6 +128,7 @@ class KairApp(App[int]):
     def opened(self, session: Session) -> None:
         """The job is open: its overview takes the place of every screen but the list of jobs at the beginning."""
         self.session = session
+        self.job_watch.begin()
         while len(self.framed_screens) > 1:
             self.pop_screen()
         overview = self.made(Place("overview"))
@@ -169,20 +181,38 @@ class KairApp(App[int]):
     def header(self) -> tuple[tuple[str, ...], str, str]:
         """For the line at the top: the path of screens, what is open, and what must not be overlooked."""
         screens = self.framed_screens
-        crumbs = [screen.crumb for screen in screens]
-        if self.session is None or not any(screen.of_job for screen in screens):
-            return tuple(crumbs), "", ""
-        crumbs.insert(0 if screens[0].of_job else 1, self.session.name)
-        if not screens[-1].of_job:
-            return tuple(crumbs), "", ""
+        crumbs = tuple(crumb for crumb, _ in self._path())
+        if self.session is None or not screens[-1].of_job:
+            return crumbs, "", ""
         job, steps = self.session.trace.job, self.session.chosen_steps
         about = f"{plural(len(job.ranks), 'rank')} {self.look.glyphs.dot} {plural(len(job.steps), 'step')}"
         alarm = [f"only {'step' if len(steps) == 1 else 'steps'} {spans(steps, 3)}"] if self.session.steps else []
         if wanted := getattr(self.screen, "filter", ""):
             alarm.append(f"filter {wanted}")
+        if said := self.job_watch.alarm:
+            alarm.append(said)
         if self.session.recorder.file is not None:
             alarm.append(f"{self.look.glyphs.recording} {self.session.recorder.file.name}")
-        return tuple(crumbs), about, "  ".join(alarm)
+        return crumbs, about, "  ".join(alarm)
+
+    def _path(self) -> list[tuple[str, BaseScreen]]:
+        """The crumbs of the path at the top, each with the screen that it leads to."""
+        screens = self.framed_screens
+        path = [(screen.crumb, screen) for screen in screens]
+        at = next((at for at, screen in enumerate(screens) if screen.of_job), None)
+        if self.session is not None and at is not None:
+            path.insert(at, (self.session.name, screens[at]))
+        return path
+
+    def go_to_crumb(self, at: int) -> None:
+        """Back to the screen of that crumb in the path at the top."""
+        path = self._path()
+        if at < len(path):
+            self._back_to(path[at][1])
+
+    def _back_to(self, screen: BaseScreen) -> None:
+        for _ in range(len(self.screen_stack) - 1 - self.screen_stack.index(screen)):
+            self.pop_screen()
 
     @property
     def framed_screens(self) -> list[BaseScreen]:
@@ -211,7 +241,22 @@ class KairApp(App[int]):
         if entry is None or (self.session is None and entry.needs_job):
             return
         rank = getattr(self.screen, "rank", None)
-        self.go(Place(name, rank=rank if entry.about_rank else None))
+        if entry.about_rank and rank is None:
+            self.framed.call_later(self.framed.action_go_to_rank)
+            return
+        place = Place(name, rank=rank if entry.about_rank else None)
+        if entry.about_moment:
+            place = getattr(self.screen, "moment", place)
+        if not self._is_open(place) and (overview := self._of_place(Place("overview"))) is not None:
+            # The screens with numbers stand side by side: none of them is a part of another.
+            self._back_to(overview)
+        self.go(place)
+
+    def _is_open(self, place: Place) -> bool:
+        return self._of_place(place) is not None
+
+    def _of_place(self, place: Place) -> BaseScreen | None:
+        return next((one for one in self.framed_screens if getattr(one, "place", None) == place), None)
 
     def go_to_rank(self, rank: int) -> None:
         """The screen of a rank. Raises UsageError where the job has none of that number."""
@@ -219,7 +264,8 @@ class KairApp(App[int]):
             return
         self.session.require_rank(rank)
         for screen in self.framed_screens:
-            screen.follow(rank)
+            if screen.is_mounted:
+                screen.follow(rank)
         if find_screen("rank") is not None:
             self.go(Place("rank", rank=rank))
 
@@ -252,6 +298,10 @@ class KairApp(App[int]):
         else:
             screen = entry.load()()
         return screen
+
+
+def _is_no_file() -> int:
+    raise UnsupportedOperation("what is printed is no file")
 
 
 def _opening(wanted: JobWanted) -> BaseScreen:

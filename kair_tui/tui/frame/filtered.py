@@ -24,6 +24,8 @@ class FilteredScreen(BaseScreen):
         super().__init__()
         self.filter = ""
         """As it was typed."""
+        self._typed = ""
+        """The same where it was wrong, to be mended."""
         self._sort: tuple[str, bool] | None = None
 
     def filter_by(self, wanted: Filter) -> str:
@@ -43,6 +45,8 @@ class FilteredScreen(BaseScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that have nothing to act on are not offered."""
+        if action == "back" and self.filter:
+            return True
         if action == "filter":
             return bool(self.FIELDS)
         if action in ("sort", "reverse"):
@@ -51,17 +55,30 @@ class FilteredScreen(BaseScreen):
 
     async def action_filter(self) -> None:
         """Asks for a filter."""
-        await self.ask_for("filter", self._apply_filter, value=self.filter)
+        await self.ask_for("filter", self._apply_filter, value=self._typed)
+
+    def action_back(self) -> None:
+        """First a filter goes, which says why there is so little on the screen."""
+        if self.filter:
+            self._apply_filter("")
+        else:
+            super().action_back()
 
     def _apply_filter(self, text: str) -> None:
+        """Applies it; one that is wrong leaves none, rather than the rows of another."""
+        self._typed = text
         try:
-            said = self.filter_by(parse_filter(text, self.FIELDS))
+            wanted, wrong = parse_filter(text, self.FIELDS), None
         except KairError as error:
-            self.say(f"{error}" + (f" ({error.hint})" if error.hint else ""), alarm=True)
-            return
-        self.filter = text.strip()
-        self.say(f"{said} {self.look.glyphs.dot} filter {text}" if self.filter else "")
+            wanted, wrong = parse_filter("", self.FIELDS), error
+        said = self.filter_by(wanted)
+        self.filter = wanted.text.strip()
+        if wrong is not None:
+            self.say(f"no filter: {wrong}" + (f" ({wrong.hint})" if wrong.hint else ""), alarm=True)
+        else:
+            self.say(f"{said} {self.look.glyphs.dot} filter {text}" if self.filter else "")
         self.show_header()
+        self.refresh_bindings()
 
     def action_sort(self) -> None:
         """By the next of SORTS."""

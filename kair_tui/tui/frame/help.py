@@ -42,7 +42,7 @@ def help_lines(screen: BaseScreen) -> list[Piece]:
     section("screens", [(entry.key, f"{entry.name}: {entry.title}") for entry in SCREENS])
     section(f"keys on {screen.crumb}", [(", ".join(keys), does) for does, keys in here.items()])
     section("keys everywhere", [(", ".join(keys), does) for does, keys in common.items()])
-    section("commands (type : first)", [(entry.name, entry.summary) for entry in COMMANDS if not entry.stands_alone])
+    section("commands (type : first)", [(entry.name, entry.summary) for entry in COMMANDS if entry.is_single])
     section("filter (type / first)", list(EXAMPLES))
     return lines
 

@@ -7,8 +7,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobSource, JobWanted, locate, open_source
+from kair_tui.cli.failures import ExitCode, traceback_of
+from kair_tui.cli.job_source import JobSource, JobWanted, locate
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen
@@ -175,7 +175,7 @@ class OpeningScreen(BaseScreen):
     def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
         before = self.kair.session
         recorder = before.recorder if before is not None else None
-        session = Session(open_source(source, progress=arrivals), source, self._wanted.store, recorder)
+        session = Session.opened(source, self._wanted.store, recorder, arrivals)
         session.narrow_to(parse_steps(self._wanted.step))
         return session
 
@@ -202,7 +202,7 @@ class OpeningScreen(BaseScreen):
         arrived = len(self._arrivals.lines)
         self._show(f"what came of the files of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
         self._end()
-        self._list()
+        self._list(message.error)
 
     def _end(self) -> None:
         self._over = True
@@ -212,12 +212,16 @@ class OpeningScreen(BaseScreen):
     def _show(self, text: str) -> None:
         self.query_one("#what", Paragraphs).show(Paragraph(text, styles_of(self.look).strong))
 
-    def _list(self) -> None:
+    def _list(self, error: BaseException | None = None) -> None:
+        """The files; with `--debug` what a defect left behind comes before them."""
         styles, glyphs = styles_of(self.look), self.look.glyphs
         lines = [
             Paragraph(text, styles.alarm, f"{glyphs.alarm} ") if complaint else Paragraph(text, styles.dim, "  ")
             for text, complaint in self._arrivals.latest()[: max(self.size.height - 10, 1)]
         ]
+        if error is not None and self._wanted.debug and error in self.kair.defects:
+            told = traceback_of(error).splitlines()[-max(self.size.height - 10, 1) :]
+            lines = [*(Paragraph(line.strip(), styles.dim, "  ") for line in told), *lines]
         self.query_one("#arrived", Paragraphs).show(*lines)
 
 

@@ -60,11 +60,13 @@ class OutputScreen(BaseScreen):
 
     def _keep(self, text: str) -> None:
         try:
-            wanted = parse_filter(text, ("line",))
+            wanted, wrong = parse_filter(text, ("line",)), None
         except KairError as error:
-            self.say(str(error), alarm=True)
-            return
+            wanted, wrong = parse_filter("", ("line",)), error
         self._filter = text
         kept = [piece for piece in self._lines if wanted.matches({"line": piece[0]})]
         self.query_one(TextPage).show(kept)
+        if wrong is not None:
+            self.say(f"no filter: {wrong}", alarm=True)
+            return
         self.say(f"{len(kept)} of {len(self._lines)} lines {self.look.glyphs.dot} filter {text}" if text else "")

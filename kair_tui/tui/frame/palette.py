@@ -9,9 +9,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from kair_tui.cli.registry import COMMANDS
+from kair_tui.cli.registry import COMMANDS, Entry
+from kair_tui.render.answer import Note
 from kair_tui.tui.bookmarks import Bookmark
-from kair_tui.tui.frame.command_line import run_command
+from kair_tui.tui.frame.command_line import ask_command, run_command
+from kair_tui.tui.frame.completing import beginning
+from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.screen_registry import SCREENS
 from kair_tui.tui.session import Place
@@ -121,17 +124,39 @@ async def show_palette(screen: BaseScreen) -> None:
         if session is not None or not entry.needs_job
     ]
     bookmarks = session.bookmarks.all() if session is not None else ()
+    notes = session.notes.all() if session is not None else ()
+    news = kair.job_watch.news
     marks = [Choice(f"m  {mark.title}", "bookmark", partial(_go_to, screen, mark)) for mark in bookmarks]
     commands = [
-        Choice(f":  {entry.name}", entry.summary, partial(run_command, screen, entry.name))
-        for entry in COMMANDS
-        if not entry.stands_alone
+        Choice(f":  {entry.name}", entry.summary, partial(_run, screen, entry)) for entry in COMMANDS if entry.is_single
     ]
-    await show_choices(screen, "choose", [*screens, *marks, *commands])
+    marks += [Choice(f"N  {note.text}", f"note on {note.about}", partial(_go_to, screen, note)) for note in notes]
+    if news:
+        seen = "what was different when the job was read again"
+        screens.append(Choice("f  changes", seen, partial(_show_news, screen, news)))
+    answers = [Choice(f"a  {line}", "what it answered", partial(_look_at, screen, line)) for line in kair.answers]
+    await show_choices(screen, "choose", [*answers, *screens, *marks, *commands])
 
 
-def _go_to(screen: BaseScreen, mark: Bookmark) -> None:
+def _run(screen: BaseScreen, entry: Entry) -> None:
+    """Runs a command; one that has to be told something is typed to the end first."""
+    begun = beginning(entry, getattr(screen, "rank", None))
+    if begun is None:
+        run_command(screen, entry.name)
+    else:
+        screen.call_after_refresh(partial(ask_command, screen, begun))
+
+
+def _look_at(screen: BaseScreen, line: str) -> None:
+    screen.app.push_screen(screen.kair.answers.pop(line)())
+
+
+def _show_news(screen: BaseScreen, news: Sequence[str]) -> None:
+    screen.app.push_screen(OutputScreen.of_text(screen, "changes", "\n".join(news)))
+
+
+def _go_to(screen: BaseScreen, mark: Bookmark | Note) -> None:
     session = screen.kair.session
     assert session is not None
     session.narrow(mark.steps)
-    screen.kair.go(Place(mark.screen, mark.rank, mark.operator, mark.step))
+    screen.kair.go(Place(mark.screen, mark.rank, mark.operator, mark.step, mark.at_us))

@@ -9,6 +9,7 @@ from kair_engine.errors import KairError, UsageError
 from kair_tui.cli.places import cache_root
 from kair_tui.render.written import Format
 from kair_tui.tui.bookmarks import Bookmark
+from kair_tui.tui.frame.noting import notes_as_text
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.palette import Choice, show_choices
 from kair_tui.tui.frame.screen import BaseScreen
@@ -55,10 +56,11 @@ def toggle_bookmark(screen: BaseScreen) -> None:
     if session is None or not isinstance(screen, ViewScreen):
         screen.say("bookmarks are for the views of a job", alarm=True)
         return
-    steps = screen.session.steps
-    title = screen.crumb + (f" steps {','.join(map(str, steps))}" if steps else "")
+    steps, place = screen.session.steps, screen.place_under_cursor
+    name = screen.crumb if place == screen.place else f"{place.screen} {place.rank}"
+    title = name + (f" steps {','.join(map(str, steps))}" if steps else "")
     try:
-        is_set = session.bookmarks.toggle(Bookmark(title=title, steps=steps, **asdict(screen.place)))
+        is_set = session.bookmarks.toggle(Bookmark(title=title, steps=steps, **asdict(place)))
     except OSError as error:
         screen.say(f"cannot write {session.bookmarks.file}: {error.strerror or error}", alarm=True)
         return
@@ -104,6 +106,12 @@ async def ask_export(screen: BaseScreen) -> None:
             )
             for form in forms
         ]
+    session = screen.kair.session
+    if session is not None and session.notes.all():
+        notes = partial(notes_as_text, session)
+        choices.append(
+            Choice("md  notes", "what was noted of the job", partial(_ask_where, screen, "md", notes, "notes"))
+        )
     if not screen.exports():
         choices.append(Choice("txt", "the text", partial(_ask_where, screen, "txt", screen.copied)))
     await show_choices(screen, "export", choices)

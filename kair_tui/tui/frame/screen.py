@@ -26,8 +26,22 @@ if TYPE_CHECKING:
     from kair_tui.shell.desk import Desk
     from kair_tui.tui.session import Place, Session
 
-Service = Literal["help", "command line", "palette", "commands", "copy", "export", "bookmark", "recording"]
+
+Service = Literal["help", "command line", "palette", "commands", "copy", "export", "bookmark", "note", "recording"]
 """What keys ask for that work on every screen, and what is no screen's own business."""
+
+
+class Watching(Protocol):
+    """What screens need of the watch over the job's files."""
+
+    news: list[str]
+    """What was different each time the job was read again."""
+
+    def toggle(self) -> None:
+        """Follows the job, or no more."""
+
+    def reload(self) -> None:
+        """Reads the job again."""
 
 
 class Program(Protocol):
@@ -37,11 +51,23 @@ class Program(Protocol):
     wanted: "JobWanted"
     """What was asked for on the command line."""
     session: "Session | None"
+    """The job that is open."""
     desk: "Desk"
     """What `:` has in hand: its answers with names, and the rank in focus."""
-    """The job that is open."""
+    job_watch: Watching
+    """Over the files of the job that is open."""
+    defects: list[BaseException]
+    """What was told as a defect of Kair, and did not end the program."""
     typed: list[str]
     """What was typed after `:`, the last at the end."""
+    worked: list[str]
+    """The lines among them that were answered."""
+    answers: "dict[str, Callable[[], BaseScreen]]"
+    """What came after one had gone on, by the line that asked for it."""
+
+    @property
+    def framed(self) -> "BaseScreen":
+        """The screen in front."""
 
     @property
     def framed_screens(self) -> "list[BaseScreen]":
@@ -67,6 +93,9 @@ class Program(Protocol):
 
     def go_to_screen(self, name: str) -> None:
         """The screen of that name."""
+
+    def go_to_crumb(self, at: int) -> None:
+        """Back to the screen of that crumb in the path at the top."""
 
     def go_to_rank(self, rank: int) -> None:
         """The screen of a rank. Raises UsageError where the job has none of that number."""
@@ -126,13 +155,17 @@ class BaseScreen(Screen[None]):
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit_kair", "quit"),
         Binding("ctrl+c", "quit_kair", "quit", show=False),
+        Binding("ctrl+z", "app.suspend_process", "to the shell, where fg leads back", show=False),
         Binding("colon", "command_line", "type a kair command", key_display=":", show=False),
         Binding("ctrl+p", "palette", "choose a screen, command or bookmark", show=False),
         Binding("o", "show_commands", "the commands that print this", show=False),
         Binding("y", "copy", "copy what is under the cursor", show=False),
         Binding("e", "export", "save this view to a file", show=False),
         Binding("g", "go_to_rank", "go to a rank", show=False),
+        Binding("N", "note", "write a note on what is under the cursor", show=False),
         Binding("m", "bookmark", "set or remove a bookmark", show=False),
+        Binding("f", "follow", "follow the job as it grows, or no more", show=False),
+        Binding("ctrl+r", "reload", "read the job again", show=False),
         Binding("R", "record", "record commands to a runbook", show=False),
     ]
     of_job: ClassVar[bool] = True
@@ -218,13 +251,13 @@ class BaseScreen(Screen[None]):
         """The keys of the widget that has the keyboard, then the screen's."""
         if not self.query(FooterLine):
             return
-        prompt: list[DOMNode] = list(self.query("#prompt"))
+        prompt: list[DOMNode] = [one for one in self.query("#prompt") if not one.has_class("-closed")]
         shown: dict[str, FooterKey] = {}
         for key, active in self.active_bindings.items():
             binding = active.binding
             if binding.show and binding.description and active.enabled and (not prompt or active.node in prompt):
                 display = binding.key_display or binding.key
-                shown.setdefault(display, FooterKey(display, binding.description, stays=key in self.STAYING))
+                shown.setdefault(display, FooterKey(display, binding.description, key in self.STAYING, key))
         in_order = sorted(shown.values(), key=lambda key: key.stays)
         self.query_one(FooterLine).show(tuple(in_order))
 
@@ -240,6 +273,8 @@ class BaseScreen(Screen[None]):
             problem.show()
             return ExitCode.ANSWERED
         text, hint, status = explained(error)
+        if status == ExitCode.FAILED:
+            self.kair.defects.append(error)
         hints = [Paragraph(hint, styles.base, "hint: ")] if hint else []
         problem.show(Paragraph(f"kair: error: {text}", styles.alarm), *hints)
         return status
@@ -257,19 +292,37 @@ class BaseScreen(Screen[None]):
         """What is under the cursor, in the place of messages."""
         self.query_one(StatusLine).describe(text)
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether there is a line to type into."""
+        return bool(self.query("#prompt"))
+
+    @property
+    def said(self) -> str:
+        """What stands above the footer."""
+        return self.query_one(StatusLine).text
+
+    @property
+    def described(self) -> str:
+        """What is under the cursor, as it was described last."""
+        return self.query_one(StatusLine).about
+
     async def ask_for(
         self,
         label: str,
         then: Callable[[str], None],
         *,
         value: str = "",
-        suggestions: Sequence[str] = (),
+        complete: Callable[[str], str | None] | None = None,
         history: Sequence[str] = (),
     ) -> None:
-        """A line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed."""
+        """A line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed.
+
+        `complete` is asked in a thread for the whole of a half-typed line.
+        """
         from kair_tui.tui.widgets.lines.prompt import Prompt  # few screens are asked to
 
-        if self.query(Prompt):
+        if self.is_asking:
             return
         before: Widget | None = self.focused
         status = self.query_one(StatusLine)
@@ -277,12 +330,24 @@ class BaseScreen(Screen[None]):
         def closed() -> None:
             status.display = True
             if before is not None:
-                before.focus()
+                self.set_focus(
+                    before
+                )  # at once: what has the keyboard in between would describe itself over what is said
 
         status.display = False
-        prompt = Prompt(self.look, label, value, then, closed=closed, suggestions=suggestions, history=history)
+        prompt = Prompt(self.look, label, value, then, closed=closed, complete=complete, history=history)
         await self.mount(prompt, before=status)
         prompt.take_keys()
+
+    async def on_footer_line_chosen(self, message: FooterLine.Chosen) -> None:
+        """A click on a key is that key."""
+        active = self.active_bindings.get(message.key)
+        if active is not None:
+            await self.app.run_action(active.binding.action, active.node)
+
+    def on_header_line_chosen(self, message: HeaderLine.Chosen) -> None:
+        """Back along the path."""
+        self.kair.go_to_crumb(message.at)
 
     # The keys that work everywhere; the program does what they ask.
 
@@ -290,6 +355,8 @@ class BaseScreen(Screen[None]):
         """Keys that have nothing to act on are not offered."""
         if action == "back":
             return self.kair.leads_back(self)
+        if action in ("follow", "reload"):
+            return self.kair.session is not None
         entry = find_screen(str(parameters[0])) if action == "go" else None
         return entry is None or not entry.needs_job or self.kair.session is not None
 
@@ -325,6 +392,14 @@ class BaseScreen(Screen[None]):
         """To a file, in a format to choose."""
         await self.kair.serve(self, "export")
 
+    def action_follow(self) -> None:
+        """Reads the job again whenever its files change, or no more."""
+        self.kair.job_watch.toggle()
+
+    def action_reload(self) -> None:
+        """Reads the job again now."""
+        self.kair.job_watch.reload()
+
     async def action_record(self) -> None:
         """Starts or stops a recording."""
         await self.kair.serve(self, "recording")
@@ -336,6 +411,10 @@ class BaseScreen(Screen[None]):
     async def action_bookmark(self) -> None:
         """This place."""
         await self.kair.serve(self, "bookmark")
+
+    async def action_note(self) -> None:
+        """On what is under the cursor."""
+        await self.kair.serve(self, "note")
 
     def action_go(self, name: str) -> None:
         """To the screen of that name."""

@@ -7,7 +7,7 @@ To write one, derive a class from `ViewScreen`, put it into the list in `kair_tu
 - `body()`: its widgets, composed empty;
 - `show(name, result)`: hands a result to the widgets, on the program's own thread;
 and where they make sense
-- `rank`: the rank under the cursor, to which other screens go from here;
+- `rank`: the rank under the cursor, to which other screens go from here; `moment`: what `t` shows over time;
 - `FIELDS` and `filter_by(filter)`: what `/` can name, and its effect; returns what to say of it;
 - `SORTS` and `sort_by(name, descending)`: what `s` goes through, and its effect;
 - `copied()`: what `y` copies.
@@ -52,6 +52,8 @@ class ViewScreen(FilteredScreen):
         self.shown: dict[str, Question] = {}
         """The questions whose answers are on the screen."""
         self._asked: Mapping[str, Question] = {}
+        self._said = ""
+        """What was said of them."""
         self.waiting: set[str] = set()
         """The questions that have no answer yet."""
 
@@ -69,6 +71,16 @@ class ViewScreen(FilteredScreen):
     def rank(self) -> int | None:
         """The rank that it is about, or that is under its cursor."""
         return self.place.rank
+
+    @property
+    def moment(self) -> Place:
+        """What a timeline from here is around: what is under its cursor."""
+        return Place("timeline", rank=self.rank, operator=self.place.operator, step=self.place.step)
+
+    @property
+    def place_under_cursor(self) -> Place:
+        """What a bookmark or a note is about."""
+        return self.place
 
     def heading(self, of: str) -> Heading:
         """The heading over the widget of that id."""
@@ -127,6 +139,13 @@ class ViewScreen(FilteredScreen):
             work = partial(self._ask, [(name, wanted[name]) for name in unknown])
             self.kair.in_thread(self, work, group="questions")
 
+    def renewed(self) -> None:
+        """The job was read again: everything is asked again, now or when the screen is in front."""
+        self.shown.clear()
+        self.waiting = set()
+        if self.is_current:
+            self.reask()
+
     def _ask(self, wanted: Sequence[tuple[str, Question]]) -> None:
         """In a thread. A question that nobody waits for any more is not asked."""
         worker: Worker[Any] = get_current_worker()
@@ -157,8 +176,14 @@ class ViewScreen(FilteredScreen):
         self.apply_filter_and_order()
 
     def _say_waiting(self) -> None:
+        """Unless something else is said since, which stays."""
         waiting = [self._asked[name].command for name in self._asked if name in self.waiting]
-        self.say(f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}" if waiting else "")
+        before, self._said = self._said, ""
+        if waiting:
+            self._said = f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}"
+            self.say(self._said)
+        elif before and self.said == before:
+            self.say("")
 
     # Steps.
 

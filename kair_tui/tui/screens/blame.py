@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
-from kair_engine.results.triage import TriageResult
 from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import count, duration, percent, plural, signed_duration, spans
-from kair_tui.render.views.blame import COLUMNS, stops, verdict
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, signed_duration, spans
+from kair_tui.render.views.blame import COLUMNS
+from kair_tui.render.views.blame_merged import MergedPath, each, merged, stops
 from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
-from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator
+from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator, path_end
+from kair_tui.render.words.triage import TriageInWords
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.parts import ScreenOfParts
@@ -31,15 +32,16 @@ from kair_tui.tui.widgets.lists.neighbours import Neighbours
 from kair_tui.tui.widgets.lists.table import Table
 from kair_tui.tui.widgets.styles import styles_of
 
-if TYPE_CHECKING:
-    pass
-
 MOST_PATHS: Final = 1000
 _SHORT: Final = 24
-_BESIDE: Final = 120
-"""Columns from which on the bars stand beside the root causes."""
-_LOW: Final = 24
+_BESIDE: Final = 140
+"""Columns from which on the paths stand beside the root causes."""
+_LOW: Final = 25
 """Lines below which none of them is left blank."""
+_FROM: Final = 0.4
+"""Of the screen's height the root causes take no more, where the paths stand under them."""
+_AROUND_CAUSES: Final = 3
+"""Lines besides the rows: a heading, the columns' titles and the bars."""
 _SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
 
 
@@ -57,17 +59,20 @@ class BlameScreen(ScreenOfParts):
 
     DEFAULT_CSS = """
     BlameScreen #about { margin: 1 0; }
-    BlameScreen #from { height: 45%; min-height: 5; margin-bottom: 1; }
     BlameScreen.-low #about { margin: 0; }
-    BlameScreen.-low #from { height: 40%; margin-bottom: 0; }
-    BlameScreen.-beside #from { layout: horizontal; }
+    BlameScreen #panes { height: 1fr; layout: vertical; }
+    BlameScreen.-beside #panes { layout: horizontal; }
+    BlameScreen #from { min-height: 5; margin-bottom: 1; }
+    BlameScreen.-low #from { margin-bottom: 0; }
+    BlameScreen.-beside #from { width: 9fr; height: 100%; margin-right: 2; }
     BlameScreen #left { height: 1fr; }
-    BlameScreen.-beside #left { width: 2fr; height: 100%; }
     BlameScreen #right { height: 1; }
-    BlameScreen.-beside #right { width: 1fr; height: 100%; margin-left: 2; }
+    BlameScreen.-beside #right { height: 30%; margin-top: 1; }
     BlameScreen #right Heading { display: none; }
     BlameScreen.-beside #right Heading { display: block; }
     BlameScreen.-beside #bars { height: 1fr; }
+    BlameScreen #to, BlameScreen #around { height: 1fr; }
+    BlameScreen.-beside #to, BlameScreen.-beside #around { width: 11fr; height: 100%; }
     BlameScreen #around { display: none; }
     BlameScreen.-around #around { display: block; }
     BlameScreen.-around #to { display: none; }
@@ -79,8 +84,9 @@ class BlameScreen(ScreenOfParts):
         Binding("right_square_bracket", "step(1)", "step", key_display="[ ]"),
         Binding("w", "who_waited", "who waited", show=False),
         Binding("a", "all_paths", "all paths"),
+        Binding("x", "each_path", "alike paths one by one, or merged", show=False),
         Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
-        Binding("f", "frequency", "how often the operator ran", show=False),
+        Binding("F", "frequency", "how often the operator ran", show=False),
     ]
     FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
     SORTS = ("share", "rank", "operator", "cause", "synchronisations")
@@ -88,9 +94,9 @@ class BlameScreen(ScreenOfParts):
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._blame: BlameResult | None = None
-        self._found_slow: bool | None = None
+        self._triage: TriageInWords | None = None
         self._paths: Mapping[Key, Sequence[BlamePath]] = {}
-        self._every_path = False
+        self._every_path = self._one_by_one = False
         self._around = False
         """Whether it shows who waited, in the place of paths."""
         self._return_to: Key | None = None
@@ -118,17 +124,18 @@ class BlameScreen(ScreenOfParts):
         """From the sum to single paths."""
         look = self.look
         yield Paragraphs(look, id="about")
-        with Vertical(id="from"):
-            with Vertical(id="left"):
-                yield Heading(look, "root causes", of="causes")
-                yield RootCauses(look, COLUMNS, id="causes")
-            with Vertical(id="right"):
-                yield Heading(look, "by rank", of="bars")
-                yield RankBars(look, id="bars")
-        with Vertical(id="to"):
-            yield Heading(look, "paths", of="tree")
-            yield BlameTree(look, id="tree")
-        yield WhoWaited(look, id="around")
+        with Container(id="panes"):
+            with Vertical(id="from"):
+                with Vertical(id="left"):
+                    yield Heading(look, "root causes", of="causes")
+                    yield RootCauses(look, COLUMNS, id="causes")
+                with Vertical(id="right"):
+                    yield Heading(look, "by rank", of="bars")
+                    yield RankBars(look, id="bars")
+            with Vertical(id="to"):
+                yield Heading(look, "paths", of="tree")
+                yield BlameTree(look, id="tree")
+            yield WhoWaited(look, id="around")
 
     def on_mount(self) -> None:
         """The keyboard begins with the root causes."""
@@ -140,7 +147,14 @@ class BlameScreen(ScreenOfParts):
         super().on_resize(event)
         self.set_class(event.size.width >= _BESIDE, "-beside")
         self.set_class(event.size.height < _LOW, "-low")
-        self._say_paths()
+        self._give_room()
+        self.call_after_refresh(self._say_paths)
+
+    def _give_room(self) -> None:
+        """No more for the root causes than they need: the rest is the paths', which are read."""
+        beside, part = self.has_class("-beside"), self.query_one("#from")
+        needed = self._causes.count + _AROUND_CAUSES
+        part.styles.height = "100%" if beside else min(needed, max(int(self.size.height * _FROM), 5))
 
     @property
     def _causes(self) -> RootCauses:
@@ -177,8 +191,9 @@ class BlameScreen(ScreenOfParts):
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hands a result to its widgets."""
         if name == "triage":
-            triage: TriageResult = result
-            self._found_slow = triage.verdict == "straggler"
+            self._triage = result
+            self._tree.accuse(self._accused)
+            self._neighbours.accuse(self._accused)
         else:
             self._show_blame(result)
         self._say_about()
@@ -191,6 +206,13 @@ class BlameScreen(ScreenOfParts):
         self.query_one(RankBars).show(result.by_rank)
         self.heading("bars").say([("", None)], [("share   blamed  last", None)])
         self._causes.show(result.root_causes, empty="none")
+        self._give_room()
+
+    @property
+    def _accused(self) -> frozenset[int]:
+        """By triage: blame itself accuses nobody."""
+        findings = () if self._triage is None else self._triage.findings
+        return frozenset(rank for finding in findings for rank in finding.ranks)
 
     def _say_about(self) -> None:
         result = self._blame
@@ -199,15 +221,18 @@ class BlameScreen(ScreenOfParts):
         styles = styles_of(self.look)
         alone = len(self.session.trace.job.ranks) == 1
         first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
-        said = [Paragraph(first, styles.alarm if self._found_slow else styles.strong)]
+        said = [Paragraph(first, styles.strong)]
+        if self._accused and self._triage is not None:
+            accused = ranks_in_words(tuple(sorted(self._accused)))
+            said.append(Paragraph(f"triage accuses {accused}", styles.alarm, f"{self.look.glyphs.alarm} "))
         said += [Paragraph(text, styles.dim) for text in self._remarks(result)]
         self.query_one("#about", Paragraphs).show(*said)
 
     def _remarks(self, result: BlameResult) -> Iterator[str]:
         place = self.place
-        if result.collectives:
+        if result.collectives and not self.has_class("-low"):
             yield blame_totals(result)
-        if self._found_slow is False and result.waiting_us:
+        if self._triage is not None and not self._accused and result.waiting_us:
             yield "triage accuses no rank: in every healthy job, too, somebody arrives last"
         narrowed = [] if place.rank is None else [f"rank {place.rank}"]
         narrowed += [] if place.operator is None else [f"operators with {place.operator!r}"]
@@ -245,11 +270,19 @@ class BlameScreen(ScreenOfParts):
         result, cause = self._blame, self._causes.chosen
         if result is None:
             return
-        none = "none ends here: a lesser part of what made it late (a shows all paths)"
-        if self._every_path or cause is None:
-            none = "none"
-        self._tree.show(self._chosen_paths(result, cause), result.waiting_us, none)
+        self._tree.show(self._merged(result, cause), result.waiting_us, self._why_none(cause))
         self._say_paths()
+
+    def _merged(self, result: BlameResult, cause: RootCause | None) -> Sequence[MergedPath]:
+        put_together = each if self._one_by_one else merged
+        paths = self._chosen_paths(result, cause)
+        return put_together(paths) if paths is result.paths else put_together(paths, cause)
+
+    def _why_none(self, cause: RootCause | None) -> str:
+        if self._every_path or cause is None:
+            return "none"
+        waits = plural(cause.synchronisations, "wait")
+        return f"its {waits} are shorter than those that paths were made of (w shows who waited)"
 
     def _chosen_paths(self, result: BlameResult, cause: RootCause | None) -> Sequence[BlamePath]:
         if self._every_path or not result.root_causes:
@@ -264,13 +297,21 @@ class BlameScreen(ScreenOfParts):
         to, of = "to all causes", ""
         if not self._every_path and result.root_causes:
             to = "to none" if cause is None else f"to rank {cause.rank} {cause_operator(cause)}"
-            of = f" of {count(len(result.paths))}"
-        longest = " longest" if len(result.paths) == MOST_PATHS else ""
+            of = f" of {count(len(result.paths))}" if shown else ""
+        longest = " longest" if shown and len(result.paths) == MOST_PATHS else ""
         legend = f"{'late':>{LATE}}{'share':>{SHARE}}"
-        if self.size.width >= WIDE:
-            legend = f"{'time':>{TIME}}{legend}"
-        left = [(to, styles.base), (f" {self.look.glyphs.dot} {count(shown)}{of}{longest}", None)]
-        self.heading("tree").say(left, [(legend, None)])
+        if self._tree.size.width >= WIDE:
+            legend = f"{'took':>{TIME}}{legend}"
+        many = f" {self.look.glyphs.dot} {count(shown)}{of}{longest}" if shown else ""
+        # No column without its title: where there is no room for all, the cause gives way, which stands above.
+        room = self._tree.size.width - len(f" paths  {many}{legend}") - 2
+        to = to if len(to) <= room else to[: max(room - 1, 0)] + self.look.glyphs.ellipsis
+        self.heading("tree").say([(to, styles.base), (many, None)], [(legend, None)])
+
+    def action_each_path(self) -> None:
+        """Every path by itself, or alike ones as one again."""
+        self._one_by_one = not self._one_by_one
+        self._show_paths()
 
     def action_all_paths(self) -> None:
         """Paths to all causes, or to the one under the cursor again."""
@@ -287,6 +328,7 @@ class BlameScreen(ScreenOfParts):
         if had_keyboard:
             self._below.focus()
         self._show_around()
+        self.call_after_refresh(self._say_paths)
 
     def _show_around(self) -> None:
         if self._around and self._blame is not None:
@@ -336,6 +378,19 @@ class BlameScreen(ScreenOfParts):
         cause = self._causes.chosen
         return None if cause is None or cause.operator == STEP_BEGIN else cause.operator
 
+    @property
+    def moment(self) -> Place:
+        """The stop where the keyboard is with the paths, else the root cause in the step that waited longest for it."""
+        path, node, cause = self._tree.path, self._tree.node, self._causes.chosen
+        if self._tree.has_focus and path is not None and node is not None:
+            operator = None if node.operator == STEP_BEGIN else node.operator
+            return Place("timeline", node.rank, operator, path.step, node.start_us)
+        if cause is None:
+            return super().moment
+        ends_there = self._paths.get(key_of(cause), ())
+        step = ends_there[0].step if ends_there else cause.steps[0]
+        return Place("timeline", cause.rank, self._operator, step)
+
     def follow(self, rank: int) -> None:
         """The cursor goes to the rank's largest cause."""
         table = self._causes
@@ -383,8 +438,8 @@ class BlameScreen(ScreenOfParts):
             node.operator,
             f"began {signed_duration(node.lateness_us)} at {duration(node.start_us)} of step {path.step}",
             f"took {duration(node.duration_us)}",
-            verdict(node, path) if is_end else "",
-            f"all waited {duration(path.waited_us)}" if node is path.symptom else "",
+            path_end(node, path) if is_end else "",
+            f"ranks together waited {duration(path.waited_us)}" if node is path.symptom else "",
         )
         return self._dotted(parts)
 
@@ -409,7 +464,7 @@ class BlameScreen(ScreenOfParts):
         elif path is not None:
             nodes = (path.symptom, *stops(path))
             said += [f"{'  ' * depth}rank {node.rank} {node.operator}" for depth, node in enumerate(nodes)]
-            said[-1] += f" ({verdict(path.chain[-1], path)})"
+            said[-1] += f" ({path_end(path.chain[-1], path)})"
         return "\n".join([*said, *self.commands()])
 
     # What it is about.

@@ -28,6 +28,9 @@ from kair_tui.tui.widgets.styles import styles_of
 WINDOWS: Final = (10, 20, 50, 100, 200, 500, 1000)
 _USUAL: Final = 100
 
+_SHORT = 24
+"""Of a name in the path at the top."""
+
 
 class FrequencyScreen(ViewScreen):
     """Ranks down, time to the right."""
@@ -73,7 +76,7 @@ class FrequencyScreen(ViewScreen):
     def crumb(self) -> str:
         """With what is counted."""
         what = self.place.operator or self._phase
-        return f"frequency {short_name(what)}" if what else "frequency"
+        return f"frequency {short_name(what, _SHORT)}" if what else "frequency"
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """The counts to the map; what there is to count to whom asked for it."""

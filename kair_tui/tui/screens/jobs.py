@@ -28,12 +28,14 @@ from kair_tui.tui.widgets.lists.job_list import JobList
 from kair_tui.tui.widgets.styles import styles_of
 
 _JOBS = Question.of("jobs")
+_PRICED = Question.of("jobs", whatif=True)
 _HOW_TO_BEGIN = (
     "A job comes into the store with",
     "    kair import FOLDER --job NAME",
     "where FOLDER holds the traces of PyTorch's profiler, one file for each rank. Here: type : and then that line.",
     "To look at traces without the store: kair-tui FOLDER",
 )
+_COSTS = ("slowdown", "waste", "gpu_hours_per_day")
 _VERDICTS = ("straggler", "job_wide", "inconclusive", "no_straggler", None)
 """In the order in which they want to be looked at."""
 
@@ -52,9 +54,9 @@ class JobsScreen(FilteredScreen):
     DEFAULT_CSS = """
     JobsScreen #store { margin: 1 0; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "use", "use")]
-    FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source")
-    SORTS = ("name", "imported", "verdict")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "use", "use"), Binding("w", "whatif", "what they cost")]
+    FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source", *_COSTS, "cause")
+    SORTS = ("name", "imported", "verdict", *_COSTS)
     of_job = False
 
     def __init__(self) -> None:
@@ -115,14 +117,20 @@ class JobsScreen(FilteredScreen):
     def _store(self) -> Path | None:
         return self.kair.wanted.store
 
-    def _ask(self) -> None:
-        self.record(self.commands()[0])
-        self.kair.in_thread(self, self._list, group="list")
+    def _ask(self, question: Question = _JOBS) -> None:
+        self.record(question.text("", self._store))
+        self.kair.in_thread(self, partial(self._list, question), group="list")
 
-    def _list(self) -> None:
+    def action_whatif(self) -> None:
+        """Works out what stragglers cost each job, where that is not known."""
+        self.say(f"working out what stragglers cost {plural(len(self._jobs), 'job')} {self.look.glyphs.ellipsis}")
+        self._news = "S, waste and cause are of all steps of a job"
+        self._ask(_PRICED)
+
+    def _list(self, question: Question) -> None:
         """In a thread."""
         try:
-            answer = _JOBS.answer_of_store(self._store)
+            answer = question.answer_of_store(self._store)
         except Exception as error:
             self.post_message(StoreAnswered(None, error))
         else:
@@ -131,10 +139,15 @@ class JobsScreen(FilteredScreen):
     def on_store_answered(self, message: StoreAnswered) -> None:
         """Shows what the store has."""
         self.complain(message.error)
-        if message.answer is None or message.answer == self._answer:
-            return
-        is_first, self._answer = self._answer is None, message.answer
-        result: JobsResult = message.answer.result
+        if message.answer is not None and message.answer != self._answer:
+            self._take(message.answer)
+        if self._news:
+            self.say(self._news if message.error is None else "")
+            self._news = ""
+
+    def _take(self, answer: Answer) -> None:
+        is_first, self._answer = self._answer is None, answer
+        result: JobsResult = answer.result
         self._jobs = result.jobs
         if is_first:
             self._choice = self._preselected(result)
@@ -142,9 +155,6 @@ class JobsScreen(FilteredScreen):
         self._show()
         self.apply_filter_and_order()
         self.refresh_bindings()
-        if self._news:
-            self.say(self._news)
-            self._news = ""
 
     def _preselected(self, result: JobsResult) -> str | None:
         """The job that is open; else the one that a command without a job would take."""
@@ -236,7 +246,7 @@ class JobsScreen(FilteredScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Without jobs there is nothing to choose; without an open job there is none to act on."""
-        if action in ("use", "filter", "sort", "reverse", "export") and not self._jobs:
+        if action in ("use", "whatif", "filter", "sort", "reverse", "export") and not self._jobs:
             return False
         if action in ("go_to_rank", "record") and self.kair.session is None:
             return False
@@ -249,12 +259,14 @@ class JobsScreen(FilteredScreen):
         return f"{count(len(self._kept))} of {plural(len(self._jobs), 'job')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """By name, the latest first, or what wants to be looked at first."""
+        """By name, the latest first, what wants to be looked at first, or what costs most."""
         jobs = sorted(self._jobs, key=lambda job: job.name)
         if name == "imported":
             jobs.sort(key=lambda job: job.imported_at, reverse=True)
         elif name == "verdict":
             jobs.sort(key=lambda job: _VERDICTS.index(job.last_verdict))
+        elif name in _COSTS:
+            jobs.sort(key=lambda job: -(getattr(job, name) or 0.0))
         self._jobs = jobs[::-1] if descending else jobs
         self._show()
 
@@ -269,4 +281,5 @@ def _fields(job: ListedJob) -> dict[str, object]:
         "operations": job.operations,
         "imported": job.imported_at,
         "source": job.source,
+        **{name: getattr(job, name) for name in (*_COSTS, "cause")},
     }

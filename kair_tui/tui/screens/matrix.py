@@ -29,6 +29,7 @@ class MatrixScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "normalise", "shares"),
         Binding("w", "whole_run", "whole run"),
+        Binding("x", "across_roles", "all pairs, or within roles", show=False),
     ]
     FIELDS = ("rank", "host", "mean")
     SORTS = ("distance", "host")
@@ -66,7 +67,9 @@ class MatrixScreen(ViewScreen):
         """To the matrix or the list."""
         first, self._result = self._result is None, result
         styles, ranks = styles_of(self.look), len(result.scores)
-        said = [Paragraph(VIEW.headline(result), styles.strong)]
+        if self._matrix is not None:
+            self._matrix.show(result)
+        said = [Paragraph(text, styles.strong) for text in self._headlines(result)]
         if not self._has_cells:
             limit = f"shown for up to {count(RANKS_IN_A_MATRIX)} ranks"
             has = f"{count(ranks)} ranks have {count(ranks * ranks)} distances"
@@ -75,17 +78,27 @@ class MatrixScreen(ViewScreen):
         if self._matrix is None:
             self._list_hosts()
         else:
-            self._matrix.show(result)
             self._list_ranks()
             if first and self.place.rank is not None:
                 self._matrix.move_to(self.place.rank)
         self._explain()
         self._describe()
 
+    def _headlines(self, result: LocalizeResult) -> list[str]:
+        """The command's; where roles differ first who lies farthest from those that run the same."""
+        matrix = self._matrix
+        if matrix is None or not matrix.within_roles:
+            return [VIEW.headline(result)]
+        worst = matrix.scores[0]
+        mean = f"rank {worst.rank} lies farthest from its role {worst.role}, {score(worst.score)} in the mean"
+        return [f"{mean} (a ranking, no verdict is drawn from it; x compares all pairs)"]
+
     def _explain(self) -> None:
         """What is compared, and from which distance on a cell is how dark."""
         styles, glyphs, matrix = styles_of(self.look), self.look.glyphs, self._matrix
         what = f"{'over the run' if self._whole_run else 'per step'}{', shares' if self._normalised else ''}"
+        if matrix is not None and matrix.within_roles:
+            what += ", within roles"
         legend: list[tuple[str, Any]] = []
         if matrix is not None:
             digits = 2 if self._normalised else 1
@@ -120,6 +133,8 @@ class MatrixScreen(ViewScreen):
 
     @property
     def _scores(self) -> Sequence[RankScore]:
+        if self._matrix is not None:
+            return self._matrix.scores
         return self._result.scores if self._result else ()
 
     def follow(self, rank: int) -> None:
@@ -163,6 +178,8 @@ class MatrixScreen(ViewScreen):
         names = [f"{row.rank} on {row.host}" if has_hosts else str(row.rank) for row in (one, other)]
         if one is other:
             return f"rank {names[0]}{dot}mean distance {score(one.score)}"
+        if not matrix.are_compared(one.rank, other.rank):
+            return f"ranks {names[0]} and {names[1]}{dot}of different roles: not compared (x compares all)"
         distance = matrix.text(matrix.distance(one.rank, other.rank))
         return f"ranks {' and '.join(names)}{dot}distance {distance}{dot}means {score(one.score)}, {score(other.score)}"
 
@@ -177,6 +194,12 @@ class MatrixScreen(ViewScreen):
         """Counts of operators, or shares of each rank's own."""
         self._normalised = not self._normalised
         self.reask()
+
+    def action_across_roles(self) -> None:
+        """All pairs, or only those of ranks that run the same program."""
+        if self._matrix is not None and self._matrix.has_roles and self._result is not None:
+            self._matrix.compare_across_roles(self._matrix.within_roles)
+            self.show("distances", self._result)
 
     def action_whole_run(self) -> None:
         """Step by step, or over the whole recording."""

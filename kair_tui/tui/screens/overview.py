@@ -11,7 +11,7 @@ from textual.widget import Widget
 from kair_engine.results.steps import StepsResult
 from kair_engine.results.triage import RankedRank
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
-from kair_tui.render.views.triage import triage_totals
+from kair_tui.render.views.triage import gain_in_words, triage_totals
 from kair_tui.render.words.triage import TriageInWords
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
@@ -20,14 +20,15 @@ from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.step_strip import StepStrip
 from kair_tui.tui.widgets.cells.grid import LIMITS, RankGrid
-from kair_tui.tui.widgets.cells.grid_layout import Group, by_host, by_position
+from kair_tui.tui.widgets.cells.grid_layout import Group, by_host, by_position, place_in_words, position_words
+from kair_tui.tui.widgets.cells.grid_ruler import GridRuler
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.findings import Findings
 from kair_tui.tui.widgets.styles import styles_of, verdict_style
 
-_LOW = 24
-"""Lines below which a screen is low."""
+_LOW = 30
+"""Lines below which a screen is low: what was found needs them more than what it rests on."""
 
 
 class OverviewScreen(ScreenOfParts):
@@ -43,7 +44,7 @@ class OverviewScreen(ScreenOfParts):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next part"),
-        Binding("v", "regroup", "by host or dp x pp"),
+        Binding("v", "regroup", "by host or place"),
     ]
     FIELDS = ("rank", "host", "role", "score", "flagged", "own_us", "imposed_us")
     SORTS = ("rank", "score")
@@ -64,6 +65,7 @@ class OverviewScreen(ScreenOfParts):
         look = self.look
         yield Paragraphs(look, id="verdict")
         yield Heading(look, "ranks", of="grid")
+        yield GridRuler(look, id="ruler")
         yield RankGrid(look)
         yield Heading(look, "steps", of="steps")
         yield StepStrip(look)
@@ -73,12 +75,16 @@ class OverviewScreen(ScreenOfParts):
     def on_mount(self) -> None:
         """The keyboard begins with the grid."""
         super().on_mount()
+        ruler = self.query_one(GridRuler)
+        ruler.display = False
+        ruler.measure(self._grid)
         self._grid.focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """A low screen does without empty lines."""
         super().on_resize(event)
         self.set_class(event.size.height < _LOW, "-short")
+        self._say_verdict()
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hands a result to its widgets."""
@@ -88,18 +94,28 @@ class OverviewScreen(ScreenOfParts):
             self._show_triage(result)
 
     def _show_triage(self, result: TriageInWords) -> None:
-        self._triage = result
-        styles = styles_of(self.look)
-        self.query_one("#verdict", Paragraphs).show(
-            Paragraph(result.summary, verdict_style(result.verdict, self.look)),
-            Paragraph(triage_totals(result), styles.dim),
-        )
+        is_first, self._triage = self._triage is None, result
+        self._say_verdict()
         self._regroup()
         self._grid.show(result.ranking)
+        if is_first and (worst := _worst(result)) is not None:
+            self._grid.move_to(worst)
         self._list_findings()
         steps = self.query_one(StepStrip)
         steps.choose(self.session.chosen_steps)
         self.describe_cursor()
+
+    def _say_verdict(self) -> None:
+        """Who, why, and what there is to gain; where there is room also how much was waited."""
+        result, styles = self._triage, styles_of(self.look)
+        if result is None:
+            return
+        said = [Paragraph(result.summary, verdict_style(result.verdict, self.look))]
+        if gain := gain_in_words(result):
+            said.append(Paragraph(gain, styles.base))
+        if not self.has_class("-short"):
+            said.append(Paragraph(triage_totals(result), styles.dim))
+        self.query_one("#verdict", Paragraphs).show(*said)
 
     def _show_steps(self, result: StepsResult) -> None:
         strip = self.query_one(StepStrip)
@@ -139,6 +155,22 @@ class OverviewScreen(ScreenOfParts):
         if findings.has_focus and findings.finding is not None and findings.finding.ranks:
             return findings.finding.ranks[0]
         return self._grid.rank
+
+    @property
+    def moment(self) -> Place:
+        """Of the finding where the keyboard is with them, in the slowest step in which it shows."""
+        findings = self.query_one(Findings)
+        found = findings.finding if findings.has_focus else None
+        if found is None or not found.steps:
+            return super().moment
+        step = self.session.trace.job.slowest_of(found.steps)
+        return Place("timeline", self.rank if found.ranks else None, found.operator if found.ranks else None, step)
+
+    @property
+    def place_under_cursor(self) -> Place:
+        """The rank, but for a step: it is what one looks at here."""
+        on_rank = self.rank is not None and not isinstance(self.focused, StepStrip)
+        return Place("rank", rank=self.rank) if on_rank else self.place
 
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""
@@ -184,7 +216,7 @@ class OverviewScreen(ScreenOfParts):
         parts = [
             f"rank {row.rank}{cell}",
             row.host or "",
-            "" if row.role == "all" else row.role,
+            place_in_words(row.rank, self.session.trace.job.layout) or ("" if row.role == "all" else row.role),
             f"score {score(row.score)}" + (f" {self.look.glyphs.alarm} slow" if row.flagged else ""),
             f"self time {signed_duration(row.self_time_excess_us)} a step",
             f"others wait {duration(row.wait_imposed_us)}",
@@ -231,7 +263,7 @@ class OverviewScreen(ScreenOfParts):
         groups: Sequence[Group] = ()
         if self._by_position:
             groups = by_position((row.rank for row in ranking), self.session.trace.job.layout)
-        grouping = "dp x pp" if groups else "host"
+        grouping = position_words(groups) if groups else "host"
         if not groups:
             groups = by_host((row.rank for row in ranking), {row.rank: row.host for row in ranking})
         if self._worst_first:
@@ -244,6 +276,7 @@ class OverviewScreen(ScreenOfParts):
             (f"{sign} {limit}  ", styles.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
+        self.query_one(GridRuler).display = bool(groups) and grouping != "host"
         self.heading("grid").say(
             [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", styles.alarm)]
         )
@@ -263,6 +296,19 @@ class OverviewScreen(ScreenOfParts):
         """Groups in the order of their ranks, or the one with the highest score first."""
         self._worst_first = (name == "score") != descending
         self._regroup()
+
+
+def _worst(result: TriageInWords) -> int | None:
+    """Of the ranks that the first finding is about, the most suspicious; None where it is about all of them."""
+    found = result.findings[0] if result.findings else None
+    about = frozenset() if found is None else frozenset(found.ranks or found.seen_on)
+    accused = frozenset(rank for finding in result.findings for rank in finding.ranks)
+    about = accused or about
+    return (
+        next((row.rank for row in result.ranking if row.rank in about), None)
+        if len(about) < len(result.ranking)
+        else None
+    )
 
 
 def _fields(row: RankedRank) -> dict[str, object]:

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.message import Message
 
-from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
 from kair_tui.render.drawing.bars import mark_sign
 from kair_tui.render.drawing.curve import signs
 from kair_tui.render.units import count, duration, percent, plural, score
-from kair_tui.render.views.pinpoint import COLUMNS
+from kair_tui.render.views.alike_outliers import COLUMNS, AlikeOutliers, alike, each
 from kair_tui.render.views.rank import distance_text, outstanding, rank_headline
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
@@ -28,14 +29,23 @@ from kair_tui.tui.widgets.lists.table import Table
 from kair_tui.tui.widgets.styles import styles_of
 
 MOST_OUTLIERS = 1_000_000
-_LARGEST_FIRST = frozenset({"score", "duration_us", "expected_duration_us"})
+_LARGEST_FIRST = frozenset({"score", "count", "excess_us", "duration_us", "expected_duration_us"})
 """What is looked for at the top of a list."""
 
 
-class Outliers(Table[Outlier]):
-    """Operations, from each of which it goes on to what made it late."""
+class Outliers(Table[AlikeOutliers]):
+    """Operators, or single operations, from each of which it goes on to what made it late."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "why late")]
+
+    class NoneChosen(Message):
+        """There is no outlier to ask about."""
+
+    def action_choose(self) -> None:
+        """Asks why one was late; where there is none, why the rank was."""
+        super().action_choose()
+        if self._filled and not self.total:
+            self.post_message(self.NoneChosen())
 
 
 class RankScreen(ViewScreen):
@@ -50,15 +60,17 @@ class RankScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "neighbour(-1)", "more suspicious rank", show=False),
         Binding("right,l", "neighbour(1)", "other ranks", key_display="left/right"),
+        Binding("x", "each", "one by one"),
     ]
     FIELDS = tuple(column.key for column in COLUMNS if column.key)
-    SORTS = ("score", "duration_us", "expected_duration_us", "start_us", "step", "operator")
+    SORTS = ("score", "count", "excess_us", "duration_us", "expected_duration_us", "start_us", "step", "operator")
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._profile: RankProfileResult | None = None
         self._pinpoint: PinpointResult | None = None
         self._ranking: tuple[RankedRank, ...] = ()
+        self._one_by_one = self._filtered = False
 
     def questions(self) -> Mapping[str, Question]:
         """The ranking tells its score, and which rank comes next."""
@@ -99,7 +111,7 @@ class RankScreen(ViewScreen):
             self._show_profile(result)
         elif name == "pinpoint":
             self._pinpoint = result
-            self._table.show(result.outliers, empty="no operation differs from its peers' beyond chance")
+            self._list_outliers()
         else:
             triage: TriageResult = result
             self._ranking = triage.ranking
@@ -160,6 +172,22 @@ class RankScreen(ViewScreen):
 
     # Outliers.
 
+    def _list_outliers(self) -> None:
+        if self._pinpoint is None:
+            return
+        rows = (each if self._single else alike)(self._pinpoint.outliers)
+        self._table.show(rows, empty="no operation differs from its peers' beyond chance")
+
+    @property
+    def _single(self) -> bool:
+        """A filter is about single operations."""
+        return self._one_by_one or self._filtered
+
+    def action_each(self) -> None:
+        """Every outlier by itself, or those of an operator as one row again."""
+        self._one_by_one = not self._one_by_one
+        self._list_outliers()
+
     def on_table_moved(self) -> None:
         """Says what is under the cursor."""
         row = self._table.chosen
@@ -171,15 +199,30 @@ class RankScreen(ViewScreen):
         if row is not None:
             self.kair.go(Place("blame", rank=self.place.rank, operator=row.operator, step=row.step))
 
+    @property
+    def moment(self) -> Place:
+        """The outlier under the cursor."""
+        row = self._table.chosen
+        if row is None:
+            return super().moment
+        return Place("timeline", self.place.rank, row.operator, row.step, row.start_us)
+
+    def on_outliers_none_chosen(self) -> None:
+        """What others waited for it."""
+        self.kair.go(Place("blame", rank=self.place.rank))
+
     def on_table_ordered(self) -> None:
         """Says how many there are."""
         if self._pinpoint is None:
             return
         table = self._table
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
+        outliers = len(self._pinpoint.outliers)
+        if not self._single and outliers:
+            shown = f"{count(outliers)} in {plural(table.total, 'operator')}"
         self.heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
 
-    def _about(self, row: Outlier) -> str:
+    def _about(self, row: AlikeOutliers) -> str:
         idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
         longer = f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}"
         parts = [
@@ -201,6 +244,8 @@ class RankScreen(ViewScreen):
 
     def filter_by(self, wanted: Filter) -> str:
         """Leaves out what does not match."""
+        self._filtered = bool(wanted.terms)
+        self._list_outliers()
         self._table.filter(wanted)
         return f"{count(self._table.count)} of {plural(self._table.total, 'outlier')}"
 

@@ -28,7 +28,7 @@ from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.price_bars import PriceBars, prices_of
 from kair_tui.tui.widgets.bars.step_bars import StepBars
-from kair_tui.tui.widgets.cells.grid_layout import by_host, by_position
+from kair_tui.tui.widgets.cells.grid_layout import by_host, by_position, position_words
 from kair_tui.tui.widgets.cells.worker_heat import COSTS as COST_LIMITS
 from kair_tui.tui.widgets.cells.worker_heat import WorkerHeat
 from kair_tui.tui.widgets.lines.heading import Heading
@@ -63,7 +63,7 @@ class WhatifScreen(ScreenOfParts):
     WhatifScreen #prices { max-height: 8; }
     WhatifScreen.-short #verdict { margin: 0; }
     WhatifScreen.-short #fixes, WhatifScreen.-short #workers { margin-bottom: 0; }
-    WhatifScreen.-short #workers { max-height: 2; }
+    WhatifScreen.-short #workers { max-height: 3; }
     WhatifScreen.-short #workers:focus { max-height: 6; }
     WhatifScreen.-short #prices { max-height: 3; }
     WhatifScreen.-short #prices:focus { max-height: 6; }
@@ -182,8 +182,7 @@ class WhatifScreen(ScreenOfParts):
 
     def _show_answer(self, result: WhatifInWords) -> None:
         styles = styles_of(self.look)
-        style = styles.alarm if result.causes else styles.strong
-        self.query_one("#verdict", Paragraphs).show(Paragraph(result.verdict, style))
+        self.query_one("#verdict", Paragraphs).show(Paragraph(result.verdict, styles.strong))
         self._show_bars()
 
     def _show_bars(self) -> None:
@@ -313,7 +312,7 @@ class WhatifScreen(ScreenOfParts):
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
         about = "" if step is None else f"step {step.step}: S {slowdown(step.slowdown)}, "
-        rows = "dp x pp" if aligned else "by host"
+        rows = f"by {position_words(groups)}" if aligned else "by host"
         shown = f"{about}{rows}" if found else f"{about}too many to price each"
         self.heading("workers").say([(shown, None)], [("costs ", None), *legend])
         self._show_prices(result, step)

@@ -18,6 +18,10 @@ from kair_engine.readers.kineto.events import Event, decode_events, decode_one
 # Chunks that fit a core's cache decode 1.6 times as fast as chunks of 16 MB.
 _CHUNK_SIZE: Final = 1 << 20
 _WINDOW_SIZE: Final = 64 << 10
+# Behind damage there may be more of it: a window that is small at first keeps what is tried in vain small.
+_WINDOW_BEHIND_DAMAGE: Final = 1 << 10
+# What may be looked at in vain, between damage, beyond the text itself: six bytes take a microsecond.
+_FREE_EFFORT: Final = 8 << 20
 _MAX_HEADER: Final = 64 << 20
 # An event that has not ended after this much text is damage, not an event.
 _MAX_EVENT: Final = 256 << 20
@@ -44,6 +48,8 @@ class EventStream:
         """True once the end of the events array was seen."""
         self._bare_array = False
         self._rest = b""
+        self._taken = self._effort = 0
+        """Bytes of text that were taken, and that were looked at in vain."""
 
     def __iter__(self) -> Iterator[list[Event]]:
         rest = self._read_header()
@@ -66,7 +72,9 @@ class EventStream:
             self._rest = text[consumed:]
             if events:
                 yield events
-        if not ended and self._rest:
+            if self._gave_up:
+                break
+        if not ended and self._rest and not self._gave_up:
             events, consumed, ended = self._decode_tail(self._rest)
             self._rest = self._rest[consumed:]
             if events:
@@ -76,9 +84,11 @@ class EventStream:
     def _chunks(self, first: bytes) -> Iterator[bytes]:
         """The text of the events array in pieces of about the chunk size."""
         pieces, size = [first], len(first)
+        self._taken += size
         for block in self._blocks:
             pieces.append(block)
             size += len(block)
+            self._taken += len(block)
             # An event longer than a chunk is tried again only when its text has doubled.
             if size >= max(self._chunk_size, len(self._rest)):
                 yield b"".join(pieces)
@@ -106,6 +116,11 @@ class EventStream:
                 break
         raise NotATraceError("no traceEvents in it")
 
+    @property
+    def _gave_up(self) -> bool:
+        """Whether so much of the text is damage that the rest is not worth the search."""
+        return self._effort > _FREE_EFFORT + self._taken
+
     def _decode(self, text: bytes, cut: int) -> tuple[list[Event], int, bool]:
         """The events of `text[:cut]`, how much of `text` they took, and whether the array ended there."""
         try:
@@ -126,7 +141,7 @@ class EventStream:
     def _decode_carefully(self, text: bytes, limit: int) -> tuple[list[Event], int, bool]:
         events: list[Event] = []
         position, window = _skip_comma(text, 0), _WINDOW_SIZE
-        while position < limit:
+        while position < limit and not self._gave_up:
             if text[position : position + 1] == b"]":
                 return events, position + 1, True
             stop = last_boundary(text, min(position + window, limit), position) or min(position + window, limit)
@@ -135,27 +150,31 @@ class EventStream:
                 position, window = _skip_comma(text, stop), window * 2
                 continue
             except _JSON_ERRORS as error:
-                window = _WINDOW_SIZE
+                effort, window = min(window, limit - position), _WINDOW_BEHIND_DAMAGE
                 bad = _error_position(error, position, stop)
             good, position = _decode_before(text, position, bad)
             events += good
             if text[position : position + 1] == b"]":
                 continue
             end = _object_end(text, position)
+            effort += (len(text) if end is None else end) - position
             if end is None and bad < stop and (resume := _BOUNDARY.search(text, bad)):
                 end = resume.start() + 1
             if end is None:
+                self._effort += effort
                 return events, position, False
-            self._salvage(text[position:end], events)
+            if not self._salvage(text[position:end], events):
+                self._effort += effort
             position = _skip_comma(text, end)
         return events, position, False
 
-    def _salvage(self, text: bytes, events: list[Event]) -> None:
+    def _salvage(self, text: bytes, events: list[Event]) -> bool:
         event = decode_one(text)
         if event is None:
             self.bad_events += 1
-        else:
-            events.append(event)
+            return False
+        events.append(event)
+        return True
 
     def _finish(self, ended: bool) -> None:
         left = self._rest.strip(_SPACE + b",")

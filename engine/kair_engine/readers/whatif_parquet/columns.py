@@ -83,7 +83,10 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
         raise InputError(f"cannot read {source.name}: {str(error).splitlines()[0]}") from error
     except pa.ArrowException as error:
         raise InputError(f"{source.name} is damaged: {str(error).splitlines()[0]}") from error
-    valid &= start_valid & (duration >= 0) & (operator >= 0) & (columns["step"] >= 0)
+    if {len(start), len(duration), *map(len, columns.values())} != {len(operator)}:
+        # A damaged footer counts more rows, or fewer, than a column has.
+        raise InputError(f"{source.name} is damaged: its columns are of different lengths")
+    valid &= start_valid & (duration >= 0) & (columns["step"] >= 0) & (operator >= 0) & (operator < len(operators))
     for name in ("dp_rank", "stage", "rank"):
         valid &= (columns[name] >= 0) & (columns[name] < MAX_RANKS)
     for name in ("mc", "gmc", "mb_id"):

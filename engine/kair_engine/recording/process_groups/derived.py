@@ -8,12 +8,14 @@ receive.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-import polars as pl
+import numpy as np
 
-from kair_engine.arrays import NONE
+from kair_engine.arrays import NONE, order_by
 from kair_engine.recording.process_groups.families import Family, families
 from kair_engine.recording.process_groups.unnamed import groups_of_lanes
+from kair_engine.trace.columns import Columns, joined, read_columns
 from kair_engine.trace.model import DerivedGroups, KairWarning, ProcessGroup, Trace
+from kair_engine.trace.step_batches import step_batches
 from kair_engine.trace.warning_texts import short_warning
 
 _AGREEING: Final = 0.9
@@ -22,7 +24,7 @@ _AGREEING: Final = 0.9
 
 def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tuple[DerivedGroups, list[KairWarning]]:
     """The groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays unknown."""
-    rows = _rows(trace, tuple(groups_of))
+    rows = _rows(trace, groups_of)
     known = families(groups_of)
     of_lane, undecided = groups_of_lanes(rows, known, trace.job)
     transfers, unsettled = _groups_of_transfers(rows, known, trace.job.ranks)
@@ -39,39 +41,40 @@ def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tup
     return DerivedGroups(of_lane, of_transfers), found
 
 
-def _rows(trace: Trace, ranks: tuple[int, ...]) -> pl.DataFrame:
+def _rows(trace: Trace, ranks: Collection[int]) -> Columns:
     """Communication on threads that names no group, in order of (rank, step, start)."""
-    text = {name: pl.col(name).cast(pl.String) for name in ("kind", "lane", "name")}
-    return (
-        trace.scan()
-        .filter(
-            pl.col("rank").is_in(list(ranks)),
-            text["kind"].is_in(["collective", "send", "recv"]),
-            pl.col("group").is_null(),
-            text["lane"].str.starts_with("thread "),
-        )
-        .select("rank", "step", "start_ns", "duration_ns", *text.values(), pl.col("bytes", "peer").fill_null(NONE))
-        .sort("rank", "step", "start_ns")
-        .collect()
+    rows = joined([_of_steps(trace, steps, ranks) for steps in step_batches(trace)] or [_of_steps(trace, [], ranks)])
+    return rows.chosen(order_by(rows.of["rank"], rows.of["step"], rows.of["start_ns"]))
+
+
+def _of_steps(trace: Trace, steps: Sequence[int], ranks: Collection[int]) -> Columns:
+    rows = read_columns(trace, ("kind", "lane", "name", "group", "start_ns", "duration_ns", "bytes", "peer"), steps)
+    threads = [lane for lane in rows.texts["lane"] if lane.startswith("thread ")]
+    return rows.chosen(
+        (rows.of["group"] == NONE)
+        & rows.is_any("kind", ("collective", "send", "recv"))
+        & rows.is_any("lane", threads)
+        & np.isin(rows.of["rank"], list(ranks))
     )
 
 
 def _groups_of_transfers(
-    rows: pl.DataFrame, known: Sequence[Family], recorded: Collection[int]
+    rows: Columns, known: Sequence[Family], recorded: Collection[int]
 ) -> tuple[Family | None, int]:
     """The family in whose groups the sends and receives count their peers, and how many of them have none."""
-    rows = rows.filter(pl.col("kind") != "collective")
+    rows = rows.chosen(rows.is_any("kind", ("send", "recv")))
     if not len(rows):
         return None, 0
     fitting = [family for family in known if _agree(rows, family, recorded)]
     return (fitting[0], 0) if len(fitting) == 1 else (None, len(rows))
 
 
-def _agree(rows: pl.DataFrame, family: Family, recorded: Collection[int]) -> bool:
+def _agree(rows: Columns, family: Family, recorded: Collection[int]) -> bool:
     """Whether every send has its receive, counted in the family's groups: the same sizes in the same order."""
     sent: dict[tuple[int, int, int], list[int]] = {}
     received: dict[tuple[int, int, int], list[int]] = {}
-    for rank, step, kind, size, peer in rows.select("rank", "step", "kind", "bytes", "peer").iter_rows():
+    columns = (rows.of[name].tolist() for name in ("rank", "step", "bytes", "peer"))
+    for rank, step, size, peer, kind in zip(*columns, rows.text("kind"), strict=True):
         group = family.of_rank.get(rank)
         other = _member(group, peer) if group is not None else None
         if other is None or other == rank:

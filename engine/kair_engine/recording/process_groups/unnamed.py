@@ -4,21 +4,22 @@ Each of gloo's process groups has worker threads of its own, so what runs on one
 same call of every step. Collectives thus fall into sets, and of each set the ranks that leave together show the groups.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from kair_engine.arrays import Ints
 from kair_engine.recording.process_groups.exit_times import Visits, choose
 from kair_engine.recording.process_groups.families import Family
 from kair_engine.recording.process_groups.host_clocks import aligned
 from kair_engine.timeline.collectives import ordinal
+from kair_engine.trace.columns import Columns
 from kair_engine.trace.model import Job
 
 # Of the others a root or a leaf may leave early.
-_LEFT_TOGETHER: Final = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
+_LEFT_TOGETHER: Final = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier")
 _MOST_COLLECTIVES: Final = 400
 """Of a set of collectives as many as are looked at."""
 
@@ -26,16 +27,16 @@ _Key = tuple[int, int, int]
 """A call of a step: name, bytes, and which of those with both."""
 
 
-def groups_of_lanes(rows: pl.DataFrame, known: Sequence[Family], job: Job) -> tuple[dict[int, dict[str, str]], int]:
+def groups_of_lanes(rows: Columns, known: Sequence[Family], job: Job) -> tuple[dict[int, dict[str, str]], int]:
     """rank → lane → group, for the lanes of the collectives in `rows`; and how many of them have no known group.
 
     `rows` are in order of (rank, step, start).
     """
-    rows = rows.filter(pl.col("kind") == "collective")
+    rows = rows.chosen(rows.is_any("kind", ("collective",)))
     if not len(rows):
         return {}, 0
     keys = _keys(rows)
-    rank, lane = rows["rank"].to_list(), rows["lane"].to_list()
+    rank, lane = rows.of["rank"].tolist(), rows.text("lane")
     sets = _sets(list(zip(rank, lane, strict=True)), keys)
     of_lane: dict[int, dict[str, str]] = {}
     unknown = 0
@@ -49,9 +50,8 @@ def groups_of_lanes(rows: pl.DataFrame, known: Sequence[Family], job: Job) -> tu
     return of_lane, unknown
 
 
-def _keys(rows: pl.DataFrame) -> list[_Key]:
-    name = np.unique(rows["name"].to_numpy(), return_inverse=True)[1].reshape(-1).astype(np.int64)
-    rank, step, size = (rows[column].to_numpy().astype(np.int64) for column in ("rank", "step", "bytes"))
+def _keys(rows: Columns) -> list[_Key]:
+    rank, step, name, size = (rows.of[column].astype(np.int64) for column in ("rank", "step", "name", "bytes"))
     turn = ordinal(np.stack((rank, step, name, size)))
     return list(zip(name.tolist(), size.tolist(), turn.tolist(), strict=True))
 
@@ -75,13 +75,13 @@ def _sets(lanes: Sequence[tuple[int, str]], keys: Sequence[_Key]) -> list[Ints]:
 
 
 def _families_of(
-    rows: pl.DataFrame, sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], job: Job
+    rows: Columns, sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], job: Job
 ) -> list[Family | None]:
     """The family of each set, where the times show it.
 
     What they show at once puts hosts on one clock; on that, more can be told.
     """
-    telling = rows["name"].str.contains(_LEFT_TOGETHER).to_numpy()
+    telling = rows.is_any("name", [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)])
     visits = [_visits(rows, of_set[telling[of_set]], keys, job.hosts) for of_set in sets]
     found = [_family_of(one, known, job.ranks) for one in visits]
     decided = [(one, family) for one, family in zip(visits, found, strict=True) if family is not None]
@@ -97,10 +97,10 @@ def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int
     return choose(visits, [family for family in rivals if family.divides(visits.ranks, recorded)], rivals)
 
 
-def _visits(rows: pl.DataFrame, of_set: Ints, keys: Sequence[_Key], hosts: Mapping[int, str]) -> Visits:
+def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key], hosts: Mapping[int, str]) -> Visits:
     """The rows `of_set` as a table of calls, in order, and ranks."""
-    rank, step, duration = (rows[name].to_numpy()[of_set] for name in ("rank", "step", "duration_ns"))
-    since = rows["start_ns"].to_numpy() - rows["start_ns"].min()
+    rank, step, duration = (rows.of[name][of_set] for name in ("rank", "step", "duration_ns"))
+    since = rows.of["start_ns"] - rows.of["start_ns"].min()
     ranks, place = np.unique(rank, return_inverse=True)
     calls = [(int(number), keys[row]) for number, row in zip(step, of_set.tolist(), strict=True)]
     order = {call: at for at, call in enumerate(dict.fromkeys(sorted(calls, key=lambda call: call[0])))}

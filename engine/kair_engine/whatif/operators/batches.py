@@ -1,6 +1,6 @@
 """Replays steps side by side, as recorded and with fixes made [W §3]."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,15 +28,19 @@ _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
 
 
-def batches(trace: Trace, scenarios: int) -> Iterator["Batch"]:
-    """All chosen steps in order; fewer at a time where more scenarios are to be replayed."""
+def batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
+    """All chosen steps in order; fewer at a time where more scenarios are to be replayed.
+
+    Those of all chosen steps in order may be given in `synchronised`; without, the steps are read.
+    """
     role_of = roles(trace)
     places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role = role_codes(job_ranks, role_of)
-    for steps in _together(trace, scenarios):
+    for syncs in _together(synchronised or map(synchronise, each_step(trace)), scenarios):
+        steps = [sync.collectives.ops for sync in syncs]
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
-        yield Batch(steps, [synchronise(ops) for ops in steps], role, places)
+        yield Batch(steps, syncs, role, places)
 
 
 @dataclass(frozen=True)
@@ -160,16 +164,17 @@ def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:
     return recorded + np.where(known[:, None], before.end_ns[place], np.median(before.end_ns, axis=0))
 
 
-def _together(trace: Trace, scenarios: int) -> Iterator[list[Operations]]:
+def _together(synchronised: Iterable[Synchronisation], scenarios: int) -> Iterator[list[Synchronisation]]:
     """Steps whose operations share their codes, up to so many operations."""
-    held: list[Operations] = []
-    for ops in each_step(trace):
-        rows = sum(map(len, held)) + len(ops)
+    held: list[Synchronisation] = []
+    for sync in synchronised:
+        ops, steps = sync.collectives.ops, [one.collectives.ops for one in held]
+        rows = sum(map(len, steps)) + len(ops)
         full = rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE
-        full &= sum(len(one.ranks) for one in held) >= _ENOUGH_PEERS
-        if held and (held[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
+        full &= sum(len(one.ranks) for one in steps) >= _ENOUGH_PEERS
+        if held and (steps[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
             yield held
             held = []
-        held.append(ops)
+        held.append(sync)
     if held:
         yield held

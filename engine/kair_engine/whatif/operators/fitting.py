@@ -2,11 +2,14 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-import polars as pl
+import numpy as np
 
+from kair_engine.arrays import Bools
 from kair_engine.causes import FixKind
 from kair_engine.errors import UsageError
 from kair_engine.results.fix import STOPS, Fix
+from kair_engine.trace.columns import Columns
+from kair_engine.trace.counting import count_operations
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import STEP_SCOPE
 from kair_engine.whatif.fixes import fix_text
@@ -57,29 +60,22 @@ def must_fit(trace: Trace, fix: Fix) -> None:
 
 def scope_names(trace: Trace) -> list[str]:
     """The names of the scopes that were annotated in the chosen steps, the most frequent first."""
-    scopes = trace.scan().filter(pl.col("kind").cast(pl.String) == "scope").group_by(pl.col("name").cast(pl.String))
-    names = scopes.len().sort("len", "name", descending=[True, False]).collect()["name"].to_list()
-    return [name for name in names if name != STEP_SCOPE]
+    names = count_operations(trace, ("name",), lambda rows: rows.is_any("kind", ("scope",)), also=("kind",))
+    return [name for (name,) in names if name != STEP_SCOPE]
 
 
 def _present(trace: Trace, ranks: Sequence[int], fix: Fix) -> tuple[set[str], list[str]]:
     """(the kinds of the operations that fit, the names of the ranks' most frequent operators)."""
-    rows = trace.scan().filter(pl.col("rank").is_in(ranks), pl.col("kind").cast(pl.String) != "scope")
-    if fix.kinds and not {"host", STOPS} & set(fix.kinds):
-        wanted = [kind for one in fix.kinds for kind in _KINDS[one]]
-        fits = pl.col("kind").cast(pl.String).is_in(wanted)
-        if "input" in fix.kinds:
-            fits |= pl.col("phase").cast(pl.String).fill_null("") == "input"
-        rows = rows.filter(fits)
-    counts = (
-        rows.group_by(pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String))
-        .len()
-        .sort("len", "name", descending=[True, False])
-        .collect()
-    )
-    names = counts["name"].to_list()
-    fitting = {kind for name, kind in zip(names, counts["kind"], strict=True) if fix.named(name)}
-    return fitting, list(dict.fromkeys(names))
+
+    def fits(rows: Columns) -> Bools:
+        chosen = np.isin(rows.of["rank"], ranks) & ~rows.is_any("kind", ("scope",))
+        if fix.kinds and not {"host", STOPS} & set(fix.kinds):
+            of_kind = rows.is_any("kind", [kind for one in fix.kinds for kind in _KINDS[one]])
+            chosen &= of_kind | rows.is_any("phase", ("input",)) if "input" in fix.kinds else of_kind
+        return chosen
+
+    counts = count_operations(trace, ("name", "kind"), fits, also=("phase",))
+    return {kind for name, kind in counts if fix.named(name)}, list(dict.fromkeys(name for name, _ in counts))
 
 
 def _listed(values: Iterable[int | str]) -> str:

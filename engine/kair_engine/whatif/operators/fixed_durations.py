@@ -114,7 +114,7 @@ class FixedDurations:
             chosen = self._matched(self._all, fix)
             if fix.scale is not None:
                 if "host" not in fix.kinds:
-                    chosen &= self._all.own
+                    chosen &= ~self._parts.delay
                 value = np.where(chosen, value * fix.scale, value)
             else:
                 value = np.where(chosen, np.minimum(value, self._ideal_for(fix)), value)

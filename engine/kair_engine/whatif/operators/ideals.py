@@ -19,8 +19,8 @@ def ideal_ns(parts: NodeParts, role_size: Ints, among: Bools | None = None) -> F
     """
     order = order_by(parts.step, parts.key)
     key, step = parts.key[order], parts.step[order]
-    starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (step[1:] != step[:-1])])
-    sizes = np.diff(np.r_[starts, len(order)])
+    starts = np.flatnonzero(np.concatenate(([True], (key[1:] != key[:-1]) | (step[1:] != step[:-1]))))
+    sizes = np.diff(np.concatenate((starts, [len(order)])))
     value, counted = parts.value_ns[order], sizes
     if among is not None:
         # The others come last.

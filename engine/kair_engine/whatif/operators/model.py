@@ -9,6 +9,7 @@ from kair_engine.arrays import Floats
 from kair_engine.causes import RemedyName
 from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.results.whatif import HostStops, PartEffect, Remedy
+from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
@@ -38,12 +39,13 @@ class OperatorModel:
     remedy_names: tuple[RemedyName, ...] = ()
     ideal_is_published = False
 
-    def __init__(self, trace: Trace, *, keep: bool) -> None:
+    def __init__(self, trace: Trace, *, keep: bool, synchronised: Sequence[Synchronisation] = ()) -> None:
         self.job, self.steps = trace.job, trace.steps
         self._trace = trace
         self._operations = operations_of_steps(trace)
         self._keep = keep and sum(self._operations.values()) <= MOST_KEPT
         self._kept: list[Batch] = []
+        self._synchronised = synchronised
         self._fitting: set[Fix] = set()
         self._remembered = RememberedSteps()
         self._stops, self._measured_ns = StopTally(), 1.0
@@ -84,7 +86,7 @@ class OperatorModel:
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still."""
         if not self._stops.steps:
-            self._replayed([Baseline.RECORDED])
+            self.replay([Baseline.RECORDED])
         return self._stops.result(self._measured_ns)
 
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
@@ -109,16 +111,19 @@ class OperatorModel:
 
     def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
         if self._keep and not self._kept:
-            self._kept = list(batches(self._trace, _AT_ONCE))
+            self._kept, self._synchronised = list(self._batches()), ()
         tally, look = self._stops if not self._stops.steps else None, None
         if tally is not None:
             look = partial(_tally_stops, tally, self.job.hosts)
-        measured, times = replayed_steps(self._kept or batches(self._trace, _AT_ONCE), counterfactuals, look)
+        measured, times = replayed_steps(self._kept or self._batches(), counterfactuals, look)
         self._measured_ns = float(measured.mean())
         # Who waits in a circle does so whatever else is supposed.
         known = known_steps(times[0])
         steps = tuple(step for step, is_known in zip(self.steps, known, strict=True) if is_known)
         return ReplayedSteps(steps, np.asarray(measured[known]), np.asarray(times[:, known]))
+
+    def _batches(self) -> Iterator[Batch]:
+        return batches(self._trace, _AT_ONCE, self._synchronised)
 
 
 def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: Batch) -> None:

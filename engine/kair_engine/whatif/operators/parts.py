@@ -121,7 +121,7 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     gap = events.time_ns - earlier - own - rest
     waited = events.waits_event
     gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
-    closing = np.r_[False, row[1:] == row[:-1]]
+    closing = np.concatenate(([False], row[1:] == row[:-1]))
     yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], row, thread=True)
     of_host = np.where(closing, NONE, _HOST)
     yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], row, thread=True)

@@ -58,7 +58,7 @@ def replayed_times(graph: StepGraph, value_ns: Floats, end: Floats) -> Operation
     step = graph.time_ns[[graph.begin, graph.end]], end[[graph.begin, graph.end]]
     for rows, lane in _by_lane(graph, others, known):
         rank = ops.rank[rows[0]]
-        was, now = np.r_[lane.was, step[0][:, rank]], np.r_[lane.now, step[1][:, rank]]
+        was, now = np.concatenate((lane.was, step[0][:, rank])), np.concatenate((lane.now, step[1][:, rank]))
         order = np.argsort(was, kind="stable")
         was, now = was[order], np.maximum.accumulate(now[order])
         for times in (start, over):

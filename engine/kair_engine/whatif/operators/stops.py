@@ -56,8 +56,8 @@ class _Quantiles:
 def _quantiles(group: Ints, value: Floats) -> _Quantiles:
     order = np.lexsort((value, group))
     ordered = group[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    sizes = np.diff(np.r_[starts, len(order)])
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    sizes = np.diff(np.concatenate((starts, [len(order)])))
     usual, fast = (value[order[starts + ((sizes - 1) * share).astype(np.int64)]] for share in (_USUAL, _FAST))
     return _Quantiles(usual[group], fast[group], sizes[group])
 
@@ -130,5 +130,5 @@ def _union(begin: Floats, end: Floats) -> float:
     """How long at least one of the intervals lasts."""
     order = np.argsort(begin)
     begin, end = begin[order], end[order]
-    before = np.r_[-np.inf, np.maximum.accumulate(end)[:-1]] if len(end) else end
+    before = np.concatenate(([-np.inf], np.maximum.accumulate(end)[:-1])) if len(end) else end
     return float(np.maximum(end - np.maximum(begin, before), 0.0).sum())

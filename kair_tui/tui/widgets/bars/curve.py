@@ -3,6 +3,7 @@
 from itertools import groupby
 
 from rich.style import Style
+from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -28,35 +29,33 @@ class CompletionCurve(Widget):
         self._look = look
         self._result: RankProfileResult | None = None
         self._picture: Picture | None = None
+        self._drawn_for = Size(0, 0)
 
     def show(self, result: RankProfileResult | None) -> None:
         """Replaces the curve."""
         self._result, self._picture = result, None
         self.refresh()
 
-    def on_resize(self) -> None:
-        """The picture is drawn for the size."""
-        self._picture = None
-
     def render_line(self, y: int) -> Strip:
         """A row of the picture, or the axis under it."""
         styles, width, height = styles_of(self._look), self.size.width, self.size.height
         if self._result is None or width <= _MARGIN + 1 or height < 3:
             return Strip.blank(width, styles.base)
-        if self._picture is None:
-            self._picture = draw(
-                self._result.curve,
-                self._result.farthest,
-                width=width - _MARGIN - 1,
-                height=height - 1,
-                ascii_only=self._look.ascii_only,
-            )
+        picture = self._drawn(self._result)
         if y < height - 1:
-            return fitted(self._row(self._picture, y, height - 1), width, styles.base, self._look)
-        line = clean(
-            axis(self._result, self._picture.distance_at, width - _MARGIN - 1), ascii_only=self._look.ascii_only
-        )
+            return fitted(self._row(picture, y, height - 1), width, styles.base, self._look)
+        line = clean(axis(self._result, picture.distance_at, width - _MARGIN - 1), ascii_only=self._look.ascii_only)
         return fitted([(" " * _MARGIN, styles.dim), (line, styles.dim)], width, styles.base, self._look)
+
+    def _drawn(self, result: RankProfileResult) -> Picture:
+        """The picture for the size there is now: lines are drawn before a widget is told that its size is another."""
+        if self._picture is None or self._drawn_for != self.size:
+            self._drawn_for = self.size
+            width, height = self.size.width - _MARGIN - 1, self.size.height - 1
+            self._picture = draw(
+                result.curve, result.farthest, width=width, height=height, ascii_only=self._look.ascii_only
+            )
+        return self._picture
 
     def _row(self, picture: Picture, y: int, rows: int) -> list[Piece]:
         styles = styles_of(self._look)

@@ -1,7 +1,8 @@
 """A matrix of curve distances: a cell for every two ranks, or of very many ranks a line per host."""
 
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean, median
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -29,7 +30,7 @@ class DistanceMatrix(Heat):
     HEADER = 2
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "next_far(1)", "next farthest"),
-        Binding("N", "next_far(-1)", "farthest rank before", show=False),
+        Binding("p", "next_far(-1)", "farthest rank before", show=False),
     ]
 
     def __init__(self, look: Look) -> None:
@@ -39,6 +40,8 @@ class DistanceMatrix(Heat):
         """Of each rank in the matrix."""
         self._scores: dict[int, RankScore] = {}
         """The farthest first."""
+        self._result: LocalizeResult | None = None
+        self._across_roles = False
         self._ranks: Sequence[int] = ()
         self._pair: tuple[int, int] | None = None
         self._by_host = True
@@ -54,18 +57,56 @@ class DistanceMatrix(Heat):
     def show(self, result: LocalizeResult) -> None:
         """All distances; the cursor stays on its pair, or goes to the farthest rank and the one it is farthest from."""
         assert result.matrix is not None
-        self._distances = result.matrix
-        self._scores = {row.rank: row for row in result.scores}
-        self._place = {rank: place for place, rank in enumerate(sorted(self._scores))}
+        self._result, self._distances = result, result.matrix
+        self._place = {rank: place for place, rank in enumerate(sorted(row.rank for row in result.scores))}
+        self._scores = {row.rank: row for row in self._judged(result.scores)}
         self._has_hosts = len({row.host for row in result.scores}) > 1
         self._largest = max(map(max, result.matrix), default=0.0)
         self._digits = distance_digits(self._largest)
-        usual = median(row.score for row in result.scores) if result.scores else 0.0
+        usual = median(row.score for row in self._scores.values()) if self._scores else 0.0
         self.limits = tuple(times * usual for times in TIMES_USUAL)
         if (self._pair is None or self._pair[0] not in self._scores) and result.scores:
-            farthest = result.scores[0].rank
+            farthest = next(iter(self._scores))
             self._pair = (farthest, self._farthest_from(farthest))
         self.rearrange()
+
+    @property
+    def within_roles(self) -> bool:
+        """Whether only ranks of one role are compared: what stages run differs by far more than any straggler."""
+        return not self._across_roles and self.has_roles
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether there are several, and some of more than one rank."""
+        rows = () if self._result is None else self._result.scores
+        return 1 < len({row.role for row in rows}) < len(rows)
+
+    @property
+    def scores(self) -> Sequence[RankScore]:
+        """Every rank with its mean distance from those that it is compared with, the farthest first."""
+        return tuple(self._scores.values())
+
+    def compare_across_roles(self, across: bool) -> None:
+        """All pairs, or only those within a role."""
+        self._across_roles, self._pair = across, None
+        if self._result is not None:
+            self.show(self._result)
+
+    def _judged(self, scores: Sequence[RankScore]) -> Iterable[RankScore]:
+        if not self.within_roles:
+            return scores
+        of_role: dict[str, list[int]] = {}
+        for row in scores:
+            of_role.setdefault(row.role, []).append(row.rank)
+        found = []
+        for row in scores:
+            peers = [self.distance(row.rank, other) for other in of_role[row.role] if other != row.rank]
+            found.append(replace(row, score=fmean(peers) if peers else 0.0))
+        return sorted(found, key=lambda row: -row.score)
+
+    def are_compared(self, one: int, other: int) -> bool:
+        """Whether their distance means anything here."""
+        return not self.within_roles or self._scores[one].role == self._scores[other].role
 
     def list_ranks(self, ranks: Sequence[int], *, by_host: bool) -> None:
         """Shows these on both sides, in this order; `by_host` says that hosts stand together."""
@@ -114,7 +155,7 @@ class DistanceMatrix(Heat):
     def _farthest_from(self, rank: int) -> int:
         row = self._distances[self._place[rank]]
         shown = self._ranks or sorted(self._scores)
-        return max(shown, key=lambda other: (other != rank, row[self._place[other]]))
+        return max(shown, key=lambda other: (other != rank, self.are_compared(rank, other), row[self._place[other]]))
 
     # How it is drawn.
 
@@ -182,6 +223,8 @@ class DistanceMatrix(Heat):
         one, other, size = self._ranks[row], self._ranks[column], self.columns.size
         if one == other:
             return (self.look.glyphs.dash * min(size, 2)).ljust(size), self.text_styles.dim
+        if not self.are_compared(one, other):
+            return " " * size, self.text_styles.base
         distance = self.distance(one, other)
         level = self._level(distance)
         sign = self.look.glyphs.levels[level]

@@ -29,7 +29,7 @@ class FrequencyHeat(Heat):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "next_degraded(1)", "next degraded"),
-        Binding("N", "next_degraded(-1)", "degraded window before", show=False),
+        Binding("p", "next_degraded(-1)", "degraded window before", show=False),
     ]
 
     def __init__(self, look: Look) -> None:

@@ -49,12 +49,13 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
         Binding("right,l", "move(1, 0)", "right", show=False),
         Binding("up,k", "move(0, -1)", "up", show=False),
         Binding("down,j", "move(0, 1)", "down", show=False),
-        Binding("pageup", "move(0, -10)", "page up", show=False),
-        Binding("pagedown", "move(0, 10)", "page down", show=False),
+        Binding("pageup,ctrl+u", "move(0, -10)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "move(0, 10)", "page down", show=False),
+        Binding("G", "move(1000000, 1000000)", "last rank", show=False),
         Binding("plus,equals_sign", "zoom(-1)", "zoom", key_display="+ -"),
         Binding("minus", "zoom(1)", "zoom out", show=False),
         Binding("n", "next_flagged(1)", "next slow rank", show=False),
-        Binding("N", "next_flagged(-1)", "slow rank before", show=False),
+        Binding("p", "next_flagged(-1)", "slow rank before", show=False),
     ]
 
     SHARE_OF_HEIGHT: ClassVar[float] = 0.45
@@ -148,6 +149,19 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
             self._rank = rank
             self._point(spot)
 
+    def column_names(self) -> list[tuple[int, str]]:
+        """Of a table, what stands over its columns: where on the screen each begins, and the name."""
+        if not self._aligned or not self._groups:
+            return []
+        columns, arrangement = self._groups[0].columns, self._arrangement
+        side = self.styles.padding.left
+        found: list[tuple[int, str]] = []
+        for spot in arrangement.line(0):
+            name = columns[spot.cell * arrangement.zoom.ranks] if columns else ""
+            if not found or found[-1][1] != name:
+                found.append((spot.x + side, name))
+        return found
+
     # Layout.
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
@@ -179,10 +193,11 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
         if self._zoom is not None:
             self._arrangement = self._with(self._zooms[self._zoom], width)
         else:
-            self._arrangement = next(
-                (one for one in (self._with(zoom, width) for zoom in self._zooms) if self._fits(one, width)),
-                self._with(self._zooms[-1], width),
-            )
+            found = [self._with(zoom, width) for zoom in self._zooms]
+            # Rows of a table do not become fewer with smaller cells: those beyond the room are scrolled to.
+            as_wide = (one for one in found if self._aligned and one.width <= width)
+            fitting = (one for one in found if self._fits(one, width))
+            self._arrangement = next(fitting, None) or next(as_wide, found[-1])
         self._strips.clear()
         self._cursor = None if self._rank is None else self._arrangement.spot_of(self._rank)
 
@@ -310,8 +325,17 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
             self.scroll_to_region(cell, animate=False)
 
 
+_LOW_SCREEN: Final = 30
+_SHARE_OF_LOW: Final = 0.25
+
+
 class RankGrid(CellGrid[RankedRank]):
     """The score of every rank."""
+
+    def _room(self) -> int:
+        """On a low screen less, for what was found to be seen."""
+        height = self.app.size.height
+        return max(int(height * _SHARE_OF_LOW), 3) if height < _LOW_SCREEN else super()._room()
 
     def __init__(self, look: Look) -> None:
         super().__init__(look, id="grid")

@@ -15,6 +15,8 @@ class Group:
 
     label: str
     ranks: tuple[int, ...]
+    columns: tuple[str, ...] = ()
+    """What stands over each of them in a table; ranks under the same belong together."""
 
 
 def by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> tuple[Group, ...]:
@@ -26,16 +28,48 @@ def by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> tuple[Grou
 
 
 def by_position(ranks: Iterable[int], layout: Layout | None) -> tuple[Group, ...]:
-    """A group per pipeline stage, its ranks in the order of their data-parallel ranks; () where neither is known."""
+    """A group per pipeline stage, its ranks in the order of their data-parallel ranks; () where neither is known.
+
+    Ranks of one place are its tensor-parallel ranks, in their order.
+    """
     if layout is None or not (layout.pipeline_stage or layout.dp_rank):
         return ()
     members: dict[int, list[int]] = {}
     for rank in ranks:
         members.setdefault(layout.pipeline_stage.get(rank, 0), []).append(rank)
-    return tuple(
-        Group(f"pp {stage}", tuple(sorted(members[stage], key=lambda rank: (layout.dp_rank.get(rank, 0), rank))))
-        for stage in sorted(members)
-    )
+    found = []
+    for stage in sorted(members):
+        of_stage = tuple(sorted(members[stage], key=lambda rank: (layout.dp_rank.get(rank, 0), rank)))
+        columns = tuple(str(layout.dp_rank[rank]) if rank in layout.dp_rank else "" for rank in of_stage)
+        found.append(Group(f"pp {stage}", of_stage, columns))
+    return tuple(found)
+
+
+def position_words(groups: Sequence[Group]) -> str:
+    """What rows and columns are: `pp x dp x tp`."""
+    return "pp x dp" + (" x tp" if any(_apart(group) > 1 for group in groups) else "")
+
+
+def place_in_words(rank: int, layout: Layout | None) -> str:
+    """Where a rank is: `pp 3 dp 2 tp 1`; as much of it as is known."""
+    if layout is None:
+        return ""
+    stage, dp = layout.pipeline_stage.get(rank), layout.dp_rank.get(rank)
+    known = [f"{name} {place}" for name, place in (("pp", stage), ("dp", dp)) if place is not None]
+    if known and (layout.tp or 1) > 1:
+        beside = (
+            other
+            for other in range(rank)
+            if (layout.pipeline_stage.get(other), layout.dp_rank.get(other)) == (stage, dp)
+        )
+        known.append(f"tp {sum(1 for _ in beside)}")
+    return " ".join(known)
+
+
+def _apart(group: Group) -> int:
+    """How many ranks stand under one column's name; 1 where each has its own."""
+    named = len(set(group.columns))
+    return len(group.columns) // named if named and len(group.columns) % named == 0 else 1
 
 
 @dataclass(frozen=True)
@@ -73,13 +107,20 @@ class Arrangement:
         self.columns = largest if aligned else min(largest, room)
         """Cells in a line of one group."""
         self._rows = -(-largest // self.columns)
-        block = self.columns * zoom.width + _GAP
+        together = max((_apart(group) for group in groups), default=1) if aligned else 1
+        self._together = max(together // zoom.ranks, 1) if together > 1 else 0
+        """Cells between two gaps; 0 for no gap."""
+        block = self._offset(self.columns) - (1 if self._together and self.columns % self._together == 0 else 0) + _GAP
         most = 1 if aligned else max((width - self.label_width + _GAP) // block, 1)
         self.abreast = min(most, max(-(-len(groups) * self._rows // max(height, 1)), 1))
         """Groups beside each other."""
         self._block = block
         self.height = -(-len(groups) // self.abreast) * self._rows
         self.width = self.label_width + min(self.abreast, max(len(groups), 1)) * block - _GAP
+
+    def _offset(self, column: int) -> int:
+        """Where a cell of a line begins."""
+        return column * self.zoom.width + (column // self._together if self._together else 0)
 
     @cached_property
     def _place(self) -> dict[int, tuple[int, int]]:
@@ -137,5 +178,5 @@ class Arrangement:
     def _spot(self, group: int, cell: int) -> Spot:
         row, column = divmod(cell, self.columns)
         line, beside = divmod(group, self.abreast)
-        x = self.label_width + beside * self._block + column * self.zoom.width
+        x = self.label_width + beside * self._block + self._offset(column)
         return Spot(x, line * self._rows + row, group, cell)

@@ -61,12 +61,12 @@ class Heat(ScrollView, can_focus=True):
         Binding("right,l", "move(0, 1)", "right", show=False),
         Binding("up,k", "move(-1, 0)", "up", show=False),
         Binding("down,j", "move(1, 0)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
         Binding("home", "move(0, -1000000)", "first column", show=False),
         Binding("end", "move(0, 1000000)", "last column", show=False),
         Binding("ctrl+home", "move(-1000000, 0)", "first row", show=False),
-        Binding("ctrl+end", "move(1000000, 0)", "last row", show=False),
+        Binding("ctrl+end,G", "move(1000000, 0)", "last row", show=False),
     ]
     HEADER: ClassVar[int] = 1
     """Lines over the cells, which stay when they scroll."""

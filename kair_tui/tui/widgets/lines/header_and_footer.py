@@ -4,23 +4,37 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.style import Style
+from textual import events
 from textual.geometry import Region
+from textual.message import Message
 
 from kair_tui.render.terminal import Look
 from kair_tui.tui.widgets.lines.line import Line, Piece
 
 _MOST_KEYS = 8
 _APART = 3
+_PIECES_OF_KEY = 3
+_BRAND = 2
+"""Pieces of the path before its first crumb."""
 
 
 class HeaderLine(Line):
     """The path of screens that led here on the left, what is open on the right."""
+
+    class Chosen(Message):
+        """A crumb was clicked: its place in the path."""
+
+        def __init__(self, at: int) -> None:
+            super().__init__()
+            self.at = at
 
     def __init__(self, look: Look) -> None:
         super().__init__(look, id="header")
         self._crumbs: tuple[str, ...] = ()
         self._about = ""
         self._alarm = ""
+        self._left_out = 0
+        """Crumbs at the beginning for which there was no room."""
 
     def show(self, crumbs: tuple[str, ...], about: str, alarm: str = "") -> None:
         """Redraws where something changed."""
@@ -33,17 +47,36 @@ class HeaderLine(Line):
         return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
-        """`kair  job › overview › rank 3        12 steps`."""
+        """`kair  job › overview › rank 3        12 steps`.
+
+        Where there is little room what is open goes first, then the path from its beginning on; where one is, and what
+        must not be overlooked, stay.
+        """
+        styles, about = self.text_styles, self.safe(self._about)
+        alarm: list[Piece] = [(f"  {self.safe(self._alarm)}", styles.bar_strong)] if self._alarm else []
+        most = max(len(self._crumbs) - 1, 0)
+        for left_out, right in [(0, [(about, styles.bar), *alarm]), *((at, alarm) for at in range(most + 1))]:
+            path = self._path(left_out)
+            gap = width - _length(path) - _length(right) - 1
+            if gap > 0:
+                break
+        self._left_out = left_out
+        return [*path, (" " * gap, styles.bar), *right, (" ", styles.bar)]
+
+    def _path(self, left_out: int) -> list[Piece]:
+        """The brand and the crumbs, a piece each, without so many of the first."""
         styles, glyphs = self.text_styles, self.look.glyphs
-        crumbs = [self.safe(crumb) for crumb in self._crumbs]
-        pieces: list[Piece] = [(" kair ", styles.bar_strong), (" ", styles.bar)]
-        pieces += [(f"{crumb} {glyphs.crumb} ", styles.bar) for crumb in crumbs[:-1]]
-        pieces += [(crumb, styles.bar_strong) for crumb in crumbs[-1:]]
-        right: list[Piece] = [(self.safe(self._about), styles.bar), (" ", styles.bar)]
-        if self._alarm:
-            right[1:1] = [(f"  {self.safe(self._alarm)}", styles.bar_strong)]
-        gap = width - _length(pieces) - _length(right)
-        return [*pieces, (" " * gap, styles.bar), *right] if gap > 1 else pieces
+        crumbs = [self.safe(crumb) for crumb in self._crumbs[left_out:]]
+        cut = f" {glyphs.ellipsis} {glyphs.crumb} " if left_out else " "
+        path: list[Piece] = [(" kair ", styles.bar_strong), (cut, styles.bar)]
+        path += [(f"{crumb} {glyphs.crumb} ", styles.bar) for crumb in crumbs[:-1]]
+        return path + [(crumb, styles.bar_strong) for crumb in crumbs[-1:]]
+
+    def on_click(self, event: events.Click) -> None:
+        """Leads to the screen of the crumb under the mouse."""
+        at = _piece_at(self._path(self._left_out), event.x)
+        if at is not None and at >= _BRAND:
+            self.post_message(self.Chosen(at - _BRAND + self._left_out))
 
 
 class StatusLine(Line):
@@ -59,6 +92,11 @@ class StatusLine(Line):
     def text(self) -> str:
         """What it says now."""
         return self._text.strip()
+
+    @property
+    def about(self) -> str:
+        """What is under the cursor."""
+        return self._about
 
     def describe(self, text: str) -> None:
         """What is under the cursor; a message gives way only if that is something new."""
@@ -99,10 +137,19 @@ class FooterKey(NamedTuple):
     key: str
     does: str
     stays: bool = False
+    press: str = ""
+    """What is pressed by a click, as Textual calls it."""
 
 
 class FooterLine(Line):
     """The keys that matter here."""
+
+    class Chosen(Message):
+        """A key was clicked."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
 
     def __init__(self, look: Look) -> None:
         super().__init__(look, id="footer")
@@ -119,12 +166,9 @@ class FooterLine(Line):
         return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
-        """As many whole keys as there is room for; the last of those that need not stay go first."""
-        keys = list(self._keys)
-        while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
-            keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
+        """The keys that there is room for."""
         pieces: list[Piece] = [(" ", self.text_styles.bar)]
-        for key in keys:
+        for key in self._shown(width):
             gap = " " * _APART if len(pieces) > 1 else ""
             pieces += [
                 (gap, self.text_styles.bar),
@@ -133,9 +177,32 @@ class FooterLine(Line):
             ]
         return pieces
 
+    def _shown(self, width: int) -> list[FooterKey]:
+        """As many whole keys as there is room for; the last of those that need not stay go first."""
+        keys = list(self._keys)
+        while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
+            keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
+        return keys
+
+    def on_click(self, event: events.Click) -> None:
+        """Presses the key under the mouse."""
+        at = _piece_at(self.pieces(self.size.width), event.x)
+        if at is not None and at > 0:
+            self.post_message(self.Chosen(self._shown(self.size.width)[(at - 1) // _PIECES_OF_KEY].press))
+
 
 def _length(pieces: list[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
+
+
+def _piece_at(pieces: list[Piece], x: int) -> int | None:
+    """Which of the pieces of a line is in a column."""
+    end = 0
+    for at, (text, _) in enumerate(pieces):
+        end += cell_len(text)
+        if x < end:
+            return at
+    return None
 
 
 def _needed(keys: list[FooterKey]) -> int:

@@ -1,12 +1,13 @@
 """One line to type an answer into, in the place of the status line."""
 
+from asyncio import to_thread
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.suggester import SuggestFromList
+from textual.suggester import Suggester
 from textual.widgets import Input
 
 from kair_tui.render.terminal import Look
@@ -21,6 +22,15 @@ class _Label(Line):
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
         return [(self._text, self.text_styles.strong)]
+
+
+class _Completion(Suggester):
+    def __init__(self, complete: Callable[[str], str | None]) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._complete = complete
+
+    async def get_suggestion(self, value: str) -> str | None:
+        return await to_thread(self._complete, value)
 
 
 class Prompt(Horizontal):
@@ -48,27 +58,28 @@ class Prompt(Horizontal):
         then: Callable[[str], None],
         *,
         closed: Callable[[], None],
-        suggestions: Sequence[str] = (),
+        complete: Callable[[str], str | None] | None = None,
         history: Sequence[str] = (),
     ) -> None:
         super().__init__(id="prompt")
         self._look, self._label, self._value = look, label, value
         self._then, self._after = then, closed
-        self._suggestions = suggestions
+        self._completer = complete
         self._history = [*history, value]
         self._at = len(history)
 
     def compose(self) -> ComposeResult:
         """The label and the line."""
         yield _Label(self._look, self._label)
-        suggester = SuggestFromList(self._suggestions, case_sensitive=False) if self._suggestions else None
+        suggester = _Completion(self._completer) if self._completer is not None else None
         line = Input(self._value, suggester=suggester, select_on_focus=False, compact=True)
         line.cursor_blink = False
         yield line
 
     def take_keys(self) -> None:
         """From now on what is typed goes into the line."""
-        self.screen.set_focus(self._line)
+        if self.is_attached and self.query(Input):  # its screen may have gone meanwhile
+            self.screen.set_focus(self._line)
 
     @property
     def _line(self) -> Input:
@@ -84,9 +95,16 @@ class Prompt(Horizontal):
         """Leaves it."""
         self._close()
 
-    def action_complete(self) -> None:
-        """Takes what is suggested."""
-        self._line.action_cursor_right()
+    async def action_complete(self) -> None:
+        """Completes what was typed, whether or not that is suggested yet."""
+        if self._completer is None:
+            return
+        line = self._line
+        typed = line.value
+        whole = await to_thread(self._completer, typed)
+        if whole is not None and line.value == typed:
+            line.value = whole
+            line.cursor_position = len(whole)
 
     def action_earlier(self) -> None:
         """The line typed before."""
@@ -103,6 +121,7 @@ class Prompt(Horizontal):
             self._line.cursor_position = len(self._line.value)
 
     def _close(self) -> None:
+        self.add_class("-closed")  # its keys are no longer offered, though it is there for a moment yet
         # First the keyboard goes back, else Textual gives it to a neighbour.
         self._after()
         self.remove()

@@ -25,10 +25,10 @@ class TextPage(ScrollView, can_focus=True):
         Binding("down,j", "scroll_down", "scroll", key_display="up/down"),
         Binding("left", "scroll_left", "left", show=False),
         Binding("right", "scroll_right", "right", show=False),
-        Binding("pageup", "page_up", "page up", show=False),
-        Binding("pagedown,space", "page_down", "page down", show=False),
+        Binding("pageup,ctrl+u", "page_up", "page up", show=False),
+        Binding("pagedown,space,ctrl+d", "page_down", "page down", show=False),
         Binding("home", "scroll_home", "top", show=False),
-        Binding("end", "scroll_end", "end", show=False),
+        Binding("end,G", "scroll_end", "end", show=False),
     ]
 
     def __init__(self, look: Look) -> None:

@@ -1,6 +1,7 @@
-"""Blame paths as trees: who waited at the root, and under it stop by stop what it waited for, to the culprit."""
+"""Blame paths as trees: who waited at the root, and under it stop by stop what it waited for, to where it began."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from textual import events
@@ -12,19 +13,33 @@ from textual.strip import Strip
 
 from kair_engine.results.blame import BlamePath, PathNode
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean, short_name
-from kair_tui.render.units import duration, percent, signed_duration
-from kair_tui.render.views.blame import stops, verdict
-from kair_tui.render.views.blame_paths import stop_name
+from kair_tui.render.text import clean
+from kair_tui.render.units import count, duration, percent, signed_duration, spans
+from kair_tui.render.views.blame_merged import MergedPath, folded_stops, stops
+from kair_tui.render.views.blame_paths import end_of, short_operator, stop_name
+from kair_tui.render.words.blame import hops_in_words, part_in_words, path_end, stop_in_words
 from kair_tui.tui.widgets.focus import RefreshedByFocus
 from kair_tui.tui.widgets.lines.line import Piece, fitted
 from kair_tui.tui.widgets.styles import styles_of
 
 TIME, LATE, SHARE = 9, 10, 9
 """Columns of the figures at the end of a line."""
-WIDE: Final = 100
+WIDE: Final = 86
 """From here on there is room for the first of them."""
-_SHORTEST_NAME = 12
+_SHORTEST_NAME: Final = 12
+_DEEPEST: Final = 4
+"""Steps of indentation: deeper stops stand under each other."""
+_ON_TIME_US: Final = 0.5
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A path's symptom (depth 0), one of its stops, or those that are folded away from `depth` on."""
+
+    path: int
+    depth: int = 0
+    indent: int = 0
+    hops: int = 0
 
 
 class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
@@ -34,10 +49,10 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False),
         Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
         Binding("home", "move(-1000000)", "first", show=False),
-        Binding("end", "move(1000000)", "last", show=False),
+        Binding("end,G", "move(1000000)", "last", show=False),
         Binding("enter", "open", "open rank"),
         Binding("space", "fold", "fold"),
         Binding("left,h", "out", "fold, or to the root of the path", show=False),
@@ -58,45 +73,70 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._look = look
-        self._paths: Sequence[BlamePath] = ()
+        self._paths: Sequence[MergedPath] = ()
         self._waiting_us = 0.0
         self._empty = ""
+        self._accused: frozenset[int] = frozenset()
         self._ends_differ = self._steps_differ = False
         self._folded: set[int] = set()
-        self._lines: list[tuple[int, int]] = []
-        """(path, how far below its symptom) of every line that is not folded away."""
+        self._whole: set[int] = set()
+        """Paths of which every stop is shown."""
+        self._lines: list[_Line] = []
+        """All that are not folded away."""
         self.at = 0
 
     # What is shown.
 
-    def show(self, paths: Sequence[BlamePath], waiting_us: float, empty: str = "") -> None:
+    def show(self, paths: Sequence[MergedPath], waiting_us: float, empty: str = "") -> None:
         """Replaces the paths; shares are of `waiting_us`. Without any, `empty` says why."""
         self._paths, self._waiting_us, self._empty, self.at = paths, waiting_us, empty, 0
-        self._ends_differ = len({(path.chain[-1].rank, path.chain[-1].operator) for path in paths}) > 1
-        self._steps_differ = len({path.step for path in paths}) > 1
-        self._folded = set(range(1, len(paths)))
+        # Asked about one root cause, all lead to it.
+        self._ends_differ = len({end_of(one.path) for one in paths if one.part is None}) > 1
+        self._steps_differ = len({step for one in paths for step in one.steps}) > 1
+        self._folded, self._whole = set(range(1, len(paths))), set()
         self._lay_out()
         self.scroll_to(y=0, animate=False)
 
+    def accuse(self, ranks: frozenset[int]) -> None:
+        """Ranks that a test of triage accuses: only those are marked."""
+        self._accused = ranks
+        self.refresh()
+
+    @property
+    def merged(self) -> MergedPath | None:
+        """The alike paths under the cursor."""
+        return self._paths[self._lines[self.at].path] if self._lines else None
+
     @property
     def path(self) -> BlamePath | None:
-        """The path under the cursor."""
-        return self._paths[self._lines[self.at][0]] if self._lines else None
+        """The longest of them."""
+        return None if self.merged is None else self.merged.path
 
     @property
     def node(self) -> PathNode | None:
-        """The stop under the cursor."""
-        return self._node(*self._lines[self.at]) if self._lines else None
+        """The stop under the cursor; of stops that are folded away the first."""
+        return self._node(self._lines[self.at]) if self._lines else None
 
-    def _node(self, path: int, depth: int) -> PathNode:
-        return stops(self._paths[path])[depth - 1] if depth else self._paths[path].symptom
+    def _node(self, line: _Line) -> PathNode:
+        path = self._paths[line.path].path
+        return stops(path)[line.depth - 1] if line.depth else path.symptom
+
+    def _lines_of(self, at: int) -> list[_Line]:
+        """A path's lines from the symptom to its end, each one step further in than the one before."""
+        if at in self._folded:
+            return [_Line(at)]
+        path = self._paths[at].path
+        away = range(0) if at in self._whole else folded_stops(path)
+        found = [_Line(at)]
+        for place in range(len(stops(path))):
+            if place == away.start and away:
+                found.append(_Line(at, place + 1, len(found), len(away)))
+            elif place not in away:
+                found.append(_Line(at, place + 1, len(found)))
+        return found
 
     def _lay_out(self) -> None:
-        self._lines = [
-            (at, depth)
-            for at, path in enumerate(self._paths)
-            for depth in range(1 if at in self._folded else len(stops(path)) + 1)
-        ]
+        self._lines = [line for at in range(len(self._paths)) for line in self._lines_of(at)]
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._lines))
         self.refresh()
 
@@ -109,63 +149,100 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         if at >= len(self._lines):
             said = self._safe(self._empty) if not self._lines and y == 0 else ""
             return fitted([(f"  {said}", styles.dim)], width, styles.base, self._look)
-        pieces = self._line(*self._lines[at])
+        pieces = self.pieces(at)
         if self.has_focus and at == self.at:
             pieces = [(text, styles.base + styles.cursor) for text, _ in pieces]
         return fitted(pieces, width, pieces[-1][1], self._look)
 
-    def _line(self, at: int, depth: int) -> list[Piece]:
-        path, figures = self._paths[at], self._figures(at, depth)
+    def pieces(self, at: int) -> list[Piece]:
+        """A line of those that are not folded away, in view or not."""
+        line = self._lines[at]
+        figures = self._figures(line)
         # The last column is the scroll bar's, or blank.
         room = self.size.width - 1 - sum(len(text) for text, _ in figures)
-        text = self._symptom(at, path, room) if depth == 0 else self._stop(path, depth, room)
+        text = self._symptom(line.path, room) if line.depth == 0 else self._stop(line, room)
         strip = fitted(text, room, styles_of(self._look).base, self._look)
         pieces = [(segment.text, segment.style or styles_of(self._look).base) for segment in strip]
         return [*pieces, *figures]
 
-    def _symptom(self, at: int, path: BlamePath, room: int) -> list[Piece]:
-        styles, glyphs, node = styles_of(self._look), self._look.glyphs, path.symptom
+    def _symptom(self, at: int, room: int) -> list[Piece]:
+        styles, glyphs, merged = styles_of(self._look), self._look.glyphs, self._paths[at]
+        path = merged.path
         fold = glyphs.folded if at in self._folded else glyphs.unfolded
-        end = path.chain[-1]
-        step = f"step {path.step} " if self._steps_differ else ""
-        when = f" {glyphs.dot} {step}at {self._safe(duration(node.start_us))}"
-        who = f"rank {node.rank}"
-        blamed = f"  {glyphs.alarm} rank {end.rank} " if self._ends_differ and at in self._folded else ""
-        left = room - len(f"{fold} {who} waited in {when}{blamed}")
-        name = self._cut(short_name(node.operator), left // 2 if blamed else left)
+        who = f"rank {merged.ranks[0]}" if len(merged.ranks) == 1 else f"{count(len(merged.ranks))} ranks"
+        when = self._when(merged)
+        from_end = self._from_end(path) if self._ends_differ and at in self._folded else ("", "")
+        left = room - len(f"{fold} {who} waited in {when}{from_end[0]}")
+        name = self._cut(short_operator(path.symptom.operator), left // 2 if from_end[1] else left)
         pieces = [
             (f"{fold} ", styles.base),
             (who, styles.strong),
             (f" waited in {name}", styles.base),
             (when, styles.dim),
         ]
-        if blamed:
-            blamed += self._cut(stop_name(end, path), left - len(name))
-        return [*pieces, (blamed, styles.base)]
+        if not from_end[1]:
+            return pieces
+        style = styles.alarm if path.chain[-1].rank in self._accused else styles.base
+        return [*pieces, (from_end[0] + self._cut(from_end[1], left - len(name)), style)]
 
-    def _stop(self, path: BlamePath, depth: int, room: int) -> list[Piece]:
-        styles, glyphs, chain = styles_of(self._look), self._look.glyphs, stops(path)
-        node, before = chain[depth - 1], chain[depth - 2] if depth > 1 else path.symptom
-        is_last, is_edge = depth == len(chain), node.role_in_path == "edge"
-        guide = "  " + "   " * (depth - 1) + (glyphs.edge if is_edge else glyphs.last_branch)
-        who = f"rank {node.rank} "
-        tail = f"  {node.kind}" if not is_last else f"  {glyphs.alarm} {verdict(node, path)}"
-        name = self._cut(stop_name(node, path), room - len(guide + who + tail))
-        style = styles.alarm if is_last else styles.base
-        crossed = styles.strong if node.rank != before.rank else style
-        return [(guide, styles.dim), (who, crossed), (name, style), (tail, style if is_last else styles.dim)]
+    def _when(self, merged: MergedPath) -> str:
+        """When one path was waited at; how often, where alike ones are merged."""
+        dot = self._look.glyphs.dot
+        if merged.count > 1:
+            steps = f" in steps {spans(merged.steps, 2)}" if len(merged.steps) > 1 else ""
+            return f" {dot} {count(merged.count)} times{steps}"
+        step = f"step {merged.path.step} " if self._steps_differ else ""
+        return f" {dot} {step}at {self._safe(duration(merged.path.symptom.start_us))}"
 
-    def _figures(self, at: int, depth: int) -> list[Piece]:
-        """How long, how much later than its peers, and the path's part of all waiting."""
-        styles, path, node = styles_of(self._look), self._paths[at], self._node(at, depth)
-        style = styles.alarm if node is path.chain[-1] else styles.base
-        took = path.waited_us if depth == 0 else node.duration_us
-        share = percent(path.waited_us / self._waiting_us) if self._waiting_us else ""
-        cells = [(duration(took), TIME, styles.base)] if self.size.width >= WIDE else []
-        cells += [
-            (signed_duration(node.lateness_us), LATE, style),
-            (share, SHARE, styles.dim if depth else styles.base),
-        ]
+    def _from_end(self, path: BlamePath) -> tuple[str, str]:
+        end = path.chain[-1]
+        sign = f"{self._look.glyphs.alarm} " if end.rank in self._accused else ""
+        return f"  {sign}rank {end.rank} ", stop_name(end, path)
+
+    def _end(self, merged: MergedPath, room: int, indent: str) -> list[Piece]:
+        """What was lost where it began; of a root cause that is but a part, that part."""
+        styles, glyphs, path = styles_of(self._look), self._look.glyphs, merged.path
+        chain, node, part = stops(path), path.chain[-1], merged.part
+        guide = indent + (glyphs.edge if node.role_in_path == "edge" and part is None else glyphs.last_branch)
+        is_accused = (node.rank if part is None else part.rank) in self._accused
+        sign = f"{glyphs.alarm} " if is_accused else ""
+        if part is not None:
+            what, why = part_in_words(part)
+        else:
+            before = chain[-2] if len(chain) > 1 else path.symptom
+            lead = stop_in_words(before, node, is_first=len(chain) == 1, is_last=True)
+            what, why = lead + stop_name(node, path), path_end(node, path)
+        tail = f"  {self._safe(why)}"
+        # Why it was late is read first: where there is no room, the name goes.
+        name = self._cut(what, room - len(guide + sign + tail))
+        style = styles.alarm if is_accused else styles.strong
+        return [(guide, styles.dim), (f"{sign}{name}{tail}", style)]
+
+    def _stop(self, line: _Line, room: int) -> list[Piece]:
+        styles, glyphs, merged = styles_of(self._look), self._look.glyphs, self._paths[line.path]
+        chain, node = stops(merged.path), self._node(line)
+        indent = "  " + "   " * (min(line.indent, _DEEPEST) - 1)
+        if line.hops:
+            said = hops_in_words(chain[line.depth - 1 : line.depth - 1 + line.hops])
+            return [(f"{indent}{glyphs.hops}  {self._safe(said)}", styles.dim)]
+        if line.depth == len(chain):
+            return self._end(merged, room, indent)
+        before = chain[line.depth - 2] if line.depth > 1 else merged.path.symptom
+        guide = indent + glyphs.last_branch
+        lead = stop_in_words(before, node, is_first=line.depth == 1, is_last=False)
+        name = self._cut(stop_name(node, merged.path), room - len(guide + lead))
+        return [(guide, styles.dim), (lead, styles.base), (name, styles.base)]
+
+    def _figures(self, line: _Line) -> list[Piece]:
+        """How long it took, how much later than at its peers it began, and of a symptom the part of all waiting."""
+        styles, merged, node = styles_of(self._look), self._paths[line.path], self._node(line)
+        # At the end the line itself says what was lost, and needs the room for it.
+        if line.hops or node is merged.path.chain[-1]:
+            return []
+        share = percent(merged.waited_us / self._waiting_us) if self._waiting_us and not line.depth else ""
+        late = signed_duration(node.lateness_us) if abs(node.lateness_us) >= _ON_TIME_US else "on time"
+        cells = [(duration(node.duration_us), TIME, styles.base)] if self.size.width >= WIDE else []
+        cells += [(late, LATE, styles.base), (share, SHARE, styles.base)]
         return [(f"{self._safe(text):>{columns}}", style) for text, columns, style in cells]
 
     def _cut(self, name: str, room: int) -> str:
@@ -211,10 +288,16 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
     # Folding.
 
     def action_fold(self) -> None:
-        """Folds the path under the cursor, or unfolds it."""
-        if self._lines:
-            path = self._lines[self.at][0]
-            self._fold_to(self._folded ^ {path})
+        """Shows stops that are folded away; elsewhere folds the path under the cursor, or unfolds it."""
+        if not self._lines:
+            return
+        line = self._lines[self.at]
+        if line.hops:
+            self._whole.add(line.path)
+            self._fold_to(self._folded)
+        else:
+            self._whole.discard(line.path)
+            self._fold_to(self._folded ^ {line.path})
 
     def action_fold_all(self) -> None:
         """Folds all paths, or unfolds them where all are folded."""
@@ -226,28 +309,29 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         """From a stop to its path's root; from there folds."""
         if not self._lines:
             return
-        path, depth = self._lines[self.at]
-        if depth:
-            self.move_to(self.at - depth)
-        elif path not in self._folded:
+        line = self._lines[self.at]
+        if line.depth:
+            self.move_to(self._lines.index(_Line(line.path)))
+        elif line.path not in self._folded:
             self.action_fold()
 
     def action_into(self) -> None:
-        """Unfolds a path, then goes along it."""
+        """Unfolds a path or the stops in its middle, then goes along it."""
         if not self._lines:
             return
-        path, depth = self._lines[self.at]
-        if path in self._folded:
+        line = self._lines[self.at]
+        if line.path in self._folded or line.hops:
             self.action_fold()
-        elif depth < len(stops(self._paths[path])):
+        elif line.depth < len(stops(self._paths[line.path].path)):
             self.move_to(self.at + 1)
 
     def _fold_to(self, folded: set[int]) -> None:
-        """The cursor stays with its path."""
-        path, depth = self._lines[self.at]
+        """The cursor stays with its path, and with its stop where that is shown."""
+        line = self._lines[self.at]
         self._folded = folded
         self._lay_out()
-        self.at = self._lines.index((path, 0 if path in folded else depth))
+        of_path = [at for at, other in enumerate(self._lines) if other.path == line.path]
+        self.at = next((at for at in of_path if self._lines[at].depth == line.depth), of_path[0])
         self._bring_into_view()
         self.post_message(self.Moved())
 
@@ -257,7 +341,8 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         """Asks for the rank's screen; on a folded path shows its stops first."""
         if not self._lines:
             return
-        if self._lines[self.at][0] in self._folded:
+        line = self._lines[self.at]
+        if line.path in self._folded or line.hops:
             self.action_fold()
         elif self.node is not None:
             self.post_message(self.Opened(self.node.rank))
@@ -269,7 +354,7 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
             return
         if at != self.at:
             self.move_to(at)
-        elif self._lines[at][1] == 0:
+        elif self._lines[at].depth == 0:
             self.action_fold()
         else:
             self.action_open()

@@ -25,10 +25,10 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False),
         Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup", "move(-10)", "page up", show=False),
-        Binding("pagedown", "move(10)", "page down", show=False),
+        Binding("pageup,ctrl+u", "move(-10)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "move(10)", "page down", show=False),
         Binding("home", "move(-1000000)", "first", show=False),
-        Binding("end", "move(1000000)", "last", show=False),
+        Binding("end,G", "move(1000000)", "last", show=False),
         Binding("enter", "choose", "open"),
     ]
 
@@ -65,6 +65,7 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
     def show(self, items: Sequence[Item]) -> None:
         """Replaces the items; the cursor goes to the first."""
         self.items, self.at, self._width = tuple(items), 0, -1
+        self._lines, self._tops = [], [0]
         self._lay_out()
         self.scroll_home(animate=False)
         self.refresh()
@@ -88,9 +89,11 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
         styles, at = styles_of(self.look), y + self.scroll_offset.y
         if at >= len(self._lines):
             return Strip.blank(self.size.width, styles.base)
-        strip = fitted(self._lines[at], self.size.width, styles.base, self.look)
-        on_cursor = (self.has_focus or self._lit) and at == self._tops[self.at]
-        return strip.apply_style(styles.cursor) if on_cursor else strip
+        if (self.has_focus or self._lit) and at == self._tops[self.at]:
+            # In the colours of ordinary text: reversed, a culprit's would be a block of red.
+            pieces = [(text, styles.strong if style.bold else styles.base) for text, style in self._lines[at]]
+            return fitted(pieces, self.size.width, styles.base, self.look).apply_style(styles.cursor)
+        return fitted(self._lines[at], self.size.width, styles.base, self.look)
 
     def action_move(self, by: int) -> None:
         """Moves the cursor by so many items."""
@@ -101,10 +104,12 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
         if not self.items or at == self.at:
             return
         before, self.at = self.at, at
-        for item in (before, at):
-            self.refresh_line(self._tops[item])
-        top, height = self._tops[at], self._tops[at + 1] - self._tops[at]
-        self.scroll_to_region(Region(0, top, 1, height), animate=False)
+        # A list that is not shown, because the terminal is too small for it, has no lines.
+        if len(self._tops) > len(self.items):
+            for item in (before, at):
+                self.refresh_line(self._tops[item])
+            top, height = self._tops[at], self._tops[at + 1] - self._tops[at]
+            self.scroll_to_region(Region(0, top, 1, height), animate=False)
         self.post_message(self.Moved())
 
     def action_choose(self) -> None:

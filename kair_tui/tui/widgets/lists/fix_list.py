@@ -73,8 +73,10 @@ class FixList(Choices[ListedFix]):
         self._chosen: frozenset[tuple[Fix, ...]] = frozenset()
 
     def show_fixes(self, fixes: Sequence[ListedFix], chosen: frozenset[tuple[Fix, ...]]) -> None:
-        """The cursor stays on its fix."""
+        """The cursor stays on its fix, or at the top where it was not moved: prices change the order."""
         on, top = self.chosen, self.scroll_offset.y
+        if self.at == 0 and on is not None and on.fixes not in chosen:
+            on = None
         self._chosen = chosen
         self.show(fixes)
         same = (at for at, fix in enumerate(self.items) if on is not None and key(fix) == key(on))

@@ -7,6 +7,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.render.views.jobs import minute
+from kair_tui.render.words.costs import cause_text, hours_text, money_text, share_text, slowdown_text
 from kair_tui.tui.widgets.lists.choices import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of, verdict_style
 
@@ -33,6 +34,7 @@ class JobList(Choices[ListedJob]):
         verdict = job.last_summary or "not triaged yet"
         ranks = plural(job.ranks, "rank") if job.ranks == job.world_size else f"{job.ranks}/{job.world_size} ranks"
         about = [
+            self._cost(job),
             "in use" if job.in_use else "",
             ranks,
             plural(job.steps, "step"),
@@ -48,6 +50,15 @@ class JobList(Choices[ListedJob]):
             ],
             [(_INDENT, styles.dim), (self._safe(f" {glyphs.dot} ".join(part for part in about if part)), styles.dim)],
         ]
+
+    def _cost(self, job: ListedJob) -> str:
+        """S, waste, GPU-hours and their price, as `kair jobs` has them in columns; they stand under each other."""
+        if job.slowdown is None:
+            return ""
+        price = "" if job.cost_per_day is None else f", {money_text(job.cost_per_day)}"
+        hours = f"{hours_text(job.gpu_hours_per_day):>8} GPU-hours{price} a day"
+        cause = "" if job.cause is None else f": {cause_text(job.cause)}"
+        return f"S {slowdown_text(job.slowdown)}, {share_text(job.waste):>6} waste,{hours}{cause}"
 
     def _safe(self, text: str) -> str:
         return clean(text, ascii_only=self.look.ascii_only)

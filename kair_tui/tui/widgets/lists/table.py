@@ -40,10 +40,10 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False),
         Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
         Binding("home", "first", "first", show=False),
-        Binding("end", "last", "last", show=False),
+        Binding("end,G", "last", "last", show=False),
         Binding("enter", "choose", "open"),
     ]
 

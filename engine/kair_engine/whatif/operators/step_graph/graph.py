@@ -119,7 +119,7 @@ class _Builder:
             return
         kept = np.flatnonzero(events.kept)
         # Events that share a node begin where the one before the first of them was.
-        first = np.r_[0, kept[:-1] + 1]
+        first = np.concatenate(([0], kept[:-1] + 1))
         earlier = events.before[first]
         rank = ops.rank[events.row[kept]]
         before = np.where(earlier == NONE, begin[rank], host[events.node[earlier]])
@@ -149,7 +149,7 @@ class _Builder:
         over_too = np.arange(len(issued)) >= np.count_nonzero(ops.communication & ~ops.on_stream)
         target = np.where(over_too, over[issued], arrival[issued])
         self._edges.append((host[events.node[event[event != NONE]]], target[event != NONE]))
-        last = ordered[np.r_[~same, True]] if len(ordered) else ordered
+        last = ordered[np.concatenate((~same, [True]))] if len(ordered) else ordered
         step_end = (ops.begin_ns + ops.length_ns)[ops.rank[last]]
         within = last[ops.end_ns[last] <= step_end + ROUNDING_NS]
         self._edges.append((over[within], end[ops.rank[within]]))

@@ -44,7 +44,7 @@ class HostEvents:
     @property
     def kept(self) -> Bools:
         """True for the events that are the last of their node."""
-        return np.r_[self.node[1:] != self.node[:-1], True] if len(self.node) else np.zeros(0, dtype=bool)
+        return np.concatenate((self.node[1:] != self.node[:-1], [True])) if len(self.node) else np.zeros(0, dtype=bool)
 
 
 def host_events(ops: Operations) -> HostEvents:
@@ -64,13 +64,13 @@ def host_events(ops: Operations) -> HostEvents:
     closes = np.zeros(len(row), dtype=bool)
     closes[event_of[sync] + 1] = True
     time = np.where(opens, start[at], let_go[at])
-    before = np.where(np.r_[True, ~same], NONE, np.arange(-1, len(rows) - 1)) if len(rows) else rows
+    before = np.where(np.concatenate(([True], ~same)), NONE, np.arange(-1, len(rows) - 1)) if len(rows) else rows
     rest, rest_of = _rests(ops, rows, let_go, before)
     before_event = np.where(closes, np.arange(len(row)) - 1, _event_before(before, event_of, sync)[at])
     first, last = np.full(len(ops), NONE), np.full(len(ops), NONE)
     first[rows], last[rows] = event_of, event_of + sync
     waits_event, waits_for = host_waits(ops, rows, same, first, last)
-    last_of_lane = last[rows[np.r_[~same, True]]] if len(rows) else rows
+    last_of_lane = last[rows[np.concatenate((~same, [True]))]] if len(rows) else rows
     kept = np.zeros(len(row), dtype=bool)
     kept[last_of_lane] = True
     launched = last[ops.launch[ops.launch != NONE]]

@@ -66,8 +66,8 @@ def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
     if len(top) < 2 or len(np.unique(ops.lane_key[top])) == len(np.unique(ops.rank[top])):
         return none, none
     lane, start, end = ops.lane_key[top], ops.start_ns[top], ops.end_ns[top]
-    first = np.r_[True, lane[1:] != lane[:-1]]
-    free = np.where(first, ops.begin_ns[ops.rank[top]], np.r_[0, end[:-1]])
+    first = np.concatenate(([True], lane[1:] != lane[:-1]))
+    free = np.where(first, ops.begin_ns[ops.rank[top]], np.concatenate(([0], end[:-1])))
     gaps = np.flatnonzero(start - free >= SHORTEST_WAIT_NS)
     waited, sources, share = [], [], []
     for code in np.unique(ops.lane[top]):
@@ -89,7 +89,7 @@ def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
     target, source, busiest = np.concatenate(waited), np.concatenate(sources), np.concatenate(share)
     order = np.lexsort((-busiest, target))
     target, source = target[order], source[order]
-    chief = np.r_[True, target[1:] != target[:-1]] if len(target) else np.zeros(0, dtype=bool)
+    chief = np.concatenate(([True], target[1:] != target[:-1])) if len(target) else np.zeros(0, dtype=bool)
     return target[chief], source[chief]
 
 

@@ -96,8 +96,8 @@ def _first_to_wait(ops: Operations, rows: Ints, place: Ints, others: Ints, first
     rows, place = rows[order], place[order]
     if not len(rows):
         return _NOTHING
-    fresh = np.r_[True, np.diff(ops.lane_key[rows]) != 0]
+    fresh = np.concatenate(([True], np.diff(ops.lane_key[rows]) != 0))
     span = int(place.max()) + 1
     reached = np.maximum.accumulate(np.cumsum(fresh) * span + place)
-    new = fresh | np.r_[True, reached[1:] > reached[:-1]]
+    new = fresh | np.concatenate(([True], reached[1:] > reached[:-1]))
     return others[first[ops.rank[rows[new]]] + place[new]], rows[new]

@@ -1,0 +1,1 @@
+"""Saved profiles of healthy runs, kept beside the store's jobs."""

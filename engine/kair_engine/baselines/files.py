@@ -1,0 +1,127 @@
+"""Keeps baselines: profiles of healthy runs, by name, and the one that is in use."""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kair_engine.comparison.changes import FEWEST_STEPS
+from kair_engine.errors import InputError, KairError, NameTakenError, UsageError
+from kair_engine.results.baseline import SavedBaseline
+from kair_engine.results.run_profile import Amount, RunProfile
+from kair_engine.trace.private_files import write_whole
+
+FILE_VERSION: Final = 1
+MAX_BYTES: Final = 256 << 20
+NONE_IN_USE: Final = "none"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class _File:
+    version: int
+    saved_at: str
+    profile: RunProfile
+
+
+class Baselines:
+    """The baselines of one store; the folder need not exist."""
+
+    def __init__(self, store: Path) -> None:
+        self._folder = store / ".baselines"
+        self._used = store / ".baseline"
+
+    def save(self, name: str, profile: RunProfile, *, replace: bool = False) -> None:
+        """Keeps a profile under a name. Raises UsageError for a name that is not allowed, or too few steps."""
+        if not _NAME.fullmatch(name) or name == NONE_IN_USE:
+            raise UsageError(f"{name!r} cannot name a baseline", "letters, digits, `.`, `_` and `-`, at most 100")
+        if len(profile.step_times_us) < FEWEST_STEPS:
+            steps = len(profile.step_times_us)
+            raise UsageError(f"{steps} steps are too few for a baseline", f"record {FEWEST_STEPS}, better 10")
+        if self._path(name).exists() and not replace:
+            raise NameTakenError(name, "baseline")
+        kept = _File(FILE_VERSION, datetime.now(UTC).isoformat(timespec="seconds"), profile)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path(name), msgspec.json.encode(kept))
+        except OSError as error:
+            raise KairError(f"cannot write {self._folder}: {error.strerror or error}") from error
+
+    def use(self, name: str) -> None:
+        """Makes a baseline the one that runs are held against; NONE_IN_USE for none. Raises UsageError."""
+        if name == NONE_IN_USE:
+            with suppress(OSError):
+                self._used.unlink(missing_ok=True)
+            return
+        self._read(name)
+        try:
+            write_whole(self._used, name.encode())
+        except OSError as error:
+            raise KairError(f"cannot write {self._used}: {error.strerror or error}") from error
+
+    def current(self) -> str | None:
+        """The one in use, where it still exists."""
+        try:
+            name = self._used.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return name if _NAME.fullmatch(name) and self._path(name).exists() else None
+
+    def load(self, name: str) -> RunProfile:
+        """The profile of that name. Raises UsageError where there is none, InputError where its file is damaged."""
+        return self._read(name).profile
+
+    def listing(self) -> tuple[SavedBaseline, ...]:
+        """All that can be read, by name."""
+        found = []
+        for path in sorted(self._folder.glob("*.json")):
+            with suppress(KairError):
+                kept = self._read(path.stem)
+                found.append(_summary(path.stem, kept, in_use=path.stem == self.current()))
+        return tuple(found)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    def _read(self, name: str) -> _File:
+        path = self._path(name)
+        if not _NAME.fullmatch(name) or not path.is_file():
+            known = ", ".join(sorted(one.stem for one in self._folder.glob("*.json"))[:8])
+            raise UsageError(f"no baseline {name!r}", f"there are {known}" if known else "kair baseline save NAME JOB")
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                raise InputError(f"{path} is larger than any baseline", "save it again with --replace")
+            kept = msgspec.json.decode(path.read_bytes(), type=_File)
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            raise InputError(f"baseline {name} is damaged: {error}", "save it again with --replace") from error
+        if kept.version != FILE_VERSION or not _is_sound(kept.profile):
+            raise InputError(f"baseline {name} is none that this Kair reads", "save it again with --replace")
+        return kept
+
+
+def _is_sound(profile: RunProfile) -> bool:
+    """Whether every amount has an entry for each rank."""
+    amounts: list[Amount] = [one.amount for one in profile.operators]
+    amounts += [one.amount for one in profile.phases]
+    sizes = {size for one in amounts for size in (len(one.by_rank_us), len(one.error_us))}
+    whole = sizes <= {len(profile.ranks)} and list(profile.ranks) == sorted(set(profile.ranks))
+    return whole and bool(profile.operators) and len(profile.step_times_us) >= FEWEST_STEPS
+
+
+def _summary(name: str, kept: _File, *, in_use: bool) -> SavedBaseline:
+    profile = kept.profile
+    return SavedBaseline(
+        name=name,
+        in_use=in_use,
+        saved_at=kept.saved_at,
+        job=profile.name,
+        source=profile.source,
+        world_size=profile.world_size,
+        steps=len(profile.step_times_us),
+        operators=len(profile.operators),
+        step_time_us=profile.step_time_us,
+    )

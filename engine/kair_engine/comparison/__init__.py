@@ -1,0 +1,1 @@
+"""Two runs compared: what changed, on whom, and what that costs."""

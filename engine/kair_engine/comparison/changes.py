@@ -1,0 +1,259 @@
+"""What changed beyond chance between two profiles: which operators, and on which ranks.
+
+Steps are the samples: each run says how sure its means are. What slows one rank in a step can slow all of them, so that
+a mean over ranks is held to be no surer than one rank's; how differently ranks changed comes on top.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.comparison.matching import Pair, matched
+from kair_engine.comparison.profile import trimmed
+from kair_engine.localize.noise import inflation
+from kair_engine.results.run_profile import Amount, OperatorProfile, RunProfile
+from kair_engine.stats import MAD_TO_SIGMA, mad, student_t_tail
+
+FALSE_ALARM_RATE: Final = 0.01
+"""Of a comparison of two runs that do not differ, over all that is tested."""
+SMALLEST_SHARE: Final = 0.005
+"""Of the step: smaller changes of a rank's self time are not told."""
+SMALLEST_RATIO: Final = 0.02
+"""Of the operator's own time; devices differ by less from one start of a job to the next."""
+SMALLEST_STEP_CHANGE: Final = 0.01
+"""Of the step time: it changed where it is surely beyond this, which the slowest of other devices of the same kind
+explains."""
+FEWEST_STEPS: Final = 4
+"""Of each run."""
+APART: Final = 0.05
+"""Ranks changed differently where their changes differ by this share of the operator's time."""
+CLEAN_GAP: Final = 0.5
+"""Two sorts of ranks are told apart where nobody is in between: over this part of what sets them apart."""
+BEYOND_SPREAD: Final = 5.0
+"""The same gap over how much the ranks of one sort differ, in standard deviations."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """By how much some ranks' time in something changed."""
+
+    places: tuple[int, ...]
+    """Among the ranks that both runs have; all of those, where it is everybody."""
+    base_us: float
+    new_us: float
+    p_value: float
+    """Not corrected."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A shift of one operator that is told."""
+
+    pair: Pair
+    shift: Shift
+    everywhere: bool
+    p_value: float
+    """Family-wise."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """All that differs between two profiles."""
+
+    pairs: tuple[Pair, ...]
+    whole: tuple[Shift | None, ...]
+    """Of each pair, the shift of all ranks; None of operators too short to be tested."""
+    changes: tuple[Change, ...]
+    ranks: tuple[int, ...]
+    """The ranks that both runs have; empty where ranks cannot be matched."""
+    step_change_us: float
+    step_p_value: float
+    step_changed: bool
+    """Whether that is surely beyond SMALLEST_STEP_CHANGE."""
+
+
+def differences(base: RunProfile, new: RunProfile) -> Differences:
+    """Compares two profiles. Ranks are matched by number where both runs have as many, else only means are compared."""
+    least = SMALLEST_SHARE * base.step_time_us
+    pairs = matched(base.operators, new.operators, least)
+    ranks = shared_ranks(base, new)
+    tests = sum(_largest(pair) >= least for pair in pairs)
+    whole: list[Shift | None] = []
+    changes: list[Change] = []
+    for pair in pairs:
+        rows = rows_of(base, new, ranks, _amount(pair.base), _amount(pair.new))
+        if _largest(pair) < least or not len(rows):
+            whole.append(None)
+            continue
+        whole.append(rows.shift())
+        changes += _told(pair, rows, least, tests)
+    step = new.step_time_us - base.step_time_us
+    return Differences(tuple(pairs), tuple(whole), tuple(changes), ranks, step, *_step_change(base, new))
+
+
+def shared_ranks(base: RunProfile, new: RunProfile) -> tuple[int, ...]:
+    """Ranks that do the same in both runs, as far as their numbers tell."""
+    if base.world_size != new.world_size:
+        return ()
+    return tuple(sorted(set(base.ranks) & set(new.ranks)))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One amount in both runs, of the ranks that spend any of it: entries per rank, each rank's in both runs' arrays.
+
+    Where ranks are not matched, the runs have as many entries as ranks of their own.
+    """
+
+    matched: bool
+    place: Ints
+    """Of each entry, among the ranks that both runs have."""
+    base_us: Floats
+    new_us: Floats
+    base_error_us: Floats
+    new_error_us: Floats
+    df: tuple[float, float]
+
+    def __len__(self) -> int:
+        return min(len(self.base_us), len(self.new_us))
+
+    @property
+    def relative(self) -> Floats:
+        """Per rank, the change over what it took before."""
+        floor = max(float(self.base_us.max(initial=0.0)) * 1e-3, 1e-9)
+        return np.asarray((self.new_us - self.base_us) / np.maximum(self.base_us, floor))
+
+    def of(self, chosen: Ints) -> "Rows":
+        """Some of the matched entries."""
+        return replace(
+            self,
+            place=self.place[chosen],
+            base_us=self.base_us[chosen],
+            new_us=self.new_us[chosen],
+            base_error_us=self.base_error_us[chosen],
+            new_error_us=self.new_error_us[chosen],
+        )
+
+    def shift(self) -> Shift:
+        """Of the mean over the entries."""
+        base, new = float(self.base_us.mean()), float(self.new_us.mean())
+        errors = float(self.base_error_us.mean()), float(self.new_error_us.mean())
+        apart = [self.new_us - self.base_us] if self.matched else [self.base_us, self.new_us]
+        between = sum(float(of.var(ddof=1) / len(of)) for of in apart if len(of) > 2)
+        return Shift(tuple(self.place.tolist()), base, new, two_sided(new - base, errors, self.df, between))
+
+
+def rows_of(base: RunProfile, new: RunProfile, ranks: Sequence[int], old: Amount | None, now: Amount | None) -> Rows:
+    """An amount in both runs, of the matched `ranks`, or of all where there are none; 0 where a run lacks it."""
+    base_us, base_error, base_df = _entries(base, ranks, old)
+    new_us, new_error, new_df = _entries(new, ranks, now)
+    if ranks:
+        # Ranks that never run it (of other pipeline stages) say nothing of it.
+        run = np.flatnonzero((base_us > 0) | (new_us > 0))
+        return Rows(True, run, base_us[run], new_us[run], base_error[run], new_error[run], (base_df, new_df))
+    of_base = base_us > 0 if old is not None else base_us == 0
+    of_new = new_us > 0 if now is not None else new_us == 0
+    errors = base_error[of_base], new_error[of_new]
+    return Rows(False, np.zeros(0, dtype=np.int64), base_us[of_base], new_us[of_new], *errors, (base_df, new_df))
+
+
+def _amount(one: OperatorProfile | None) -> Amount | None:
+    return None if one is None else one.amount
+
+
+def two_sided(change: float, errors: tuple[float, float], df: tuple[float, float], between: float = 0.0) -> float:
+    """P-value of a difference of two means with these standard errors, by Welch's t; `between` is a variance more."""
+    squares = [error**2 for error in errors]
+    variance = sum(squares) + between
+    if not np.isfinite(variance):
+        return 1.0
+    if variance == 0:
+        return 1.0 if change == 0 else 0.0
+    freedom = sum(squares) ** 2 / max(sum(one**2 / of for one, of in zip(squares, df, strict=True)), 1e-300)
+    return min(1.0, 2 * student_t_tail(abs(change) / float(np.sqrt(variance)), max(freedom, 1.0)))
+
+
+def _entries(run: RunProfile, ranks: Sequence[int], amount: Amount | None) -> tuple[Floats, Floats, float]:
+    if amount is None:
+        nothing = np.zeros(len(ranks) or len(run.ranks))
+        return nothing, nothing, np.inf
+    values, errors = np.array(amount.by_rank_us), np.array(amount.error_us)
+    if not ranks:
+        return values, errors, amount.df
+    place = np.searchsorted(np.array(run.ranks), np.array(ranks))
+    return values[place], errors[place], amount.df
+
+
+def _largest(pair: Pair) -> float:
+    """What it takes on the rank that spends most on it, in either run."""
+    return max(max(one.amount.by_rank_us) for one in (pair.base, pair.new) if one is not None)
+
+
+def _told(pair: Pair, rows: Rows, least: float, tests: int) -> Iterator[Change]:
+    """The changes of one operator: of all ranks, of some, or of some on top of all."""
+
+    def worth(shift: Shift, sets: int) -> Iterator[Change]:
+        p_value = min(1.0, shift.p_value * tests * sets)
+        large = abs(shift.new_us - shift.base_us) >= max(least, SMALLEST_RATIO * shift.base_us)
+        if large and p_value < FALSE_ALARM_RATE / 2:
+            yield Change(pair, shift, sets == 1 and len(shift.places) in (0, len(rows)), p_value)
+
+    both = pair.base is not None and pair.new is not None
+    apart = _apart(rows) if both and rows.matched else None
+    if apart is None:
+        yield from worth(rows.shift(), 1)
+        return
+    rest, some = (rows.of(chosen).shift() for chosen in apart)
+    of_rest = list(worth(rest, 1))
+    if not of_rest or (rest.new_us > rest.base_us) != (some.new_us > some.base_us):
+        yield from of_rest
+        yield from worth(some, len(rows))
+        return
+    # All changed, and some of them more: what those would take with the others' change is their new base.
+    ratio, whole = rest.new_us / rest.base_us, rows.shift()
+    everybody = Shift(whole.places, whole.base_us, whole.base_us * ratio, rest.p_value)
+    yield Change(pair, everybody, True, of_rest[0].p_value)
+    yield from worth(Shift(some.places, some.base_us * ratio, some.new_us, some.p_value), len(rows))
+
+
+def _apart(rows: Rows) -> tuple[Ints, Ints] | None:
+    """(the ranks that changed less, those that changed more) where ranks changed in two ways; None where in one.
+
+    The widest gap between the changes of neighbours parts them.
+    """
+    relative = rows.relative
+    order = np.argsort(relative, kind="stable")
+    if len(order) < 2:
+        return None
+    gaps = np.diff(relative[order])
+    cut = int(gaps.argmax()) + 1
+    low, high = order[:cut], order[cut:]
+    distance = float(relative[high].mean() - relative[low].mean())
+    if distance < APART or gaps[cut - 1] < CLEAN_GAP * distance:
+        return None
+    spread = max((mad(relative[of]) * MAD_TO_SIGMA for of in (low, high) if len(of) > 2), default=0.0)
+    if gaps[cut - 1] < BEYOND_SPREAD * spread or not _surely_apart(rows, low, high, float(gaps[cut - 1])):
+        return None
+    rest, some = sorted((low, high), key=lambda of: abs(float(relative[of].mean())))
+    return np.sort(rest), np.sort(some)
+
+
+def _surely_apart(rows: Rows, low: Ints, high: Ints, gap: float) -> bool:
+    """Whether the gap is beyond the errors of the ranks' own means, whichever of them was next to it."""
+    errors = [float(of.max()) for of in (rows.base_error_us, rows.new_error_us)]
+    scale = float(np.median(rows.base_us[np.r_[low, high]]))
+    p_value = two_sided(gap * scale, (2**0.5 * errors[0], 2**0.5 * errors[1]), rows.df)
+    return p_value * len(rows) < FALSE_ALARM_RATE
+
+
+def _step_change(base: RunProfile, new: RunProfile) -> tuple[float, bool]:
+    """(p-value of the step times' difference, whether it is surely beyond SMALLEST_STEP_CHANGE), by trimmed means."""
+    of_runs = [np.array(run.step_times_us) for run in (base, new)]
+    (was, *of_base), (now, *of_new) = (trimmed(steps, inflation(steps[:, None])) for steps in of_runs)
+    errors, df = (of_base[0], of_new[0]), (of_base[1], of_new[1])
+    beyond = abs(now - was) - SMALLEST_STEP_CHANGE * base.step_time_us
+    surely = beyond > 0 and two_sided(beyond, errors, df) < FALSE_ALARM_RATE / 2
+    return two_sided(now - was, errors, df), surely

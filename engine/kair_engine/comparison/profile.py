@@ -1,0 +1,165 @@
+"""Makes a run's profile: what every operator takes on every rank, and how sure that is."""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.localize.noise import inflation
+from kair_engine.results.compare import ChangeKind
+from kair_engine.results.run_profile import Amount, OperatorProfile, RunProfile, SubgraphProfile
+from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
+from kair_engine.timeline.step_time import step_times_ns
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import COLLECTIVE, COMPUTE, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
+from kair_engine.trace.requirements import require_steps
+
+MOST_OPERATORS: Final = 4000
+"""That are kept of a run, those that take longest: names can hold addresses or counters."""
+_KINDS: Final[tuple[ChangeKind, ...]] = ("compute", "input", "communication")
+
+
+def profile_of(trace: Trace) -> RunProfile:
+    """The profile of the chosen steps, a few of which are in memory at a time. Raises UsageError without a step."""
+    require_steps(trace)
+    sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
+    # map, not a loop: that would hold one step while the next is read.
+    deque(map(sums.add, each_step(trace)), maxlen=0)
+    job, layout = trace.job, trace.job.layout
+    return RunProfile(
+        name=job.name,
+        source=job.source,
+        format=job.format,
+        has_device=job.has_device,
+        world_size=job.world_size,
+        ranks=job.ranks,
+        hosts=job.hosts,
+        stages={} if layout is None else layout.pipeline_stage,
+        sizes=(None, None) if layout is None else (layout.pp, layout.tp),
+        step_times_us=tuple((step_times_ns(trace, synchronised=sums.synchronised) / 1e3).tolist()),
+        operators=tuple(sums.operators()),
+        phases=tuple(SubgraphProfile(phase, sums.amount(of)) for phase, of in sums.phases.items()),
+    )
+
+
+@dataclass
+class _Sum:
+    """Of one operator, step by step: one array per step that ran it, an entry per rank."""
+
+    own_ns: dict[int, Floats] = field(default_factory=dict)
+    calls: float = 0.0
+    callers: float = 0.0
+    """Over steps, the ranks that called it."""
+    begins: float = 0.0
+
+
+class _Sums:
+    """Adds up steps as they pass."""
+
+    def __init__(self, ranks: Ints) -> None:
+        self._ranks = ranks
+        self._seen: list[Bools] = []
+        self._of: dict[tuple[str | None, ChangeKind], _Sum] = defaultdict(_Sum)
+        self.phases: dict[str, _Sum] = {}
+        self.synchronised = False
+
+    def add(self, ops: Operations) -> None:
+        """Takes in one step."""
+        step, sync = len(self._seen), synchronise(ops)
+        self.synchronised |= len(sync.collectives) > 0
+        place = np.searchsorted(self._ranks, ops.ranks)
+        self._seen.append(np.isin(self._ranks, ops.ranks))
+        own = own_ns(ops, sync).astype(float)
+        for kind, rows in zip(_KINDS, _rows(ops, sync), strict=True):
+            if len(rows):
+                self._count(kind, ops, rows, own)
+        for code, phase in enumerate(PHASE_NAMES):
+            rows = _rows(ops, sync)[0]
+            rows = rows[ops.phase[rows] == code]
+            if len(rows):
+                of = self.phases.setdefault(phase, _Sum())
+                of.own_ns[step] = self._of_job(np.bincount(ops.rank[rows], own[rows], len(ops.ranks)), place)
+        garbage = ops.garbage_collections
+        idle = np.bincount(ops.rank, host_gap_ns(ops), len(ops.ranks)) + tail_gap_ns(ops)
+        idle += np.bincount(ops.rank[garbage], own[garbage], len(ops.ranks))
+        self._of[None, "host"].own_ns[step] = self._of_job(idle, place)
+
+    def operators(self) -> list[OperatorProfile]:
+        """All of them, those that take longest first."""
+        total = {key: sum(float(own.sum()) for own in of.own_ns.values()) for key, of in self._of.items()}
+        kept = sorted(self._of, key=lambda key: -total[key])[:MOST_OPERATORS]
+        return [
+            OperatorProfile(
+                operator=name,
+                kind=kind,
+                place=of.begins / max(of.calls, 1.0),
+                calls=of.calls / max(of.callers, 1.0),
+                amount=self.amount(of),
+            )
+            for name, kind in kept
+            for of in [self._of[name, kind]]
+        ]
+
+    def amount(self, of: _Sum) -> Amount:
+        """Per rank, the trimmed mean over the steps that it recorded, and its error."""
+        nothing, seen = np.zeros(len(self._ranks)), np.stack(self._seen)
+        spent = np.stack([of.own_ns.get(step, nothing) for step in range(len(self._seen))]) / 1e3
+        inflated = inflation(spent[seen.all(axis=1)])
+        means, errors, df = [], [], np.inf
+        for rank in range(len(self._ranks)):
+            mean, error, of_rank = trimmed(spent[seen[:, rank], rank], inflated)
+            means.append(mean)
+            errors.append(error)
+            df = min(df, of_rank)
+        return Amount(tuple(means), tuple(errors), df)
+
+    def _count(self, kind: ChangeKind, ops: Operations, rows: Ints, own: Floats) -> None:
+        """Of the step that was taken in last."""
+        step, place = len(self._seen) - 1, np.searchsorted(self._ranks, ops.ranks)
+        names, name = np.unique(ops.name[rows], return_inverse=True)
+        ranks, cell = len(ops.ranks), name.reshape(-1) * len(ops.ranks) + ops.rank[rows]
+        spent = np.bincount(cell, own[rows], len(names) * ranks).reshape(len(names), ranks)
+        calls = np.bincount(cell, minlength=len(names) * ranks).reshape(len(names), ranks)
+        since = ops.start_ns[rows] - ops.begin_ns[ops.rank[rows]]
+        begins = np.bincount(name.reshape(-1), since / max(ops.step_time_ns, 1.0), len(names))
+        for at, code in enumerate(names.tolist()):
+            of = self._of[ops.name_text[code], kind]
+            of.own_ns[step] = self._of_job(spent[at], place)
+            of.calls += float(calls[at].sum())
+            of.callers += float(np.count_nonzero(calls[at]))
+            of.begins += float(begins[at])
+
+    def _of_job(self, values: npt.NDArray[Any], place: Ints) -> Floats:
+        result = np.zeros(len(self._ranks))
+        result[place] = values
+        return result
+
+
+def trimmed(values: Floats, inflated: float) -> tuple[float, float, float]:
+    """(20 %-trimmed mean, its standard error, degrees of freedom) over steps; no error can be told of a single one."""
+    steps = len(values)
+    if steps < 2:
+        return float(values.mean()) if steps else 0.0, np.inf, 1.0
+    cut = int(steps * TRIM)
+    kept, ordered = steps - 2 * cut, np.sort(values)
+    winsorised = np.clip(values, ordered[cut], ordered[steps - cut - 1])
+    error = float(np.sqrt(winsorised.var(ddof=1) * inflated / steps)) * steps / kept
+    return float(trimmed_mean(values, TRIM)), error, max(kept / inflated - 1, 1.0)
+
+
+def _rows(ops: Operations, sync: Synchronisation) -> tuple[Ints, Ints, Ints]:
+    """The rows of each of _KINDS: what localize sums per class, communication with its transfers."""
+    computing = np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE)
+    matched = np.zeros(len(ops), dtype=bool)
+    matched[sync.collectives.row] = True
+    # Of communication whose members are not known nobody can tell the transfer from the waiting.
+    communicating = np.isin(ops.kind, (COLLECTIVE, SEND, RECV)) & matched
+    chosen = (computing, ops.kind == INPUT, communicating)
+    compute, fetches, transfers = map(np.flatnonzero, chosen)
+    return compute, fetches, transfers

@@ -1,0 +1,56 @@
+"""Checksums of what is kept, so that damage is found before it becomes an answer."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+_DIGEST = 16
+
+
+class Seal(msgspec.Struct, frozen=True):
+    """What a file was when it was kept."""
+
+    bytes: int
+    checksum: str
+    """BLAKE2b, 128 bits."""
+    changed_ns: int
+    """When anything of it last changed, which no program can set: while that stays, so does the content."""
+
+
+class _Sealed(msgspec.Struct):
+    checksum: str
+    body: msgspec.Raw
+
+
+def seal_of(path: Path) -> Seal:
+    """The seal of a file as it is now. Raises OSError."""
+    with path.open("rb") as file:
+        checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST)).hexdigest()
+    status = path.stat()
+    return Seal(status.st_size, checksum, status.st_ctime_ns)
+
+
+def is_intact(path: Path, seal: Seal) -> bool:
+    """Whether a file is what it was; it is read only where it was changed or copied since. Raises OSError."""
+    status = path.stat()
+    if status.st_size != seal.bytes:
+        return False
+    return status.st_ctime_ns == seal.changed_ns or seal_of(path).checksum == seal.checksum
+
+
+def sealed(body: bytes, **head: str | int) -> bytes:
+    """A JSON value in an envelope with its checksum, behind the fields of `head`."""
+    return msgspec.json.encode({**head, "checksum": _checksum(body), "body": msgspec.Raw(body)})
+
+
+def unsealed(document: bytes) -> bytes:
+    """The value of such an envelope. Raises ValueError where it is damaged."""
+    found = msgspec.json.decode(document, type=_Sealed)
+    if _checksum(bytes(found.body)) != found.checksum:
+        raise ValueError("its content is not what was written")
+    return bytes(found.body)
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.blake2b(body, digest_size=_DIGEST).hexdigest()

@@ -1,0 +1,137 @@
+"""Reads columns of the operations table by Arrow: polars, at three times the import, pays for whole queries only."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kair_engine.arrays import NONE, Bools, Codes
+from kair_engine.trace.model import Trace
+
+TEXTS = frozenset(("lane", "name", "kind", "phase", "group"))
+"""The columns that are read as codes."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rows of the table in its order, arrays of one length; NONE stands for null.
+
+    Of a column of texts `of` has codes, which are positions in `texts`.
+    """
+
+    of: dict[str, npt.NDArray[Any]]
+    texts: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.of["step"])
+
+    def chosen(self, rows: npt.NDArray[Any]) -> "Columns":
+        """Some of the rows, by a mask or by their positions."""
+        return Columns({name: values[rows] for name, values in self.of.items()}, self.texts)
+
+    def text(self, name: str) -> list[str]:
+        """The text of every row, in a column without nulls."""
+        texts = self.texts[name]
+        return [texts[code] for code in self.of[name].tolist()]
+
+    def is_any(self, name: str, wanted: Collection[str]) -> Bools:
+        """Where the text of a column is one of `wanted`; a null's is not."""
+        return np.asarray(_by_code([text in wanted for text in self.texts[name]], False)[self.of[name]])
+
+    def recode(self, name: str, words: Sequence[str], kind: npt.DTypeLike) -> None:
+        """Makes a column's codes positions in `words`, NONE for other texts."""
+        place = [words.index(text) if text in words else NONE for text in self.texts[name]]
+        self.of[name], self.texts[name] = _by_code(place, NONE).astype(kind)[self.of[name]], list(words)
+
+    def present(self, name: str) -> list[int]:
+        """The codes of a column that occur, without NONE; its texts are of all rows that were read."""
+        counts = np.bincount(self.of[name] + 1, minlength=1)
+        return np.flatnonzero(counts[1:]).tolist()
+
+
+def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None = None) -> Columns:
+    """These columns, and `step` and `rank`, of what `Trace.scan` reads; of its chosen steps all, or only `steps`.
+
+    Only row groups that can hold some of the steps are read. A step's number is the job's, not its rank's own.
+    """
+    wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
+    shift = trace.job.step_shift
+    within = np.unique(np.concatenate([wanted + more for more in {0, *shift.values()}]))
+    table = pa.concat_tables([_row_groups(fragment, within, names) for fragment in trace.fragments])
+    step, rank = _numbers(table["step"]), _numbers(table["rank"])
+    for number, more in shift.items():
+        step = np.where(rank == number, step - more, step)
+    kept = np.isin(step, wanted)
+    for cut, ranks in trace.job.cut_off.items():
+        kept &= (step != cut) | ~np.isin(rank, ranks)
+    rows = slice(None) if kept.all() else np.flatnonzero(kept)
+    # A step can be large: what was read of a column goes when its array is made.
+    columns = {name: table[name] for name in names}
+    del table
+    result = Columns({"step": step[rows], "rank": rank[rows]}, {})
+    for name in names:
+        if name in TEXTS:
+            codes, result.texts[name] = _coded(columns.pop(name))
+        else:
+            codes = _numbers(columns.pop(name))
+        result.of[name] = codes[rows]
+    return result
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The rows of all, one after another; one part at least."""
+    texts: dict[str, list[str]] = {}
+    of = {name: [part.of[name] for part in parts] for name in parts[0].of}
+    for name in parts[0].texts:
+        texts[name] = list(dict.fromkeys(text for part in parts for text in part.texts[name]))
+        place = {text: code for code, text in enumerate(texts[name])}
+        of[name] = [_by_code([place[text] for text in part.texts[name]], NONE)[part.of[name]] for part in parts]
+    return Columns({name: np.concatenate(values) for name, values in of.items()}, texts)
+
+
+def _row_groups(fragment: Path, steps: npt.NDArray[np.int64], names: Sequence[str]) -> pa.Table:
+    """Those that may hold some of the steps, which are in order."""
+    with pq.ParquetFile(fragment) as file:
+        at = file.schema_arrow.get_field_index("step")
+        spans = [file.metadata.row_group(group).column(at).statistics for group in range(file.num_row_groups)]
+        first = np.searchsorted(steps, [span.min for span in spans])
+        past = np.searchsorted(steps, [span.max for span in spans], side="right")
+        held = np.flatnonzero(first < past).tolist()
+        return file.read_row_groups(held, [*{"step": 0, "rank": 0, **dict.fromkeys(names)}], use_threads=False)
+
+
+def _coded(texts: pa.ChunkedArray) -> tuple[Codes, list[str]]:
+    """A column's codes, and what they stand for."""
+    whole = texts.unify_dictionaries().combine_chunks()
+    return _filled(whole.indices), whole.dictionary.to_pylist()
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    if not column.null_count:
+        return np.asarray(column.to_numpy())
+    return np.concatenate([_filled(chunk) for chunk in column.chunks])
+
+
+def _filled(numbers: pa.Array) -> npt.NDArray[Any]:
+    """The array with NONE for null.
+
+    By the buffers themselves: Arrow's own filling loads all of its functions, which takes 25 ms, and where it makes
+    nulls NaN large numbers are no longer exact.
+    """
+    if not numbers.null_count:
+        return np.asarray(numbers.to_numpy())
+    valid, data = numbers.buffers()
+    begin, end = numbers.offset, numbers.offset + len(numbers)
+    values = np.frombuffer(data, numbers.type.to_pandas_dtype())[begin:end]
+    bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[begin:end]
+    return np.where(bits, values, np.array(NONE, values.dtype))
+
+
+def _by_code(values: Sequence[Any], of_null: object) -> npt.NDArray[Any]:
+    """To be indexed by codes: NONE, −1, finds the last entry."""
+    return np.array([*values, of_null])

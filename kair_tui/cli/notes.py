@@ -1,0 +1,43 @@
+"""Notes: what a person wrote of a job, kept with it."""
+
+from pathlib import Path
+
+import msgspec
+
+from kair_engine.recording.job_file import NOTES
+from kair_engine.trace.model import Job
+from kair_tui.cli.places import kept_with
+from kair_tui.render.answer import Note
+
+
+class Notes:
+    """Those of one job, in one file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @classmethod
+    def of(cls, job: Job) -> "Notes":
+        """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
+        return cls(
+            kept_with(Path(job.source), "notes") if job.stored_in is None else Path(job.stored_in).parent / NOTES
+        )
+
+    def all(self) -> tuple[Note, ...]:
+        """In the order they were written; none where the file is missing or damaged."""
+        try:
+            return msgspec.json.decode(self.file.read_bytes(), type=tuple[Note, ...])
+        except (OSError, msgspec.MsgspecError, RecursionError):
+            return ()
+
+    def on(self, about: str, screen: str) -> str:
+        """What is noted on that already."""
+        return next((one.text for one in self.all() if (one.about, one.screen) == (about, screen)), "")
+
+    def write(self, note: Note) -> None:
+        """Puts a note in the place of the one on the same; one without text takes it away. Raises OSError."""
+        from kair_engine.trace.private_files import modes_below, write_whole
+
+        kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.file, msgspec.json.encode((*kept, note) if note.text else kept), modes_below(self.file.parent))

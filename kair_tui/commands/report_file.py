@@ -1,0 +1,50 @@
+"""Report files: which form a name asks for, and the writing of it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.errors import UsageError
+from kair_tui import __version__
+from kair_tui.cli.parameters import Option
+from kair_tui.cli.whole_file import whole_file
+
+if TYPE_CHECKING:
+    from kair_tui.render.report.content import Report
+
+REPORT: Final = Option(
+    "--report", "Also write a report to read and to pass on: .html, all in one file, or .md.", metavar="FILE"
+)
+_HTML, _MARKDOWN = (".html", ".htm"), (".md", ".markdown")
+
+
+def require_form(path: Path | None) -> None:
+    """Raises UsageError where a name asks for no form of a report, or is in no folder."""
+    if path is None:
+        return
+    if path.suffix.lower() not in (*_HTML, *_MARKDOWN):
+        raise UsageError(f"--report {path}: a report is .html or .md", "kair triage JOB --report incident.html")
+    if not path.parent.is_dir():
+        raise UsageError(f"--report {path}: there is no folder {path.parent}")
+
+
+def write_report(path: Path, report: "Report") -> None:
+    """Writes the file whole or not at all. Raises UsageError where it cannot be written."""
+    if path.suffix.lower() in _HTML:
+        from kair_tui.render.report.html import html
+
+        text = html(report)
+    else:
+        from kair_tui.render.report.markdown import markdown
+
+        text = markdown(report)
+    try:
+        with whole_file(path) as file:
+            file.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def made_now() -> str:
+    """When, and by what."""
+    return f"Made by kair {__version__} on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC."

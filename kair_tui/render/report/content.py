@@ -1,0 +1,139 @@
+"""What a report says, whatever it is written in: sections of paragraphs, lists, trees, tables and pictures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from xml.etree.ElementTree import Element
+
+from kair_tui.render.column import Column, Styled
+from kair_tui.render.units import count
+
+Tone = Literal["alarm", "open", "fine"]
+"""Something was found; nothing can be told; nothing was found."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    dim: bool = False
+
+
+@dataclass(frozen=True)
+class Title:
+    """A heading within a section."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line to type that shows the same."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and their values."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One line of a tree or list, with what hangs on it; `command` shows the same figures."""
+
+    text: str
+    below: tuple["Node", ...] = ()
+    command: str | None = None
+    alarm: bool = False
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Lines within lines."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str
+    alarm: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; `numbers` tells of every column whether it is set to the right."""
+
+    titles: tuple[str, ...]
+    numbers: tuple[bool, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    left_out: int = 0
+    """Rows that are not shown."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing, and the same in signs for what shows no drawings."""
+
+    svg: Element
+    signs: tuple[str, ...]
+    caption: str
+
+
+Block = Text | Title | Command | Facts | Tree | Table | Picture
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report; `card` where it stands out as one thing among several alike."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    card: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of it. `kicker` says what it is about, `badge` the verdict in a word or two, `lead` in a sentence."""
+
+    kicker: str
+    badge: str
+    tone: Tone
+    lead: str
+    facts: Facts
+    sections: tuple[Section, ...]
+    made: str
+    """When, and by what."""
+
+
+def table(columns: Sequence[Column[Any]], rows: Sequence[Any], limit: int) -> Table:
+    """The first rows in the columns that a terminal shows; those that say nothing of any of them are left out."""
+    shown = [[_cell(column, row) for column in columns if not column.detail] for row in rows[:limit]]
+    kept = [column for column in columns if not column.detail]
+    said = [at for at in range(len(kept)) if any(row[at].text not in ("–", "") for row in shown)]
+    return Table(
+        tuple(kept[at].title for at in said),
+        tuple(kept[at].align == "right" for at in said),
+        tuple(tuple(row[at] for at in said) for row in shown),
+        max(len(rows) - limit, 0),
+    )
+
+
+def left_out(of: Table) -> str:
+    """How many rows are not shown."""
+    return f"… and {count(of.left_out)} more"
+
+
+def _cell(column: Column[Any], row: object) -> Cell:
+    shown = column.show(row)
+    return Cell(shown.text, alarm=True) if isinstance(shown, Styled) and "red" in shown.style else Cell(_text(shown))
+
+
+def _text(shown: str | Styled) -> str:
+    return shown.text if isinstance(shown, Styled) else shown

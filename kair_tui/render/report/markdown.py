@@ -1,0 +1,123 @@
+"""A report as Markdown, for tickets that take no file; pictures are drawn in signs."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from kair_tui.render.report.content import (
+    Block,
+    Command,
+    Facts,
+    Node,
+    Picture,
+    Report,
+    Section,
+    Table,
+    Text,
+    Title,
+    Tree,
+    left_out,
+)
+from kair_tui.render.text import clean
+
+_MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$^])")
+_LINKS: Final = re.compile(r"(?i)(://|www\.|mailto:|@)")
+"""What trackers make links and messages to people of, without any mark."""
+
+
+def markdown(report: Report) -> str:
+    """The text. Names in it are neither marks nor links, and call nobody."""
+    lines = [
+        f"# {_safe(report.badge)}: {_safe(report.kicker)}",
+        "",
+        f"**{_safe(report.lead)}**",
+        "",
+        *_facts(report.facts),
+    ]
+    for section in report.sections:
+        lines += ["", *_section(section)]
+    return "\n".join([*lines, "", f"*{_safe(report.made)}*"]) + "\n"
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"## {_safe(section.title)}"
+    for block in section.blocks:
+        yield ""
+        yield from _block(block)
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Text():
+            yield _at_begin(_safe(block.text))
+        case Title():
+            yield f"### {_safe(block.text)}"
+        case Command():
+            yield f"Shown by {_code(block.line)}"
+        case Facts():
+            yield from _facts(block)
+        case Tree():
+            for node in block.nodes:
+                yield from _node(node, 0)
+        case Table():
+            yield from _table(block)
+        case Picture():
+            yield from _fenced(block.signs)
+            yield ""
+            yield _at_begin(_safe(block.caption))
+
+
+def _facts(facts: Facts) -> Iterator[str]:
+    for name, value in facts.pairs:
+        yield f"- {_safe(name)}: {_safe(value)}"
+
+
+def _node(node: Node, depth: int) -> Iterator[str]:
+    text = _safe(node.text)
+    shown = f" {_code(node.command)}" if node.command else ""
+    yield f"{'  ' * depth}- {f'**{text}**' if node.alarm else text}{shown}"
+    for below in node.below:
+        yield from _node(below, depth + 1)
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield _row(map(_safe, table.titles))
+    yield _row("---:" if right else "---" for right in table.numbers)
+    for row in table.rows:
+        yield _row(f"**{_safe(cell.text)}**" if cell.alarm and cell.text else _safe(cell.text) for cell in row)
+    if table.left_out:
+        yield ""
+        yield left_out(table)
+
+
+def _row(cells: Iterator[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _fenced(rows: tuple[str, ...]) -> Iterator[str]:
+    """Behind a fence that is longer than any in it."""
+    texts = [clean(row).rstrip() for row in rows]
+    longest = max((len(run) for text in texts for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield f"{fence}text"
+    yield from texts
+    yield fence
+
+
+def _code(line: str) -> str:
+    text = clean(line)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    ticks = "`" * (longest + 1)
+    return f"{ticks} {text} {ticks}" if longest else f"`{text}`"
+
+
+def _safe(text: str) -> str:
+    """`text` with nothing in it that Markdown or a tracker takes for more."""
+    escaped = _MARKS.sub(r"\\\1", clean(text))
+    # An empty comment is seen by nobody, and parts what would be a link or somebody's name.
+    return _LINKS.sub(lambda found: f"{found[0][0]}<!-- -->{found[0][1:]}", escaped)
+
+
+def _at_begin(text: str) -> str:
+    """`text` where a line begins with it: no list, quotation or rule."""
+    return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}\\{found[2] or found[3]}", text)

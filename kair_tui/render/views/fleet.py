@@ -1,0 +1,103 @@
+"""The fleet for people: the distribution of S, sizes and weeks, hosts that come up again, and the costliest jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.results.fleet import FleetGroup, FleetHost, FleetJob, FleetResult
+from kair_engine.whatif.verdict import SLOW
+from kair_tui.render.column import ALARM, DIM, Column, Styled
+from kair_tui.render.drawing.curve import draw_shares
+from kair_tui.render.units import count, p_value, ratio
+from kair_tui.render.view import View
+from kair_tui.render.words.costs import cause_text, hours_text, money_text, share_text, slowdown_text
+from kair_tui.render.words.fleet import fleet_headline, spread_in_words, who_is_accused
+from kair_tui.render.words.verdict import verdict_in_words
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+_SHOWN: Final = 10
+_WIDEST, _HEIGHT, _MARGIN = 72, 8, 8
+_LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
+
+COLUMNS = (
+    Column[FleetJob]("name", "job", lambda row: row.name, align="left", weight=9),
+    Column[FleetJob]("verdict", "verdict", lambda row: verdict_in_words(row.verdict), align="left", weight=5),
+    Column[FleetJob]("slowdown", "S", lambda row: slowdown_text(row.slowdown), weight=9),
+    Column[FleetJob]("waste", "waste", lambda row: share_text(row.waste), weight=7),
+    Column[FleetJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=8),
+    Column[FleetJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=8),
+    Column[FleetJob]("cause", "cause", lambda row: cause_text(row.cause), align="left", weight=8),
+    Column[FleetJob]("accused_ranks", "who", who_is_accused, align="left", weight=6),
+    Column[FleetJob]("world_size", "ranks", lambda row: count(row.world_size), weight=4),
+    Column[FleetJob]("week", "week", lambda row: row.week, align="left", weight=3),
+)
+
+GROUP_COLUMNS = (
+    Column[FleetGroup](
+        "group", "", lambda row: row.group if row.by == "week" else f"{row.group} ranks", align="left", weight=9
+    ),
+    Column[FleetGroup]("jobs", "jobs", lambda row: count(row.jobs), weight=9),
+    Column[FleetGroup]("with_straggler", "with straggler", lambda row: count(row.with_straggler), weight=8),
+    Column[FleetGroup]("slow", f"S ≥ {SLOW:g}", lambda row: count(row.slow), weight=6),
+    Column[FleetGroup]("median_slowdown", "median S", lambda row: slowdown_text(row.median_slowdown), weight=7),
+    Column[FleetGroup]("worst_slowdown", "worst S", lambda row: slowdown_text(row.worst_slowdown), weight=5),
+    Column[FleetGroup]("waste", "waste", lambda row: share_text(row.waste), weight=7),
+    Column[FleetGroup]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
+)
+
+HOST_COLUMNS = (
+    Column[FleetHost]("host", "host", lambda row: row.host, align="left", weight=9),
+    Column[FleetHost]("accused", "accused in", lambda row: f"{count(row.accused)} of {count(row.jobs)}", weight=9),
+    Column[FleetHost]("p_value", "p", lambda row: p_value(row.p_value), weight=7),
+    Column[FleetHost](
+        "recurs", "", lambda row: Styled("again and again", ALARM) if row.recurs else "", align="left", weight=8
+    ),
+    Column[FleetHost]("accused_in", "jobs", lambda row: ", ".join(row.accused_in), align="left", weight=5),
+)
+
+
+def accused_hosts(result: FleetResult) -> tuple[FleetHost, ...]:
+    """Those that at least one job accuses."""
+    return tuple(host for host in result.hosts if host.accused)
+
+
+def _body(result: FleetResult, page: Page) -> None:
+    if not result.jobs:
+        return
+    _distribution(result, page)
+    for by in ("size", "week"):
+        page.table(GROUP_COLUMNS, [group for group in result.groups if group.by == by], limit=_SHOWN)
+        page.line()
+    if hosts := accused_hosts(result):
+        page.table(HOST_COLUMNS, hosts, limit=_SHOWN)
+        page.line()
+    page.table(COLUMNS, result.jobs, limit=_SHOWN)
+
+
+def _distribution(result: FleetResult, page: Page) -> None:
+    """The share of jobs whose S is at most what stands below it."""
+    page.line(spread_in_words(result))
+    page.line()
+    if len(result.distribution) < 2:
+        return
+    width = max(min(_WIDEST, page.options.width - _MARGIN), 20)
+    begin, end = min(1.0, result.distribution[0].slowdown), result.distribution[-1].slowdown
+    steps = [(point.slowdown, point.share) for point in result.distribution]
+    rows = draw_shares(steps, begin=begin, width=width, height=_HEIGHT, ascii_only=page.options.ascii_only)
+    page.line("share of jobs whose S is that or less", DIM)
+    for number, row in enumerate(rows):
+        page.line(f"{_LABELS.get(number, ''):>5} {row.rstrip()}")
+    first, last = ratio(begin), ratio(end)
+    page.line(f"{first}{last:>{width - len(first)}}", indent=6)
+    page.line()
+
+
+VIEW = View[FleetResult, FleetJob](
+    main="jobs",
+    columns=COLUMNS,
+    headline=fleet_headline,
+    body=_body,
+    records=(("jobs", "job"), ("groups", "group"), ("hosts", "host"), ("distribution", "share")),
+)

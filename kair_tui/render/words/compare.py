@@ -1,0 +1,42 @@
+"""Two runs compared, in words: what the step time's change comes from, in one sentence."""
+
+from kair_engine.results.compare import CompareResult, OperatorChange
+from kair_tui.render.text import short_name
+from kair_tui.render.units import duration, plural, ranks_in_words, signed_duration, signed_whole_percent
+
+_NAMED = 3
+"""Changes in the one sentence."""
+
+
+def summary(result: CompareResult) -> str:
+    """The answer in one sentence: `+6.1 ms a step (+5 %): +5.2 ms attention backward on all ranks, …`."""
+    steps = f"{result.base.steps} and {result.new.steps} steps"
+    step = f"{signed_duration(result.step_change_us)} a step ({signed_whole_percent(result.step_change_share)})"
+    if result.verdict == "inconclusive":
+        return f"inconclusive: {steps} are too few to tell a change from chance"
+    if result.verdict == "no_change":
+        told = f"the step takes {duration(result.base.step_time_us)} and {duration(result.new.step_time_us)}"
+        return f"no change: {steps}, no operator differs beyond chance; {told}"
+    parts = [change_in_words(one) for one in result.changes[:_NAMED]]
+    left = len(result.changes) - len(parts)
+    parts += [f"and {plural(left, 'lesser change')}"] if left else []
+    return f"{step}: {', '.join(parts) or 'no operator changed beyond chance'}"
+
+
+def change_in_words(one: OperatorChange) -> str:
+    """`+5.2 ms attention_backward on all ranks`; of changes that were not replayed their own time."""
+    cost = one.new_us - one.base_us if one.step_us is None else one.step_us
+    what = {"added": " (new)", "gone": " (gone)"}.get(one.change, "")
+    return f"{signed_duration(cost)} {operator_in_words(one.operator)}{what} on {whom(one)}"
+
+
+def operator_in_words(operator: str | None) -> str:
+    """Its short name; what has none is the host's idle time."""
+    return "host" if operator is None else short_name(operator)
+
+
+def whom(one: OperatorChange) -> str:
+    """`all ranks`, `node1 (ranks 4-7)`, `rank 3`."""
+    if not one.ranks:
+        return "all ranks"
+    return ranks_in_words(one.ranks) if one.host is None else f"{one.host} ({ranks_in_words(one.ranks)})"

@@ -1,0 +1,164 @@
+"""Watches the files of the open job: says when they change, and reads the job again when that is wanted."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from kair_engine.recording.changes import SourceState, state_of
+from kair_tui.cli.failures import explained
+from kair_tui.cli.job_source import open_source
+from kair_tui.cli.progress import unwatched
+from kair_tui.tui.frame.view import ViewScreen
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from kair_engine.trace.model import Trace
+    from kair_tui.render.words.triage import TriageInWords
+    from kair_tui.tui.frame.screen import Program
+    from kair_tui.tui.session import Session
+
+_LOOK_S: Final = 2.0
+_SELDOM: Final = 5
+"""A folder that is not followed is looked at only every so many times: it can have thousands of files."""
+
+
+class Watch:
+    """Over one job after the other, always the one that is open."""
+
+    def __init__(self, app: "App[int]") -> None:
+        self._app, self._kair = app, cast("Program", app)
+        self._is_begun = self._is_reading = self._is_looking = False
+        self._looks = 0
+        self._before: SourceState | None = None
+        """How the files looked the last time: while they are being written they look different each time."""
+        self.following = False
+        self.changed: Literal["", "changed", "gone"] = ""
+        self.news: list[str] = []
+        """What was different each time the job was read again, the latest at the end."""
+
+    def begin(self) -> None:
+        """Another job is open."""
+        self.following, self.changed, self.news = False, "", []
+        if not self._is_begun:
+            self._is_begun = True
+            self._app.set_interval(_LOOK_S, self._look_now_and_then)
+
+    @property
+    def alarm(self) -> str:
+        """For the line at the top: what must not be overlooked."""
+        if self._is_reading:
+            return f"reading again {self._kair.look.glyphs.ellipsis}"
+        if self.changed == "gone":
+            return "gone from disk"
+        if self.changed and not self.following:
+            return "changed on disk: ctrl+r"
+        return "following" if self.following else ""
+
+    def toggle(self) -> None:
+        """Follows the job, or no more."""
+        self.following = not self.following
+        name = self._kair.session.name if self._kair.session else ""
+        self._say(f"following {name}: it is read again when its files change" if self.following else "not followed")
+        if self.following:
+            self.look()
+
+    # Looking.
+
+    def _look_now_and_then(self) -> None:
+        session = self._kair.session
+        self._looks += 1
+        if session is not None and (session.source.stored or self.following or self._looks % _SELDOM == 0):
+            self.look()
+
+    def look(self) -> None:
+        """Looks at the files in a thread; what is found is told at once."""
+        session = self._kair.session
+        if session is None or self._is_reading or self._is_looking:
+            return
+        self._is_looking = True
+        self._in_thread(lambda: partial(self._seen, session, state_of(session.source.path)))
+
+    def _seen(self, session: "Session", now: SourceState | None) -> None:
+        self._is_looking = False
+        if session is not self._kair.session or self._is_reading:
+            return
+        before, self._before = self._before, now
+        changed: Literal["", "changed", "gone"] = "" if now == session.read_from else "changed" if now else "gone"
+        if changed != self.changed:
+            self.changed = changed
+            self._tell(session)
+        # What is being written is read once it stays the same from one look to the next.
+        if changed == "changed" and self.following and now == before:
+            self.reload()
+
+    def _tell(self, session: "Session") -> None:
+        if self.changed == "gone":
+            self._say(f"{session.name} was deleted: what is shown is of before", alarm=True)
+        elif self.changed and not self.following:
+            self._say(f"{session.name} has changed on disk: ctrl+r reads it again, f follows it", alarm=True)
+        else:
+            self._kair.framed.show_header()
+
+    # Reading.
+
+    def reload(self) -> None:
+        """Reads the job again in a thread; what is shown stays until that is done."""
+        session = self._kair.session
+        if session is None or self._is_reading:
+            return
+        self._is_reading = True
+        self._kair.framed.show_header()
+        self._in_thread(partial(self._read, session))
+
+    def _read(self, session: "Session") -> Callable[[], None]:
+        """In a thread."""
+        try:
+            state = state_of(session.source.path)
+            trace = open_source(session.source, progress=unwatched)
+        except Exception as error:
+            return partial(self._failed, error)
+        return partial(self._renew, session, trace, state)
+
+    def _failed(self, error: BaseException) -> None:
+        self._is_reading = False
+        text, hint, _ = explained(error)
+        self._say(f"kair: error: {text}" + (f" ({hint})" if hint else ""), alarm=True)
+
+    def _renew(self, session: "Session", trace: "Trace", state: SourceState | None) -> None:
+        self._is_reading = False
+        if session is not self._kair.session:
+            return
+        question = session.question("triage")
+        before: TriageInWords | None = session.known(question)
+        session.renew(trace, state)
+        self.changed = ""
+        for screen in self._kair.framed_screens:
+            if isinstance(screen, ViewScreen):
+                screen.renewed()
+        self._kair.framed.show_header()
+        self._in_thread(partial(self._compare, session, before))
+
+    def _compare(self, session: "Session", before: "TriageInWords | None") -> Callable[[], None]:
+        """In a thread: what was shown before with what is to be shown now."""
+        from kair_tui.render.words.difference import difference
+
+        try:
+            after: TriageInWords = session.ask(session.question("triage"))
+        except Exception as error:
+            return partial(self._failed, error)
+        lines = () if before is None else difference(before, after)
+        return partial(self._told, lines or ("nothing that matters has changed",))
+
+    def _told(self, lines: tuple[str, ...]) -> None:
+        self.news += [f"{datetime.now().astimezone():%H:%M:%S}  {line}" for line in lines]
+        self._say(f"read again: {'; '.join(lines)}")
+
+    def _say(self, text: str, *, alarm: bool = False) -> None:
+        self._kair.framed.show_header()
+        self._kair.framed.say(text, alarm=alarm)
+
+    def _in_thread(self, work: "Callable[[], Callable[[], None]]") -> None:
+        """Runs `work` in a thread, and what it returns in the program's own."""
+        self._kair.in_thread(self._app, lambda: self._app.call_from_thread(work()), group="watch")

@@ -1,0 +1,343 @@
+"""The timeline screen: every rank over time around a delay, and what runs under the cursor."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kair_engine.errors import KairError
+from kair_engine.results.timeline import TimelineOperation, TimelineResult
+from kair_tui.render.drawing.timeline import legend, signs
+from kair_tui.render.text import short_name
+from kair_tui.render.units import duration, plural
+from kair_tui.render.words.timeline import NAME, WORDS, rows_in_words, takes, timeline_headline, view_in_words, who
+from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.cells.timeline_rows import TimelineRows
+from kair_tui.tui.widgets.cells.timeline_styles import bar_style
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.legend import Legend
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.styles import styles_of
+
+_SHORTEST_US: Final = 0.1
+"""A view is not made shorter."""
+_ROOM_FOR_LANES: Final = 2
+"""Lines for each rank from which on threads and streams of the delayed one are shown at once."""
+
+
+class TimelineScreen(ViewScreen):
+    """What `kair timeline` shows, moved and magnified."""
+
+    DEFAULT_CSS = """
+    TimelineScreen #about { margin-bottom: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open"),
+        Binding("plus,equals_sign", "zoom(0.5)", "zoom", key_display="+ -"),
+        Binding("minus", "zoom(2)", "less of it", show=False),
+        Binding("comma,less_than_sign", "pan(-0.5)", "earlier", key_display="<", show=False),
+        Binding("full_stop,greater_than_sign", "pan(0.5)", "earlier, later", key_display="< >"),
+        Binding("u", "unfold", "threads"),
+        Binding("w", "whole", "whole step"),
+        Binding("c", "center", "around the delay again", show=False),
+        Binding("a", "all_ranks", "all ranks again", show=False),
+        Binding("n", "next_arrival(1)", "next late arrival", show=False),
+        Binding("N", "next_arrival(-1)", "late arrival before", show=False),
+        Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
+        Binding("right_square_bracket", "step(1)", "step", key_display="[ ]", show=False),
+    ]
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._result: TimelineResult | None = None
+        self._range: tuple[float, float] | None = None
+        """In view, in µs; None for what is around the delay."""
+        self._ranks: tuple[int, int] | None = None
+        self._unfold: tuple[int, ...] | None = None
+        """None until it is known whether there is room."""
+        self._cursor: tuple[int, str | None, float] | None = None
+        """Rank, thread or stream, and time; None for the delay."""
+
+    @property
+    def crumb(self) -> str:
+        """`timeline rank 2 step 7`."""
+        step = self.place.step if self._result is None else self._result.step
+        rank = self.place.rank
+        parts = ["timeline", *([] if rank is None else [f"rank {rank}"]), *([] if step is None else [f"step {step}"])]
+        return " ".join(parts)
+
+    def questions(self) -> Mapping[str, Question]:
+        """One step, in as many windows and rows as there is room for."""
+        place, rows = self.place, self._rows
+        low, high = self._ranks or (None, None)
+        begin, end = self._range or (None, None)
+        ranks = len([rank for rank in self.session.trace.job.ranks if low is None or low <= rank <= (high or 0)])
+        two = rows.two_a_line(ranks)
+        question = Question.of(
+            "timeline",
+            self.session.steps if place.step is None else (place.step,),
+            around=place.rank,
+            operator=place.operator,
+            at=place.at_us,
+            begin=begin,
+            end=end,
+            ranks=None if low is None else f"{low}-{high}",
+            rows=rows.height * (2 if two else 1),
+            windows=rows.cells * (1 if two else 2),
+            unfold=self._unfold or None,
+            cursor=None if self._cursor is None else f"{self._cursor[0]}@{self._cursor[2]:.3f}",
+        )
+        return {"timeline": question}
+
+    def body(self) -> ComposeResult:
+        """The delay in a sentence, the rows, and what their signs mean."""
+        yield Paragraphs(self.look, id="about")
+        yield Heading(self.look, "ranks", of="rows")
+        yield TimelineRows(self.look)
+        yield Legend(self.look, id="signs")
+
+    def on_mount(self) -> None:
+        """The keyboard is with the rows."""
+        super().on_mount()
+        self._rows.focus()
+        self.heading("rows").light(True)
+
+    @property
+    def _rows(self) -> TimelineRows:
+        return self.query_one(TimelineRows)
+
+    # Questions: once the step is loaded a key is answered at once, without a thread.
+
+    def reask(self) -> None:
+        """Asks for the view as it is now."""
+        for question in self.questions().values():
+            if self._result is not None and self.session.has_ready(question.command, self._result.step):
+                try:
+                    self.session.ask(question)
+                except KairError:
+                    break  # is told as every other
+        super().reask()
+
+    def record(self, command: str) -> None:
+        """Only where it begins: a runbook is not to hold every move of the cursor."""
+        if not self.shown:
+            super().record(command)
+
+    def on_timeline_rows_resized(self) -> None:
+        """Windows are as many as cells."""
+        if self._result is not None:
+            self.reask()
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002
+        """Puts the rows on the screen."""
+        same = self._result is not None and self._result.rows is result.rows
+        self._result = result
+        delay = result.around.operation
+        rank, lane, time = self._cursor or (delay.rank, None, delay.begin_us)
+        self._rows.show(result, rank, lane, time)
+        if not same:
+            self._say(result)
+            self._explain(result)
+        self._describe()
+        if self._unfold is None:
+            of_ranks = sum(row.lane is None for row in result.rows)
+            self._unfold = (delay.rank,) if of_ranks * _ROOM_FOR_LANES <= self._rows.height else ()
+            if self._unfold:
+                self.call_after_refresh(self.reask)
+
+    def _say(self, result: TimelineResult) -> None:
+        styles = styles_of(self.look)
+        said = [Paragraph(timeline_headline(result), styles.strong)]
+        said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
+        self.query_one("#about", Paragraphs).show(*said)
+        self.heading("rows").say([(f"{rows_in_words(result)} {self.look.glyphs.dot} {view_in_words(result)}", None)])
+
+    def _explain(self, result: TimelineResult) -> None:
+        drawn_with = signs(ascii_only=self.look.ascii_only, coloured=self.look.colours != "none")
+        styles, marks = styles_of(self.look), drawn_with.marks
+        told = [
+            f"{marks['arrival']} arrives {marks['last']} last",
+            f"{marks['path']} path from {marks['delay']}",
+        ]
+        line = [
+            (f"{drawn_with.kinds[kind]} {WORDS[kind]}", bar_style(self.look, kind, "nothing"))
+            for kind in legend(result)
+        ]
+        self.query_one("#signs", Legend).show([*line, *((text, styles.dim) for text in told)])
+
+    # The cell under the cursor.
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that is drawn under the cursor."""
+        row = self._rows.row
+        return self.place.rank if row is None else row.rank
+
+    @property
+    def moment(self) -> Place:
+        """The operation under the cursor."""
+        one = self._under
+        if one is None or self._result is None:
+            return replace(self.place, screen="timeline")
+        return Place("timeline", one.rank, one.operator, self._result.step, one.start_us)
+
+    def on_timeline_rows_moved(self) -> None:
+        """Reads what is there."""
+        row = self._rows.row
+        if row is not None:
+            self._cursor = row.rank, row.lane, self._rows.time_us
+            self.reask()
+
+    def on_timeline_rows_beyond(self, message: TimelineRows.Beyond) -> None:
+        """The view goes along with the cursor."""
+        self.action_pan(message.by * 0.5)
+
+    def on_timeline_rows_opened(self) -> None:
+        """The same as enter."""
+        self.action_open()
+
+    @property
+    def _under(self) -> TimelineOperation | None:
+        """Of the thread or stream under the cursor, else what its rank is drawn with."""
+        found = () if self._result is None else self._result.under
+        row = self._rows.row
+        if row is not None and row.lane is not None:
+            return next((one for one in found if one.lane == row.lane), None)
+        return next(iter(found), None)
+
+    def _describe(self) -> None:
+        self.describe(self._about_cell())
+
+    def _about_cell(self) -> str:
+        row, one = self._rows.row, self._under
+        if row is None:
+            return ""
+        time = one.begin_us if self._cursor is None and one is not None else self._rows.time_us
+        parts = [f"{who(row)} at {duration(time)}", *self._late_here(row.rank, time)]
+        parts += ["nothing runs"] if one is None else [takes(one), short_name(one.operator), one.lane]
+        return f" {self.look.glyphs.dot} ".join(parts)
+
+    def _late_here(self, rank: int, time_us: float) -> Iterator[str]:
+        """The collectives that waited for the rank at that time."""
+        result = self._result
+        assert result is not None
+        cell = (result.end_us - result.begin_us) / self._rows.cells
+        for one in result.collectives:
+            if one.last_rank == rank and abs(one.last_arrival_us - time_us) <= cell:
+                yield f"last in {short_name(one.operator, NAME)}, all waited {duration(one.waited_us)}"
+
+    def copied(self) -> str:
+        """The delay, what is under the cursor, and the command."""
+        said = [] if self._result is None else [timeline_headline(self._result)]
+        return "\n".join([*said, self._about_cell(), *self.commands()])
+
+    # The view.
+
+    def action_zoom(self, factor: float) -> None:
+        """Around the cursor, which stays at its time."""
+        if self._result is None:
+            return
+        begin, end, at = self._result.begin_us, self._result.end_us, self._rows.time_us
+        length = max((end - begin) * factor, _SHORTEST_US)
+        share = (at - begin) / max(end - begin, 1e-9)
+        self._look_at(at - share * length, length)
+
+    def action_pan(self, by: float) -> None:
+        """By a part of the view; the cursor keeps its time, or goes to the edge."""
+        if self._result is None:
+            return
+        begin, length = self._result.begin_us, self._result.end_us - self._result.begin_us
+        self._look_at(begin + by * length, length)
+
+    def _look_at(self, begin: float, length: float) -> None:
+        assert self._result is not None
+        length = min(length, self._result.step_us)
+        begin = min(max(begin, 0.0), self._result.step_us - length)
+        self._range = round(begin, 3), round(begin + length, 3)
+        row, time = self._rows.row, self._rows.time_us
+        if row is not None:
+            self._cursor = row.rank, row.lane, min(max(time, begin), begin + length)
+        self.reask()
+
+    def action_whole(self) -> None:
+        """All of the step, or around the delay again."""
+        if self._result is None:
+            return
+        if self._range == (0.0, round(self._result.step_us, 3)):
+            self.action_center()
+        else:
+            self._look_at(0.0, self._result.step_us)
+
+    def action_center(self) -> None:
+        """Around the delay, with the cursor on it."""
+        self._range = self._cursor = None
+        self.reask()
+
+    def action_next_arrival(self, by: int) -> None:
+        """To the next collective in view that waited, at the rank that arrived last."""
+        result = self._result
+        if result is None:
+            return
+        half = (result.end_us - result.begin_us) / self._rows.cells
+        at = self._rows.time_us
+        waited = sorted(result.collectives, key=lambda one: one.last_arrival_us, reverse=by < 0)
+        beyond = (one for one in waited if (one.last_arrival_us - at) * by > half)
+        found = next(beyond, None)
+        if found is None:
+            self.say(f"no {'later' if by > 0 else 'earlier'} collective is marked in view")
+            return
+        self._cursor = found.last_rank, None, found.last_arrival_us
+        self.reask()
+
+    # The rows.
+
+    def follow(self, rank: int) -> None:
+        """The cursor goes with the user."""
+        if self._result is not None and self.rank != rank:
+            self._cursor = rank, None, self._rows.time_us
+            self.reask()
+
+    def action_open(self) -> None:
+        """Of a row of several its ranks by themselves, else the rank's screen."""
+        row = self._rows.row
+        if row is None:
+            return
+        if row.ranks == 1:
+            self.kair.go_to_rank(row.rank)
+            return
+        self._ranks = row.first_rank, row.last_rank
+        self.reask()
+
+    def action_all_ranks(self) -> None:
+        """Every rank again."""
+        self._ranks = None
+        self.reask()
+
+    def action_unfold(self) -> None:
+        """Threads and streams of the rank under the cursor, or of none."""
+        row = self._rows.row
+        if row is None:
+            return
+        known = self._unfold or ()
+        self._unfold = tuple(one for one in known if one != row.rank) if row.rank in known else (*known, row.rank)
+        self._cursor = row.rank, None, self._rows.time_us
+        self.reask()
+
+    # The step.
+
+    def action_step(self, by: int) -> None:
+        """The step before or after, around what is asked for there."""
+        steps = list(self.session.chosen_steps)
+        now = self.place.step if self._result is None else self._result.step
+        at = steps.index(now) + by if now in steps else 0
+        if not 0 <= at < len(steps):
+            self.say(f"that is the {'last' if by > 0 else 'first'} of {plural(len(steps), 'step')}")
+            return
+        self.place = replace(self.place, step=steps[at], at_us=None)
+        self._range = self._cursor = None
+        self.reask()

@@ -1,0 +1,94 @@
+"""A fleet put together by hand: the distribution of S, hosts that come up again, and what is kept of a job."""
+
+from pathlib import Path
+
+import pytest
+
+from kair_engine.fleet.summary import fleet_of, recurring, week_of
+from kair_engine.results.fleet import FleetJob, StragglerCost
+from kair_engine.results.triage import Verdict
+from kair_engine.store.costs import keep_cost, kept_cost
+
+
+def job(
+    name: str,
+    slowdown: float | None = 1.0,
+    *,
+    hosts: tuple[str, ...] = ("a", "b"),
+    accused: tuple[str, ...] = (),
+    size: int = 4,
+    week: str = "2026-W30",
+) -> FleetJob:
+    verdict: Verdict = "straggler" if accused else "no_straggler"
+    return FleetJob(
+        verdict=verdict,
+        cause="compute" if accused else None,
+        accused_ranks=(),
+        accused_hosts=accused,
+        job_hosts=hosts,
+        slowdown=slowdown,
+        waste=None if slowdown is None else 1 - 1 / slowdown,
+        gpu_hours_per_day=None if slowdown is None else (1 - 1 / slowdown) * size * 24,
+        recorded_at=None,
+        name=name,
+        world_size=size,
+        ranks=size,
+        steps=10,
+        week=week,
+        cost_per_day=None,
+    )
+
+
+def test_the_spread_of_s_is_over_the_jobs_that_can_be_replayed() -> None:
+    jobs = [job("x", 1.25, accused=("a",)), job("y", 1.0), job("z", 1.0, size=9), job("w", None, week="2025-W01")]
+    fleet = fleet_of("store", jobs, ())
+    assert [(point.slowdown, point.share) for point in fleet.distribution] == [(1.0, pytest.approx(2 / 3)), (1.25, 1.0)]
+    assert (fleet.replayed, fleet.slow, fleet.with_straggler) == (3, 1, 1)
+    assert (fleet.median_slowdown, fleet.slowdown_90, fleet.worst_slowdown) == (1.0, 1.25, 1.25)
+    assert fleet.waste == pytest.approx(0.2 * 4 / 17), "each of the 17 devices counts alike"
+    assert fleet.gpu_hours_per_day == pytest.approx(19.2)
+    assert [one.name for one in fleet.jobs] == ["x", "w", "y", "z"]
+    assert [(group.group, group.jobs) for group in fleet.groups] == [
+        ("3-4", 3),
+        ("9-16", 1),
+        ("2025-W01", 1),
+        ("2026-W30", 3),
+    ]
+
+
+def test_a_fleet_of_which_nothing_can_be_replayed_has_no_spread() -> None:
+    fleet = fleet_of("store", [job("w", None)], ())
+    assert (fleet.distribution, fleet.median_slowdown, fleet.waste, fleet.gpu_hours_per_day) == ((), None, None, 0.0)
+
+
+def test_a_host_that_is_accused_more_often_than_chance_has_it_recurs() -> None:
+    four = ("a", "b", "c", "d")
+    jobs = [job(str(number), hosts=four, accused=("a",)) for number in range(5)] + [job("calm", hosts=four)]
+    first, *others = recurring(jobs)
+    assert (first.host, first.jobs, first.accused, first.accused_in) == ("a", 6, 5, ("0", "1", "2", "3", "4"))
+    assert first.p_value == pytest.approx(4 * 0.25**5), (
+        "one of four hosts in each of five jobs, of four hosts that could"
+    )
+    assert first.recurs
+    assert [(one.accused, one.p_value, one.recurs) for one in others] == [(0, None, False)] * 3
+
+
+def test_a_host_that_every_job_ran_on_alone_says_nothing_about_it() -> None:
+    (only,) = recurring([job(str(number), hosts=("a",), accused=("a",)) for number in range(9)])
+    assert (only.accused, only.p_value, only.recurs) == (9, 1.0, False)
+
+
+def test_weeks_are_those_of_iso() -> None:
+    assert (week_of("2026-01-01T00:00:00+00:00"), week_of("2027-01-01T00:00:00+00:00")) == ("2026-W01", "2026-W53")
+
+
+def test_what_is_kept_is_for_the_same_operations_and_whole(tmp_path: Path) -> None:
+    listed = job("x", 1.25, accused=("a",))
+    cost = StragglerCost(**{name: getattr(listed, name) for name in StragglerCost.__dataclass_fields__})
+    assert kept_cost(tmp_path, 10) is None
+    keep_cost(tmp_path, cost, 10)
+    assert kept_cost(tmp_path, 10) == cost
+    assert kept_cost(tmp_path, 11) is None, "a part of the recording came or went"
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes().replace(b"1.25", b"9.25"))
+    assert kept_cost(tmp_path, 10) is None

@@ -1,0 +1,178 @@
+"""The five tasks in at most eight keys on six jobs, two of them of 256 and 1,024 ranks, on a terminal of 80 x 24."""
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from compute_faults import SlowHost
+from fault_model import Fault
+from job_folder import write_job_folder
+from layouts import JobLayout
+from network_faults import SlowEdge
+from simulator import JobSpec, simulate
+from support.places import BYTEDANCE, MEGATRON, SAMPLES
+from support.screen_text import answered, opened, played, screen_lines, screen_text, until
+from textual.pilot import Pilot
+
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.screens.rank import RankScreen
+from kair_tui.tui.screens.whatif import WhatifScreen
+
+MOST_KEYS = 8
+SIMULATED: dict[str, tuple[JobLayout, int, Fault]] = {
+    "slow link of 256": (JobLayout("3d", dp=8, pp=8, tp=4), 3, SlowEdge(3, 2, 1, extra_ms=8.0)),
+    "slow host of 1,024": (JobLayout("dp", 1024), 4, SlowHost("node50", 1.3)),
+}
+
+pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the screens say of a job, each what a user would look for."""
+
+    path: Path | str
+    """Of a simulated one its name."""
+    verdict: str
+    gain: str
+    finding: str
+    rank: int
+    about_rank: str
+    came_from: str
+    path_end: str
+    fix: str
+
+
+JOBS = {
+    "slow_operator": Job(
+        SAMPLES / "slow_operator",
+        "straggler: rank 2 (compute, 22.8 ms a step)",
+        "rank 2 fixed: +31.6 % throughput",
+        "1 ▲ rank 2 on node0: compute in kair_sample::mlp",
+        2,
+        "23.9 ms instead of 4.09 ms",
+        "waiting came from rank 2 (100.0 %)",
+        "▲ rank 2 kair_sample::mlp compute: 23.9 ms instead of 4.09 ms",
+        "[x] rank=2+kind=compute",
+    ),
+    "pipeline": Job(
+        SAMPLES / "pipeline_slow_operator",
+        "straggler: rank 1 (compute, 10.7 ms a step)",
+        "rank 1 fixed: +9.9 % throughput",
+        "1 ▲ rank 1 on node0: compute in kair_sample::mlp",
+        1,
+        "instead of",
+        "waiting came from rank 1 (31.5 %), rank 3 (23.4 %) and rank 5 (22.9 %)",
+        "▲ rank 1 kair_sample::mlp compute: 10.7 ms instead of 4.10 ms",
+        "[x] rank=1+kind=compute",
+    ),
+    "megatron-tp8": Job(
+        MEGATRON,
+        "job-wide: CPU contention on all ranks",
+        "without CPU contention: +302.5 % throughput",
+        "1 △ no rank is to blame: CPU contention (seen on ranks 0-7)",
+        6,
+        "most above its role's median is host: 173 ms",
+        "waiting came from rank 0 (52.2 %) and rank 6 (41.5 %)",
+        "lost there",
+        "[x] kind=stops",
+    ),
+    "ST": Job(
+        BYTEDANCE / "trace-ST.parquet",
+        "job-wide: stage imbalance on ranks 6-7",
+        "without stage imbalance: +15.6 % throughput",
+        "1 △ no rank is to blame: stage imbalance (seen on ranks 6-7)",
+        7,
+        "most above its role's median is",
+        "waiting came from rank 7",
+        "compute",
+        "[x] stage=3",
+    ),
+    "slow link of 256": Job(
+        "slow link of 256",
+        "straggler: ranks 105, 137 (communication",
+        "ranks 105, 137 fixed: +",
+        "1 ▲ ranks 105, 137 on node13, node17: communication",
+        105,
+        "most above its role's median is exposed communication",
+        "waiting came from rank 105",
+        "lost there",
+        "[x] rank=105,137+kind=communication",
+    ),
+    "slow host of 1,024": Job(
+        "slow host of 1,024",
+        "straggler: ranks 400-407 (compute",
+        "ranks 400-407 fixed: +",
+        "1 ▲ ranks 400-407 on node50: compute",
+        401,
+        "most above its role's median is compute",
+        "waiting came from rank 40",
+        "▲ rank 401 smaller delays compute:",
+        "[x] rank=400-407+kind=compute",
+    ),
+}
+
+
+def folder_of(job: Job, beside: Path) -> Path:
+    """Where its recording is; a simulated one is made there."""
+    if isinstance(job.path, Path):
+        if not job.path.exists():
+            pytest.skip("no such recording here")
+        return job.path
+    layout, steps, fault = SIMULATED[job.path]
+    (recording,) = simulate([JobSpec(layout, steps, 0, (fault,))])
+    return write_job_folder(recording, beside / "simulated")
+
+
+async def press(app: KairApp, pilot: Pilot[int], *keys: str) -> None:
+    """No more keys than a task may take, each answered before the next."""
+    assert len(keys) <= MOST_KEYS
+    for key in keys:
+        await pilot.press(key)
+        await until(pilot, lambda: answered(app) or not hasattr(app.screen, "shown"))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_five_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JOBS[name]
+    path = folder_of(job, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def seen(app: KairApp, text: str) -> bool:
+        # A sentence is wrapped where the screen ends.
+        return text in " ".join(screen_text(app).split())
+
+    @played
+    async def play() -> None:
+        async with opened(str(path)) as (app, pilot):
+            # 1. The worst rank: nothing to press, and why and what is gained stand there as well.
+            for text in (job.verdict, job.gain, job.finding):
+                assert seen(app, text), screen_text(app)
+            assert f" rank {job.rank} " in screen_lines(app)[-2]
+            # 2. Its worst operator, or the part of its step.
+            await press(app, pilot, "enter")
+            await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
+            assert seen(app, job.about_rank), screen_text(app)
+            await press(app, pilot, "1")
+            # 3. Why it was late.
+            await press(app, pilot, "3")
+            assert seen(app, job.came_from), screen_text(app)
+            assert seen(app, job.path_end), screen_text(app)
+            await press(app, pilot, "1")
+            # 4. What fixing it saves.
+            await press(app, pilot, "5")
+            await until(pilot, lambda: answered(app) and "fixes" in getattr(app.screen, "shown", ()))
+            assert isinstance(app.screen, WhatifScreen)
+            await press(app, pilot, "space")
+            await until(pilot, partial(seen, app, "throughput, "))
+            assert seen(app, job.fix) and seen(app, "with 1 fix"), screen_text(app)
+            await press(app, pilot, "1")
+            # 5. The evidence, for somebody else.
+            await press(app, pilot, "e", "t", "r", "i", "enter", "enter")
+            await until(pilot, partial(seen, app, "saved "))
+            (saved,) = tmp_path.glob("*-triage.json")
+            assert json.loads(saved.read_text(encoding="utf-8"))["data"]["findings"]
+
+    play()

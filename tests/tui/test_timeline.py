@@ -1,0 +1,118 @@
+"""The timeline screen: pictures of it, where it is reached from, and what its keys do."""
+
+import pytest
+from support.cli_samples import printed
+from support.places import SAMPLES
+from support.screen_text import answered, assert_snapshot, opened, played, screen_text, until
+from textual.pilot import Pilot
+
+from kair_tui.render.terminal import Look
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.screens.timeline import TimelineScreen
+from kair_tui.tui.session import Place
+from kair_tui.tui.widgets.cells.timeline_rows import TimelineRows
+from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
+
+JOB = str(SAMPLES / "slow_operator")
+
+pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
+
+
+async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> tuple[TimelineScreen, TimelineRows]:
+    await pilot.press(*keys)
+    await until(pilot, lambda: isinstance(app.screen, TimelineScreen) and answered(app))
+    screen = app.screen
+    assert isinstance(screen, TimelineScreen)
+    return screen, screen.query_one(TimelineRows)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "look"),
+    [
+        ("timeline_80x24", (80, 24), Look()),
+        ("timeline_160x50", (160, 50), Look()),
+        ("timeline_ascii", (80, 24), Look(ascii_only=True)),
+        ("timeline_no_colour", (80, 24), Look(colours="none")),
+    ],
+)
+@played
+async def test_it_looks_like_its_picture(name: str, size: tuple[int, int], look: Look) -> None:
+    async with opened(JOB, size=size, look=look) as (app, pilot):
+        await shown(app, pilot, "t")
+        assert_snapshot(app, name)
+
+
+@played
+async def test_keys_move_the_view_and_the_cursor_and_o_prints_the_same() -> None:
+    async with opened(JOB) as (app, pilot):
+        screen, rows = await shown(app, pilot, "t")
+        said = app.screen.query_one(StatusLine)
+        assert "rank 2 at" in said.text
+        assert "kair_sample::mlp" in said.text
+        await shown(app, pilot, "n")
+        assert "last in gloo:all_reduce, all waited" in said.text
+        await shown(app, pilot, "plus", "plus", "greater_than_sign", "up")
+        answer = printed(screen.commands()[0])
+        row, at = rows.row, rows.time_us
+        assert row is not None
+        assert answer["begin_us"] < at < answer["end_us"] < answer["step_us"]
+        assert [one["windows"] for one in answer["rows"]] == [one.windows for one in screen._result.rows]
+        await shown(app, pilot, "w")
+        assert "the whole step" in screen_text(app)
+        await shown(app, pilot, "w", "c")
+        assert "--from" not in screen.commands()[0]
+
+
+@played
+async def test_threads_fold_and_steps_follow_one_another() -> None:
+    async with opened(JOB) as (app, pilot):
+        screen, _ = await shown(app, pilot, "t")
+        assert "thread" in screen_text(app)
+        await shown(app, pilot, "u")
+        assert "\n  thread" not in screen_text(app)
+        await shown(app, pilot, "left_square_bracket")
+        assert "--step 14" in screen.commands()[0]
+        assert "step 14: rank 2" in screen_text(app)
+
+
+@played
+async def test_it_is_reached_from_a_finding_an_outlier_and_a_stop_of_a_path() -> None:
+    async with opened(JOB) as (app, pilot):
+        await pilot.press("tab", "tab")
+        screen, _ = await shown(app, pilot, "t")
+        assert screen.place == Place("timeline", 2, "kair_sample::mlp", 15)
+        await pilot.press("escape", "2")
+        await until(pilot, lambda: answered(app))
+        screen, _ = await shown(app, pilot, "t")
+        place = screen.place
+        assert (place.rank, place.operator) == (2, "kair_sample::mlp")
+        answer = printed(screen.commands()[0])["around"]["operation"]
+        assert answer["start_us"] == pytest.approx(place.at_us)
+        await pilot.press("escape", "3")
+        await until(pilot, lambda: answered(app))
+        await pilot.press("tab", "down")
+        screen, _ = await shown(app, pilot, "t")
+        assert screen.place.rank == 2
+        assert screen.place.at_us is not None
+
+
+@played
+async def test_resizes_draw_it_for_the_new_size() -> None:
+    async with opened(JOB) as (app, pilot):
+        _, rows = await shown(app, pilot, "t")
+        for size in ((160, 50), (60, 20), (130, 24), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: answered(app))
+            assert rows.column < rows.cells
+            assert f"imposed\n{'0':<4}"[:7] in screen_text(app)
+
+
+@played
+async def test_of_answers_that_come_with_every_key_few_are_kept() -> None:
+    async with opened(JOB) as (app, pilot):
+        screen, rows = await shown(app, pilot, "t")
+        for _ in range(150):
+            rows.action_move(0, 1)
+        await pilot.pause()
+        kept = [one for one in screen.session._answers if one.command == "timeline"]
+        assert len(kept) <= 100

@@ -1,0 +1,143 @@
+"""A job that grows, is replaced or goes while it is open; and notes on it."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cli_samples import kair, store_variables
+from support.places import SAMPLES
+from support.screen_text import answered, opened, played, screen_text, type_line, until
+from textual.pilot import Pilot
+
+from kair_engine.recording.changes import state_of
+from kair_engine.store.kept_triage import kept_triage
+from kair_tui.cli.places import store_root
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.screens.overview import OverviewScreen
+from kair_tui.tui.screens.rank import RankScreen
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    store_variables(monkeypatch, tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return
+
+
+def imported(sample: str, name: str = "night") -> None:
+    assert kair("import", str(SAMPLES / sample), "--job", name, "--replace").status == 0
+
+
+async def looked(app: KairApp, pilot: Pilot[int]) -> None:
+    """The program looks at the files now, which it does every few seconds."""
+    app.job_watch.look()
+    await until(pilot, lambda: not app.is_busy)
+
+
+@played
+async def test_a_job_that_is_replaced_shows_no_old_figures_over_new_ones() -> None:
+    imported("slow_operator")
+    async with opened("night") as (app, pilot):
+        imported("healthy")
+        await pilot.press("enter")
+        assert isinstance(app.screen, RankScreen)
+        await until(pilot, lambda: "kair: error" in screen_text(app))
+        assert "night was replaced or deleted while it was open" in screen_text(app)
+        assert "ctrl+r reads it again" in screen_text(app)
+        await looked(app, pilot)
+        assert "changed on disk: ctrl+r" in screen_text(app).splitlines()[0]
+        await pilot.press("escape", "ctrl+r")
+        await until(pilot, lambda: answered(app) and "no straggler: 4 ranks" in screen_text(app))
+        await until(pilot, lambda: "read again: no straggler, was straggler; no more: rank 2 (" in screen_text(app))
+        assert "changed on disk" not in screen_text(app)
+        shutil.rmtree(store_root(None) / "night")
+        await looked(app, pilot)
+        assert "gone from disk" in screen_text(app).splitlines()[0]
+        assert "night was deleted: what is shown is of before" in screen_text(app)
+
+
+@played
+async def _grown(job: Path, rest: list[Path]) -> None:
+    async with opened(str(job)) as (app, pilot):
+        assert "2 ranks" in screen_text(app)
+        await pilot.press("f")
+        await until(pilot, lambda: not app.is_busy)
+        assert "following" in screen_text(app).splitlines()[0]
+        for file in rest:
+            shutil.copy(file, job)
+        await looked(app, pilot)  # it may still be written to
+        assert "2 ranks" in screen_text(app)
+        await looked(app, pilot)
+        await until(pilot, lambda: answered(app) and "4 ranks" in screen_text(app))
+        await until(pilot, lambda: "read again: straggler, was no straggler; new: rank 2 (" in screen_text(app))
+        await type_line(pilot, "ctrl+p", "changes")
+        assert "2 more ranks (2-3)" in screen_text(app)
+        await pilot.press("escape", "f")
+        assert "following" not in screen_text(app).splitlines()[0]
+
+
+def test_a_folder_that_grows_is_followed(tmp_path: Path) -> None:
+    files = sorted((SAMPLES / "slow_operator").glob("*.gz"))
+    job = tmp_path / "job"
+    job.mkdir()
+    for file in files[:2]:
+        shutil.copy(file, job)
+    _grown(job, files[2:])
+
+
+def test_a_file_that_is_written_anew_is_another_state(tmp_path: Path) -> None:
+    file = tmp_path / "rank0.json"
+    assert state_of(tmp_path) is None
+    file.write_text("{}")
+    before = state_of(tmp_path)
+    assert before == state_of(tmp_path)
+    os.utime(file, ns=(1, 1))
+    assert state_of(tmp_path) != before
+
+
+@played
+async def test_a_stored_job_is_shown_with_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported("slow_operator")
+    asked = kair("triage", "night", "--json")
+    folder = store_root(None) / "night"
+    with monkeypatch.context() as patch:
+        patch.setattr("kair_engine.triage.analysis.triage", lambda *_, **__: pytest.fail("it was asked again"))
+        async with opened("night") as (app, _):
+            assert "straggler: rank 2 (compute, 22.8 ms a step)" in screen_text(app)
+            assert isinstance(app.screen, OverviewScreen)
+            (export,) = [one for one in app.screen.exports() if one.command == "triage"]
+            assert json.loads(export.write("json")) == json.loads(asked.out)
+    # Of another job, or damaged, it does not count.
+    shutil.copy(folder / "triage.json", folder.parent / "kept")
+    imported("healthy")
+    shutil.move(folder.parent / "kept", folder / "triage.json")
+    assert kept_triage(folder) is None
+    (folder / "triage.json").write_text("{")
+    assert kept_triage(folder) is None
+
+
+@played
+async def test_notes_are_kept_with_the_job_and_leave_with_the_evidence() -> None:
+    imported("slow_operator")
+    async with opened("night") as (app, pilot):
+        await type_line(pilot, "N", "node0 was drained on Monday")
+        assert "noted on rank 2 (ctrl+p lists notes)" in screen_text(app)
+        await pilot.press("N")
+        assert "node0 was drained on Monday" in screen_text(app)
+        await pilot.press("escape", "e")
+        assert "md  notes" in screen_text(app)
+    imported("slow_operator")
+    (note,) = json.loads(kair("triage", "night", "--json").out)["notes"]
+    assert (note["text"], note["rank"], note["screen"]) == ("node0 was drained on Monday", 2, "rank")
+    async with opened("night") as (app, pilot):
+        await type_line(pilot, "ctrl+p", "drained")
+        assert isinstance(app.screen, RankScreen)
+        await pilot.press("escape")
+        await type_line(pilot, "N", "")
+        assert app.session is not None
+        assert app.session.notes.all() == ()
