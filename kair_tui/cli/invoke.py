@@ -10,7 +10,6 @@ from kair_engine.trace.model import Trace
 from kair_tui.cli.baseline_choice import chosen_baseline
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
-from kair_tui.cli.notes import Notes
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
     CACHE,
@@ -84,6 +83,8 @@ def analysed(
 
 def with_notes(answer: Answer, trace: Trace) -> Answer:
     """The answer with what people wrote of its job."""
+    from kair_tui.cli.notes import Notes  # loads msgspec, which the help of `kair run` does without
+
     return replace(answer, notes=Notes.of(trace.job).all())
 
 

@@ -147,11 +147,11 @@ async def _record(runbook: Path, verdicts: list[str]) -> None:
         assert isinstance(screen, OverviewScreen)
         await pilot.press("R", "enter")
         assert f"● {runbook.name}" in screen_text(app)
-        verdicts += screen_text(app).splitlines()[2:3]
+        verdicts += screen_text(app).splitlines()[1:2]
         await type_line(pilot, "colon", "use step 5-7")
         await until(pilot, lambda: app.session is not None and app.session.steps == (5, 6, 7))
         await until(pilot, lambda: answered(app))
-        verdicts += screen_text(app).splitlines()[2:3]
+        verdicts += screen_text(app).splitlines()[1:2]
         await type_line(pilot, "colon", "info")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         await pilot.press("escape", "R")
