@@ -6,9 +6,10 @@ a fault that a layout cannot have is not among those that the layout chooses fro
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -72,6 +73,12 @@ class Fault:
 class Take:
     """Everything about a recording that is decided before it begins."""
 
+    cores: ClassVar[int] = CORES
+    """Of the machine."""
+    cores_per_rank: ClassVar[int] = 1
+    # GpuTake has a field of this name.
+    device = "cpu"
+
     seed: int
     model: Model
     width: int
@@ -95,6 +102,16 @@ class Take:
     def hosts(self) -> int:
         """How many hosts the ranks are on."""
         return len(set(self.host_of_rank))
+
+    def cores_of(self, rank: int) -> set[int] | None:
+        """The cores that the rank may run on; None for all."""
+        if self.pinning == "none":
+            return None
+        if self.pinning == "shared_core":
+            return {0}
+        first = rank * self.cores_per_rank
+        cores = min(self.cores, os.cpu_count() or 1)
+        return {core % cores for core in range(first, first + self.cores_per_rank)}
 
 
 def draw(seed: int) -> Take:

@@ -65,19 +65,27 @@ class InsideFaults:
     def prepare(self, program: Program, examples: Examples, step_ns: float, own_ns: float) -> None:
         """Calibrate every fault to a reference step of `step_ns`, of which `own_ns` is the rank's CPU time."""
         for fault in self.faults:
-            lost_ns = fault.severity * step_ns
-            if fault.kind == "larger_batch":
-                factor = min(1 + lost_ns / own_ns, LARGEST_ENLARGEMENT)
-                examples.enlargement = self.enlarged(fault, factor)
-            elif fault.kind == "slow_input":
-                examples.slowness = self.fetching(fault, sorting(lost_ns))
-            elif fault.kind == "slower_kernel":
-                slow_kernel(self, fault, lost_ns, program)
-            elif fault.place != "outside":
-                share = 1 / program.block_calls if fault.place == "blocks" else 1.0
-                works = self.work.setdefault(fault.place, [])
-                works.append((fault, WORK[fault.kind](lost_ns * share, program)))
+            self.prepare_one(fault, program, examples, step_ns, own_ns)
         self.prepared = True
+
+    def prepare_one(self, fault: Fault, program: Program, examples: Examples, step_ns: float, own_ns: float) -> None:
+        lost_ns = fault.severity * step_ns
+        if fault.kind == "larger_batch":
+            factor = min(1 + lost_ns / own_ns, LARGEST_ENLARGEMENT)
+            examples.enlargement = self.enlarged(fault, factor)
+        elif fault.kind in ("slow_input", "slow_input_on_all"):
+            examples.slowness = self.fetching(fault, sorting(lost_ns))
+        elif fault.kind == "slower_kernel":
+            slow_kernel(self, fault, lost_ns, program)
+        elif fault.place != "outside":
+            self.put(fault, WORK[fault.kind](lost_ns * self.share(fault, program), program))
+
+    def share(self, fault: Fault, program: Program) -> float:
+        """The share of a step's loss that falls to each time that the place is come to."""
+        return 1 / program.block_calls if fault.place == "blocks" else 1.0
+
+    def put(self, fault: Fault, work: Callable[[], object]) -> None:
+        self.work.setdefault(fault.place, []).append((fault, work))
 
     def enlarged(self, fault: Fault, factor: float) -> Callable[[], float]:
         return lambda: factor if self.active(fault) else 1.0

@@ -10,15 +10,20 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from drawing import CHUNKS, CORES, Take
+from cpu_groups import throttled_ns
+from drawing import CHUNKS, Take
 from faults import InsideFaults, schedstat
-from models import Examples, joined
+from models import Examples, joined, on_device
+from on_gpu.gpu_drawing import GpuTake
+from on_gpu.gpu_faults import GpuFaults
+from on_gpu.waits import Waits
 from outside import enter_network
 from parallel_layouts import Program, build
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -47,16 +52,59 @@ class Parent:
         return answer
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a rank trains with."""
+
+    take: Take
+    rank: int
+    faults: InsideFaults
+    examples: Examples
+    program: Program
+    train: Callable[[], None]
+    waits: Waits | None
+    """Watched on a GPU, where no thread's CPU time tells of them."""
+
+
 def run_rank(take: Take, rank: int, folder: Path, network: list[tuple[str, str]], parent: Parent) -> None:
     """Train as `rank`; leave a trace in `folder`/traces and measurements in `folder`/rank<n>.json."""
-    host = take.host_of_rank[rank]
     meet(take, rank, folder, network)
+    with ExitStack() as stack:
+        stack.callback(dist.destroy_process_group)
+        job = gpu_job(take, rank, stack) if isinstance(take, GpuTake) else cpu_job(take, rank)
+        reference = measure_reference(job, network[take.host_of_rank[rank]][1] if network else None)
+        job.faults.prepare(job.program, job.examples, reference["step_ns"], own_ns(reference))
+        dist.barrier()
+        parent.tell({"reference": {name: value for name, value in reference.items() if name != "steps"}})
+        go = parent.hear()
+        dist.barrier()
+        steps, profiler = record(job, parent, go["cpu_stat"])
+        parent.tell({"recorded": True})
+        trace = None if profiler is None else export(profiler, take, rank, folder)
+        measured = {"rank": rank, "host": take.host_of_rank[rank], "trace": trace, "reference": reference}
+        measured |= {"steps": steps, "parameters": sum(weight.numel() for weight in job.program.parameters)}
+        (folder / f"rank{rank}.json").write_text(json.dumps(measured), encoding="utf-8")
+        parent.tell({"written": True})
+        # The recorder ends all ranks at once: no rank misses another that has gone.
+        parent.hear()
+
+
+def own_ns(reference: dict[str, Any]) -> float:
+    """The median of what the rank took of a step for itself."""
+    return statistics.median(
+        step["end_ns"] - step["begin_ns"] - sum(end - begin for begin, end in step["waits"])
+        if "waits" in step
+        else step["run_ns"]
+        for step in reference["steps"]
+    )
+
+
+def cpu_job(take: Take, rank: int) -> Job:
+    """A job that computes on cores."""
     faults = InsideFaults(take.seed, rank, [fault for fault in take.faults if rank in fault.ranks])
     examples = Examples(take, take.seed * 100 + rank)
-    program = build(take, rank, faults.between)
-    # fused: one operator in the trace, where others write some for each parameter; sharded weights know none.
-    kind = {"foreach": True} if take.parallel == "fsdp2" else {"fused": True}
-    optimizer = torch.optim.SGD(program.parameters, lr=1e-4, momentum=0.9, **kind)
+    program = build(take, rank, faults.between, nullcontext)
+    optimizer = make_optimizer(take, program)
     batches = iter(DataLoader(examples, CHUNKS, collate_fn=joined, num_workers=take.workers))
 
     def train() -> None:
@@ -65,28 +113,48 @@ def run_rank(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]
         optimizer.step()
         optimizer.zero_grad()
 
-    reference = measure_reference(take, train, network[host][1] if network else None)
-    own_ns = statistics.median(step["run_ns"] for step in reference["steps"])
-    faults.prepare(program, examples, reference["step_ns"], own_ns)
-    dist.barrier()
-    parent.tell({"reference": {name: value for name, value in reference.items() if name != "steps"}})
-    go = parent.hear()
-    dist.barrier()
-    steps, profiler = record(take, rank, train, faults, parent, go["cpu_stat"])
-    parent.tell({"recorded": True})
-    trace = export(profiler, take, rank, folder)
-    measured = {"rank": rank, "host": host, "trace": trace, "reference": reference, "steps": steps}
-    measured |= {"parameters": sum(weight.numel() for weight in program.parameters)}
-    (folder / f"rank{rank}.json").write_text(json.dumps(measured), encoding="utf-8")
-    parent.tell({"written": True})
-    # The recorder ends all ranks at once: no rank misses another that has gone.
-    parent.hear()
+    return Job(take, rank, faults, examples, program, train, None)
+
+
+def gpu_job(take: GpuTake, rank: int, stack: ExitStack) -> Job:
+    """A job that computes on the GPU; its waits are watched until the stack is closed."""
+    faults = GpuFaults(take.seed, rank, [fault for fault in take.faults if rank in fault.ranks])
+    examples = Examples(take, take.seed * 100 + rank)
+    waits = Waits(take.device)
+
+    def between(place: str) -> None:
+        if place == "reduced":
+            waits.backward_is_over()
+        faults.between(place)
+
+    program = build(take, rank, between, lambda: faults.precision(take))
+    if take.parallel == "ddp":
+        waits.watch_gradients(program.parameters)
+    optimizer = make_optimizer(take, program)
+    pin = take.pinned_memory and take.device == "cuda"
+    batches = iter(DataLoader(examples, CHUNKS, collate_fn=joined, num_workers=take.workers, pin_memory=pin))
+    stack.enter_context(waits)
+
+    def train() -> None:
+        program.step(on_device(take, next(batches)))
+        faults.between("optimizer")
+        optimizer.step()
+        optimizer.zero_grad()
+        if take.awaited and take.device == "cuda":
+            torch.cuda.synchronize()
+
+    return Job(take, rank, faults, examples, program, train, waits)
+
+
+def make_optimizer(take: Take, program: Program) -> torch.optim.Optimizer:
+    # fused: one operator in the trace, where others write some for each parameter; sharded weights know none.
+    kind = {"foreach": True} if take.parallel == "fsdp2" else {"fused": True}
+    return torch.optim.SGD(program.parameters, lr=1e-4, momentum=0.9, **kind)
 
 
 def meet(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]) -> None:
     """Set this process up as `rank` and join the others."""
-    if take.pinning != "none":
-        os.sched_setaffinity(0, {0 if take.pinning == "shared_core" else rank % CORES})
+    os.sched_setaffinity(0, take.cores_of(rank) or range(os.cpu_count() or 1))
     torch.set_num_threads(1)
     torch.manual_seed(take.seed)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -98,17 +166,18 @@ def meet(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]) ->
     dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=take.ranks)
 
 
-def measure_reference(take: Take, train: Callable[[], None], device: str | None) -> dict[str, Any]:
+def measure_reference(job: Job, device: str | None) -> dict[str, Any]:
     """A few steps without fault or load, under a profiler like the one that records."""
     for _ in range(UNMEASURED_STEPS):
-        train()
+        job.train()
     steps, sent = [], sent_bytes(device)
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=take.record_shapes) as profiler:
+    with profile(activities=activities(job.take), record_shapes=job.take.record_shapes) as profiler:
         for _ in range(REFERENCE_STEPS):
             begin = Reading.take()
-            train()
+            job.train()
             steps.append(begin.until(Reading.take()))
             profiler.step()
+    add_waits(job, steps)
     return {
         "step_ns": statistics.median(step["end_ns"] - step["begin_ns"] for step in steps),
         "process_ns": statistics.median(step["process_ns"] for step in steps),
@@ -117,27 +186,48 @@ def measure_reference(take: Take, train: Callable[[], None], device: str | None)
     }
 
 
-def record(  # noqa: PLR0917 -- called once
-    take: Take, rank: int, train: Callable[[], None], faults: InsideFaults, parent: Parent, cpu_stat: str | None
-) -> tuple[list[dict[str, Any]], profile]:
-    """Run the recorded steps; their measurements, and the profiler that has them."""
+def record(job: Job, parent: Parent, cpu_stat: str | None) -> tuple[list[dict[str, Any]], profile | None]:
+    """Run the recorded steps; their measurements, and the profiler that has them, if this rank has one."""
+    take, rank, faults = job.take, job.rank, job.faults
     steps = []
-    plan = schedule(wait=0, warmup=WARMUP_STEPS, active=take.steps, repeat=1)
-    activities = [ProfilerActivity.CPU]
-    with profile(activities=activities, schedule=plan, record_shapes=take.record_shapes) as profiler:
+    with nullcontext() if is_unprofiled(take, rank) else profiler_of(take, rank) as profiler:
         for step in range(-WARMUP_STEPS, take.steps):
             begin_onsets(take, rank, step, parent)
             faults.begin_step(step)
             begin, injected = Reading.take(cpu_stat, machine=rank == 0), faults.meter.read()
-            train()
+            job.train()
             measured = begin.until(Reading.take(cpu_stat, machine=rank == 0))
             lost = [now - before for now, before in zip(faults.meter.read(), injected, strict=True)]
             names = ("injected_wall_ns", "injected_run_ns", "injected_delay_ns")
             measured |= dict(zip(names, lost, strict=True))
             if step >= 0:
                 steps.append(measured)
-            profiler.step()
+            if profiler is not None:
+                profiler.step()
+    add_waits(job, steps)
     return steps, profiler
+
+
+def is_unprofiled(take: Take, rank: int) -> bool:
+    return isinstance(take, GpuTake) and take.profiled == "first" and rank > 0
+
+
+def profiler_of(take: Take, rank: int) -> profile:
+    plan = schedule(wait=0, warmup=WARMUP_STEPS, active=take.steps, repeat=1)
+    deeply = isinstance(take, GpuTake) and take.profiled == "first_deeply" and rank == 0
+    return profile(
+        activities=activities(take), schedule=plan, record_shapes=take.record_shapes or deeply, with_stack=deeply
+    )
+
+
+def activities(take: Take) -> list[ProfilerActivity]:
+    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if take.device == "cuda" else [])]
+
+
+def add_waits(job: Job, steps: list[dict[str, Any]]) -> None:
+    """Put into each step the waits that were watched."""
+    for step, waits in zip(steps, job.waits.over(steps) if job.waits else (), strict=False):
+        step["waits"] = waits
 
 
 def begin_onsets(take: Take, rank: int, step: int, parent: Parent) -> None:
@@ -185,11 +275,6 @@ class Reading:
             if getattr(self, name) is not None:
                 passed[name] = getattr(later, name) - getattr(self, name)
         return passed
-
-
-def throttled_ns(cpu_stat: str) -> int:
-    lines = Path(cpu_stat).read_text(encoding="ascii").splitlines()
-    return int(next(line for line in lines if line.startswith("throttled_time")).split()[1])
 
 
 def machine_busy_ns() -> int:

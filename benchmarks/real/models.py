@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from drawing import CHUNKS, Take
+from on_gpu.gpu_drawing import GpuTake
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-SEQUENCE = 32
+SEQUENCE = {"cpu": 32, "cuda": 128}
 HEADS = 4
-IMAGE = 16
+IMAGE = {"cpu": 16, "cuda": 32}
 ROWS = 8000
 WORDS = 16
 STEPS_AHEAD = 200
@@ -86,8 +89,8 @@ def make_block(take: Take, index: int) -> nn.Module:
 def input_shape(take: Take) -> tuple[int, ...]:
     """The shape of one example."""
     shapes = {
-        "attention": (SEQUENCE, take.width),
-        "convolution": (take.width, IMAGE, IMAGE),
+        "attention": (SEQUENCE[take.device], take.width),
+        "convolution": (take.width, IMAGE[take.device], IMAGE[take.device]),
         "mlp": (take.width,),
         "embedding": (WORDS,),
     }
@@ -102,7 +105,9 @@ def hidden_shape(take: Take) -> tuple[int, ...]:
 def example_input(take: Take, examples: int) -> Tensor:
     """A batch for the first block."""
     shape = (examples, *input_shape(take))
-    return torch.randint(ROWS, shape) if take.model == "embedding" else torch.randn(shape)
+    if take.model == "embedding":
+        return torch.randint(ROWS, shape, device=take.device)
+    return torch.randn(shape, device=take.device)
 
 
 class Examples(Dataset[Tensor]):
@@ -113,6 +118,7 @@ class Examples(Dataset[Tensor]):
         # Both change while the loader is in use, so they only serve a loader without workers.
         self.slowness: Callable[[], object] = lambda: None
         self.enlargement: Callable[[], float] = lambda: 1.0
+        self.stored: npt.NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return CHUNKS * STEPS_AHEAD
@@ -125,7 +131,23 @@ class Examples(Dataset[Tensor]):
             self.slowness()
         if self.take.model == "embedding":
             return torch.from_numpy(rng.integers(ROWS, size=shape))
+        if isinstance(self.take, GpuTake):
+            return self.bytes_of(rng, shape)
         return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))
+
+    def bytes_of(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+        """As images are stored; drawing so many normal numbers would take longer than a GPU trains on them."""
+        if self.stored is None:
+            self.stored = rng.integers(256, size=4 * math.prod(shape), dtype=np.uint8)
+        size = math.prod(shape)
+        place = int(rng.integers(max(1, len(self.stored) - size)))
+        return torch.from_numpy(np.resize(self.stored[place : place + size], shape))
+
+
+def on_device(take: GpuTake, batch: Tensor) -> Tensor:
+    """The batch on the GPU, as numbers about zero where it is of bytes."""
+    moved = batch.to(take.device, non_blocking=True)
+    return moved if take.model == "embedding" else moved.float().sub_(128).div_(74)
 
 
 def joined(chunks: list[Tensor]) -> Tensor:

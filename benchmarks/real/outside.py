@@ -19,12 +19,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from drawing import CORES, Fault, Take
+from cpu_groups import CpuGroup
+from drawing import Fault, Take
 
 NS_PER_S = 1e9
 NEW_NETWORK = 0x40000000
 DIE_WITH_PARENT = 1
-CPU_CONTROLLER = Path("/sys/fs/cgroup/cpu")
 SLICE_S = 0.02
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -64,7 +64,7 @@ class Outside:
         self.take, self.folder, self.stack = take, folder, stack
         self.pids: list[int] = []
         self.measures: dict[str, object] = {}
-        self.groups: dict[int, Path] = {}
+        self.groups: dict[int, CpuGroup] = {}
         self.network = make_network(take, stack)
 
     def start(self, work: Callable[[], object], name: str) -> None:
@@ -86,11 +86,11 @@ class Outside:
         """For each rank the file that tells of its throttling, where it will have a quota."""
         for index, fault in enumerate(self.take.faults):
             if fault.kind in ("quota", "quota_on_all"):
-                self.groups[index] = make_group(f"kair{os.getpid()}_{index}", self.stack)
+                self.groups[index] = CpuGroup.make(f"kair{os.getpid()}_{index}", self.stack)
         stat: list[str | None] = [None] * self.take.ranks
         for index, group in self.groups.items():
             for rank in self.take.faults[index].ranks:
-                stat[rank] = str(group / "cpu.stat")
+                stat[rank] = str(group.stat)
         return stat
 
     def begin_fault(self, index: int, references: Sequence[dict[str, float]]) -> None:
@@ -107,6 +107,7 @@ class Outside:
             "slow_link": self.slow_link,
             "busy_processes_x2": self.oversubscribe,
             "busy_processes_x4": self.oversubscribe,
+            "gpu_hog": self.hog_gpu,
         }.get(fault.kind)
         if begin:
             begin(index, fault, references)
@@ -147,29 +148,40 @@ class Outside:
         period_us = random.Random(self.take.seed).choice([10_000, 20_000, 50_000, 100_000])
         quota_us = max(1000, int(period_us * needed / (1 + fault.severity)))
         group = self.groups[index]
-        (group / "cpu.cfs_period_us").write_text(str(period_us), encoding="ascii")
-        (group / "cpu.cfs_quota_us").write_text(str(quota_us), encoding="ascii")
-        self.stack.callback((group / "cpu.cfs_quota_us").write_text, "-1", encoding="ascii")
+        group.limit(quota_us, period_us)
+        self.stack.callback(group.lift)
         for rank in fault.ranks:
-            (group / "cgroup.procs").write_text(str(self.pids[rank]), encoding="ascii")
+            group.add(self.pids[rank])
         self.measures[f"quota{index}"] = {"period_us": period_us, "quota_us": quota_us}
 
     def hog_core(self, index: int, fault: Fault, _references: Sequence[dict[str, float]]) -> None:
         """Busy processes on the rank's core, for as much of the time as makes it slower by the severity."""
-        rank, count = fault.ranks[0], 1 if fault.severity <= 1 else 2
+        cores, count = self.take.cores_of(fault.ranks[0]) or set(), 1 if fault.severity <= 1 else 2
         duty = min(1.0, (1 - 1 / (1 + fault.severity)) * (count + 1) / count)
         work = copy_memory if fault.kind == "bandwidth_hog" else spin
 
         def on_core() -> None:
-            os.sched_setaffinity(0, {rank % CORES})
+            os.sched_setaffinity(0, cores)
             in_slices(work, duty)
 
-        for number in range(count):
+        for number in range(count * len(cores)):
             self.start(on_core, f"hog{index}_{number}")
+
+    def prepare_hogs(self) -> None:
+        """Have a process ready that computes on the GPU as soon as it is let; its beginning takes seconds."""
+        for index, fault in enumerate(self.take.faults):
+            if fault.kind == "gpu_hog":
+                go, ready = (self.folder / f"{name}{index}" for name in ("go", "ready"))
+                self.start(lambda go=go, ready=ready, fault=fault: multiply(fault.severity, ready, go), f"hog{index}")  # type: ignore[misc]  # a lambda with defaults
+                wait_for(ready)
+
+    def hog_gpu(self, index: int, _fault: Fault, _references: Sequence[dict[str, float]]) -> None:
+        """Let the prepared process begin."""
+        (self.folder / f"go{index}").touch()
 
     def oversubscribe(self, index: int, fault: Fault, _references: Sequence[dict[str, float]]) -> None:
         """So many busy processes per core that a rank has a half or a quarter of it."""
-        for number in range(CORES * (int(fault.kind[-1]) - 1)):
+        for number in range(self.take.cores * (int(fault.kind[-1]) - 1)):
             self.start(hog, f"busy{index}_{number}")
 
     def slow_link(self, index: int, fault: Fault, references: Sequence[dict[str, float]]) -> None:
@@ -227,6 +239,31 @@ def copy_memory(seconds: float) -> None:
 ARRAYS: tuple[np.ndarray, np.ndarray] | None = None
 
 
+def multiply(severity: float, ready: Path, go: Path) -> None:
+    """Multiply matrices on the GPU for a share of the time, for ever, once `go` is there."""
+    import torch
+
+    factor = torch.randn(4096, 4096, device="cuda" if torch.cuda.is_available() else "cpu", dtype=torch.bfloat16)
+    ready.touch()
+    wait_for(go)
+
+    def work(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            torch.matmul(factor, factor)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+
+    in_slices(work, min(1.0, severity))
+
+
+def wait_for(path: Path) -> None:
+    """Until the file is there, half a minute at most."""
+    until = time.monotonic() + 30
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 def in_slices(work: Callable[[float], None], duty: float) -> None:
     """Work for `duty` of the time, for ever."""
     while True:
@@ -264,26 +301,6 @@ def other_job(rank: int, ranks: int, folder: Path) -> None:
             dist.all_reduce(weight.grad)
         optimizer.step()
         optimizer.zero_grad()
-
-
-def make_group(name: str, stack: ExitStack) -> Path:
-    """A CPU group below this process's own, removed with the take."""
-    own = next(line for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines() if ":cpu:" in line)
-    group = CPU_CONTROLLER / own.split(":")[2].strip("/") / name
-    group.mkdir()
-    stack.callback(remove_group, group)
-    return group
-
-
-def remove_group(group: Path) -> None:
-    """Remove it once the last process in it is gone."""
-    for _ in range(50):
-        try:
-            group.rmdir()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
 
 
 def make_network(take: Take, stack: ExitStack) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import torch.distributed as dist
 from drawing import MICROBATCHES, Take
 from models import example_input, hidden_shape, make_block
+from on_gpu.gpu_drawing import GpuTake
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -17,6 +19,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
 Between = Callable[[str], None]
+Precision = Callable[[], AbstractContextManager[object]]
+"""The context that a rank's forward pass runs in: of the precision that it computes with."""
 
 
 @dataclass
@@ -46,28 +50,41 @@ class Hooked(nn.Module):
         return out
 
 
-def build(take: Take, rank: int, between: Between) -> Program:
-    """The program of `rank`; `between(place)` is called at each place that a fault can be at."""
+def build(take: Take, rank: int, between: Between, precision: Precision) -> Program:
+    """The program of `rank`; `between(place)` is called at each place that a fault can be at, and "reduced"."""
     stage = rank // (take.ranks // 2) if take.parallel == "pipeline" else 0
     indices = range(stage * take.blocks, (stage + 1) * take.blocks)
-    blocks: list[nn.Module] = [make_block(take, index) for index in indices]
+    blocks: list[nn.Module] = [make_block(take, index).to(take.device) for index in indices]
+    if isinstance(take, GpuTake) and take.graphs:
+        blocks = captured(take, blocks)
     if not take.compile:
         blocks = [Hooked(block, between) for block in blocks]
     layers = nn.Sequential(*blocks)
     calls = take.blocks * (MICROBATCHES if take.parallel == "pipeline" else 1)
-    step = {"ddp": data_parallel, "fsdp2": sharded, "pipeline": pipelined, "two_groups": tensor_parallel}[take.parallel]
-    stepping = step(take, layers, between)
-    spare_input = torch.randn(take.examples, *hidden_shape(take))
-    return Program(stepping, list(layers.parameters()), make_block(take, 1), spare_input, calls)
+    pipeline = staged if isinstance(take, GpuTake) else pipelined
+    step = {"ddp": data_parallel, "fsdp2": sharded, "pipeline": pipeline, "two_groups": tensor_parallel}[take.parallel]
+    stepping = step(take, layers, between, precision)
+    spare_input = torch.randn(take.examples, *hidden_shape(take), device=take.device)
+    return Program(stepping, list(layers.parameters()), make_block(take, 1).to(take.device), spare_input, calls)
+
+
+def captured(take: GpuTake, blocks: list[nn.Module]) -> list[nn.Module]:
+    """Each block as two CUDA graphs, one forward and one backward."""
+    if take.device == "cpu":
+        return blocks
+    first, hidden = example_input(take, take.examples), torch.randn(take.examples, *hidden_shape(take), device="cuda")
+    samples = [(first if index == 0 else hidden.clone().requires_grad_(),) for index in range(len(blocks))]
+    return list(torch.cuda.make_graphed_callables(tuple(blocks), tuple(samples)))
 
 
 def backward(output: Tensor, between: Between) -> None:
     loss = output.square().mean()
     between("backward")
     loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+    between("reduced")
 
 
-def data_parallel(take: Take, layers: nn.Module, between: Between) -> Callable[[Tensor], None]:
+def data_parallel(take: Take, layers: nn.Module, between: Between, precision: Precision) -> Callable[[Tensor], None]:
     """Gradients averaged over all ranks in buckets."""
     if take.compile:
         layers = compiled_in_turn(take, layers)
@@ -75,7 +92,9 @@ def data_parallel(take: Take, layers: nn.Module, between: Between) -> Callable[[
 
     def step(batch: Tensor) -> None:
         between("forward")
-        backward(model(batch), between)
+        with precision():
+            output = model(batch)
+        backward(output, between)
 
     return step
 
@@ -93,21 +112,23 @@ def compiled_in_turn(take: Take, layers: nn.Module) -> nn.Module:
     return model
 
 
-def sharded(_take: Take, layers: nn.Module, between: Between) -> Callable[[Tensor], None]:
+def sharded(take: Take, layers: nn.Module, between: Between, precision: Precision) -> Callable[[Tensor], None]:
     """Weights gathered block by block, gradients scattered (FSDP2)."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(take.device, (dist.get_world_size(),))
     for block in layers.children():
         fully_shard(block, mesh=mesh)
     fully_shard(layers, mesh=mesh)
 
     def step(batch: Tensor) -> None:
         between("forward")
-        backward(layers(batch), between)
+        with precision():
+            output = layers(batch)
+        backward(output, between)
 
     return step
 
 
-def pipelined(take: Take, layers: nn.Module, between: Between) -> Callable[[Tensor], None]:
+def pipelined(take: Take, layers: nn.Module, between: Between, _precision: Precision) -> Callable[[Tensor], None]:
     """Two stages, each of half the ranks, which average their gradients."""
     mesh = init_device_mesh("cpu", (2, take.ranks // 2), mesh_dim_names=("pp", "dp"))
     number, examples = mesh.get_local_rank("pp"), take.examples // MICROBATCHES
@@ -134,9 +155,11 @@ def pipelined(take: Take, layers: nn.Module, between: Between) -> Callable[[Tens
     return step
 
 
-def tensor_parallel(take: Take, layers: nn.Sequential, between: Between) -> Callable[[Tensor], None]:
+def tensor_parallel(
+    take: Take, layers: nn.Sequential, between: Between, _precision: Precision
+) -> Callable[[Tensor], None]:
     """Pairs of ranks add up what each block gives, and counterparts average the gradients."""
-    mesh = init_device_mesh("cpu", (take.ranks // 2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = init_device_mesh(take.device, (take.ranks // 2, 2), mesh_dim_names=("dp", "tp"))
     pair, counterparts = mesh.get_group("tp"), mesh.get_group("dp")
     parameters = list(layers.parameters())
 
@@ -147,11 +170,52 @@ def tensor_parallel(take: Take, layers: nn.Sequential, between: Between) -> Call
             x = Added.apply(block(Shared.apply(x, pair) if x.requires_grad else x), pair)  # type: ignore[no-untyped-call]  # torch has no types for it
         backward(x, between)
         gradients = [weight.grad for weight in parameters if weight.grad is not None]
-        for reduction in [dist.all_reduce(gradient, group=counterparts, async_op=True) for gradient in gradients]:
-            reduction.wait()
-        torch._foreach_div_(gradients, take.ranks // 2)
+        average(gradients, counterparts, take.ranks // 2)
 
     return step
+
+
+def staged(take: Take, layers: nn.Module, between: Between, _precision: Precision) -> Callable[[Tensor], None]:
+    """Two stages, each of half the ranks, whose tensors pass through the host: gloo sends none of a GPU's.
+
+    All microbatches go forward, then all backward.
+    """
+    stages = take.ranks // 2
+    mesh = init_device_mesh("cpu", (2, stages), mesh_dim_names=("pp", "dp"))
+    rank, counterparts = dist.get_rank(), mesh.get_group("dp")
+    first, other, parameters = rank < stages, (rank + stages) % take.ranks, list(layers.parameters())
+    hidden = torch.empty(take.examples // MICROBATCHES, *hidden_shape(take))
+
+    def received() -> Tensor:
+        dist.recv(hidden, other)
+        return hidden.to(take.device)
+
+    def step(batch: Tensor) -> None:
+        between("forward")
+        outputs, inputs = [], []
+        for part in batch.chunk(MICROBATCHES):
+            inputs.append(part if first else received().requires_grad_())
+            outputs.append(layers(inputs[-1]))
+            if first:
+                dist.send(outputs[-1].detach().cpu(), other)
+        between("backward")
+        for x, output in zip(inputs, outputs, strict=True):
+            if first:
+                output.backward(received())
+            else:
+                output.square().mean().backward()
+                assert x.grad is not None
+                dist.send(x.grad.cpu(), other)
+        average([weight.grad for weight in parameters if weight.grad is not None], counterparts, stages)
+
+    return step
+
+
+def average(gradients: list[Tensor], group: dist.ProcessGroup, ranks: int) -> None:
+    """All gradients averaged over the group at once."""
+    for reduction in [dist.all_reduce(gradient, group=group, async_op=True) for gradient in gradients]:
+        reduction.wait()
+    torch._foreach_div_(gradients, ranks)
 
 
 # What autograd passes as ctx has no public type.

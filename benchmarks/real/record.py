@@ -1,13 +1,18 @@
 """Record real training jobs drawn by seed: traces, and beside them what was measured.
 
-python benchmarks/real/record.py --seeds 0:300 --out DIR [--minutes M]
+python benchmarks/real/record.py --seeds 0:300 --out DIR [--minutes M] [--device cuda]
 
 Every take counts: none is recorded again, left out or chosen for what is in it. A take is dropped only if a rank
 died or the time limit passed; its folder then holds dropped.json with the reason, and the next seed is recorded.
 Seeds already there are skipped, so that an interrupted recording can be taken up again. Seeds below 100 are for
 tuning, the others for reporting; they are recorded in turn, one of the former and two of the latter.
 
-Needs Linux, root (network namespaces, CPU groups of cgroup v1, priorities) and torch; two cores.
+With `--device cuda` takes on a GPU, whose seeds are their own (on_gpu/gpu_drawing.py): seeds below 40 are for
+tuning, the rule is the same with a limit of 60 seconds (and 15 MB of packed traces, more of which the machine with the
+GPU could not hand back), and the processes of the ranks are kept from take to take. With `--pairs` each seed's job is
+recorded twice, with a fault that all ranks share in DIR/with and without any in DIR/without.
+
+Needs Linux, root (network namespaces, control groups, priorities) and torch; two cores, or a GPU and 16.
 """
 
 from __future__ import annotations
@@ -15,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import selectors
 import shutil
 import signal
 import sys
@@ -23,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -35,15 +39,13 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
 from drawing import Take, draw
-from job import Parent, run_rank
-from outside import Outside, end, fork
+from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_pair
+from on_gpu.kept_ranks import KeptRanks, Processes
+from on_gpu.waits import net_of_stops
+from outside import Outside
+from ranks import DroppedError, Ranks
 
-TIME_LIMIT_S = 120.0
-TUNING_SEEDS = 100
-
-
-class DroppedError(Exception):
-    """A take that cannot be kept, and why."""
+TUNING_SEEDS = {"cpu": 100, "cuda": 40}
 
 
 def main() -> int:
@@ -52,19 +54,38 @@ def main() -> int:
     parser.add_argument("--seeds", required=True, help="FIRST:STOP, or seeds with commas between")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the takes")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no take after so many")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what the jobs compute on")
+    parser.add_argument("--rehearse", action="store_true", help="run takes on a GPU without one, to try the recorder")
+    parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks (--device cuda)")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     until = time.monotonic() + 60 * options.minutes
-    for seed in in_turn(parse_seeds(options.seeds)):
-        folder = options.out / f"seed{seed:04d}"
-        if time.monotonic() > until:
-            break
-        if not folder.exists():
-            begin = time.monotonic()
-            outcome = record(draw(seed), folder)
-            print(f"{folder.name} {time.monotonic() - begin:5.1f} s  {outcome}", flush=True)
+    with Processes() as processes:
+        for folder, take in planned(options):
+            if time.monotonic() > until:
+                break
+            if not folder.exists():
+                begin = time.monotonic()
+                outcome = record(take, folder, processes)
+                print(f"{folder.name} {time.monotonic() - begin:5.1f} s  {outcome}", flush=True)
     return 0
+
+
+def planned(options: argparse.Namespace) -> Iterator[tuple[Path, Take]]:
+    """The takes to record, and their folders."""
+    for seed in in_turn(parse_seeds(options.seeds), TUNING_SEEDS[options.device]):
+        name = f"seed{seed:04d}"
+        if options.device == "cpu":
+            yield options.out / name, draw(seed)
+            continue
+        take = draw_pair(seed) if options.pairs else draw_gpu(seed)
+        take = replace(take, device="cpu", examples=8) if options.rehearse else take
+        if options.pairs:
+            yield options.out / "without" / name, replace(take, faults=())
+            yield options.out / "with" / name, take
+        else:
+            yield options.out / name, take
 
 
 def parse_seeds(text: str) -> Iterable[int]:
@@ -72,16 +93,16 @@ def parse_seeds(text: str) -> Iterable[int]:
     return range(int(first), int(stop)) if colon else [int(seed) for seed in text.split(",")]
 
 
-def in_turn(seeds: Iterable[int]) -> Iterator[int]:
+def in_turn(seeds: Iterable[int], first_for_reporting: int) -> Iterator[int]:
     """One seed for tuning, two for reporting, and so on, so that any beginning has a third of the former."""
     seeds = list(seeds)
-    tuning = [seed for seed in seeds if seed < TUNING_SEEDS]
-    reporting = [seed for seed in seeds if seed >= TUNING_SEEDS]
+    tuning = [seed for seed in seeds if seed < first_for_reporting]
+    reporting = [seed for seed in seeds if seed >= first_for_reporting]
     rows = zip_longest(tuning, reporting[::2], reporting[1::2])
     return (seed for seed in chain.from_iterable(rows) if seed is not None)
 
 
-def record(take: Take, folder: Path) -> str:
+def record(take: Take, folder: Path, processes: Processes) -> str:
     """Record the take into the new `folder`, which appears when it is complete; one line about it."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
@@ -91,7 +112,7 @@ def record(take: Take, folder: Path) -> str:
         )
         begin = time.time()
         try:
-            measured = run(take, scratch)
+            measured = run(take, scratch, processes)
         except DroppedError as reason:
             measured = None
             dropped = {"reason": str(reason), "take": asdict(take)}
@@ -104,6 +125,7 @@ def record(take: Take, folder: Path) -> str:
             document = {"take": asdict(take), "torch": torch.__version__, "began": begin} | measured
             (kept / "take.json").write_text(json.dumps(document), encoding="utf-8")
             (scratch / "traces").rename(kept / "traces")
+        folder.parent.mkdir(parents=True, exist_ok=True)
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(kept, partial)
@@ -111,7 +133,7 @@ def record(take: Take, folder: Path) -> str:
     return summary
 
 
-def run(take: Take, scratch: Path) -> dict[str, Any]:
+def run(take: Take, scratch: Path, processes: Processes) -> dict[str, Any]:
     """Run the take's job; what was measured.
 
     Raises:
@@ -120,8 +142,12 @@ def run(take: Take, scratch: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         outside = Outside(take, scratch, stack)
         stats = outside.prepare_groups()
-        ranks = stack.enter_context(Ranks(take, scratch, outside))
+        if isinstance(take, GpuTake):
+            ranks: Ranks = stack.enter_context(KeptRanks(take, scratch, outside, processes))
+        else:
+            ranks = stack.enter_context(Ranks(take, scratch, outside))
         references = ranks.hear_all("reference")
+        outside.prepare_hogs()
         with ExitStack() as spell:
             outside.stack = spell
             outside.begin_load()
@@ -135,88 +161,17 @@ def run(take: Take, scratch: Path) -> dict[str, Any]:
         measured = [
             json.loads((scratch / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(take.ranks)
         ]
+    reduce_waits(measured, stops)
     return {"ranks": measured, "stops": stops, "outside": outside.measures}
 
 
-class Ranks:
-    """The take's ranks, as processes to talk with; none outlives the context."""
-
-    def __init__(self, take: Take, scratch: Path, outside: Outside) -> None:
-        self.take, self.scratch, self.outside = take, scratch, outside
-        self.inboxes: list[int] = []
-        self.outboxes: list[int] = []
-        self.unread = [b""] * take.ranks
-        self.said: dict[str, dict[int, Any]] = {}
-        self.deadline = time.monotonic() + TIME_LIMIT_S
-
-    def __enter__(self) -> Ranks:
-        for rank in range(self.take.ranks):
-            from_rank, to_parent = os.pipe()
-            from_parent, to_rank = os.pipe()
-            parent = Parent(from_parent, to_parent)
-            arguments = (self.take, rank, self.scratch, self.outside.network, parent)
-            self.outside.pids.append(fork(lambda arguments=arguments: run_rank(*arguments), self.error_of(rank)))  # type: ignore[misc]  # a lambda with a default
-            os.close(to_parent)
-            os.close(from_parent)
-            self.inboxes.append(from_rank)
-            self.outboxes.append(to_rank)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for pid in self.outside.pids:
-            end(pid)
-        for descriptor in (*self.inboxes, *self.outboxes):
-            os.close(descriptor)
-
-    def error_of(self, rank: int) -> Path:
-        return self.scratch / f"rank{rank}.error"
-
-    def tell_all(self, messages: list[dict[str, Any]]) -> None:
-        """Send each rank its message."""
-        for outbox, message in zip(self.outboxes, messages, strict=True):
-            os.write(outbox, (json.dumps(message) + "\n").encode())
-
-    def hear_all(self, topic: str, on_onset: Any = None) -> list[Any]:  # noqa: ANN401 -- a callback or nothing
-        """Wait until every rank has told of `topic`; what they said. Onsets meanwhile are passed on."""
-        said = self.said.setdefault(topic, {})
-        with selectors.DefaultSelector() as selector:
-            for rank, inbox in enumerate(self.inboxes):
-                selector.register(inbox, selectors.EVENT_READ, rank)
-            while len(said) < self.take.ranks:
-                ready = selector.select(max(0.0, self.deadline - time.monotonic()))
-                if not ready:
-                    raise DroppedError(f"time limit of {TIME_LIMIT_S:.0f} s passed before {topic}")
-                for key, _ in ready:
-                    self.take_in(key.data, on_onset)
-        return [said[rank] for rank in range(self.take.ranks)]
-
-    def take_in(self, rank: int, on_onset: Any) -> None:  # noqa: ANN401 -- as torch calls it
-        """Keep what has come from the rank, which may be ahead of what is waited for."""
-        for message in self.messages(rank):
-            for topic, value in message.items():
-                if topic == "onset":
-                    on_onset(value)
-                else:
-                    self.said.setdefault(topic, {})[rank] = value
-
-    def messages(self, rank: int) -> list[dict[str, Any]]:
-        """What has come from the rank."""
-        came = os.read(self.inboxes[rank], 65536)
-        if not came:
-            raise DroppedError(self.death_of(rank))
-        *lines, self.unread[rank] = (self.unread[rank] + came).split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def death_of(self, rank: int) -> str:
-        """Why the rank ended early, as far as it said; another's failure may have been the first."""
-        time.sleep(0.5)
-        errors = [self.error_of(rank) for rank in range(self.take.ranks)]
-        texts = [path.read_text(encoding="utf-8") for path in errors if path.exists()]
-        return f"rank {rank} died\n" + "\n".join(texts)
-
-    def wait_for_files(self) -> None:
-        """Wait until every rank has written its trace and its measurements, and let them go."""
-        self.hear_all("written")
+def reduce_waits(ranks: list[dict[str, Any]], stops: list[dict[str, Any]]) -> None:
+    """Of each step's waits keep how long they were."""
+    for measured in ranks:
+        spells = [spell for stop in stops if measured["rank"] in stop["ranks"] for spell in stop["spells"]]
+        for step in (*measured["reference"]["steps"], *measured["steps"]):
+            if "waits" in step:
+                step["waited_ns"] = net_of_stops(step.pop("waits"), spells)
 
 
 def read_stops(take: Take, scratch: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Write the accuracy table of the real takes into docs/accuracy.md, from what evaluate.py kept.
 
-python benchmarks/real/take_report.py ANSWERS.json.gz [--seeds 100:300] [--write docs/accuracy.md] [--misses]
+python benchmarks/real/take_report.py ANSWERS.json.gz [--seeds 100:300] [--write docs/accuracy.md [--part NAME]]
+    [--misses]
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import Final
 
 from take_scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
 
-BEGIN: Final = "<!-- begin of what real/take_report.py writes -->"
-END: Final = "<!-- end of what real/take_report.py writes -->"
+MARK: Final = "what real/take_report.py writes"
 _Z: Final = 1.959964
 
 Test = Callable[[Scored], bool]
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("answers", type=Path, nargs="+", help="files that evaluate.py wrote")
     parser.add_argument("--seeds", default="100:300", help="FIRST:STOP; those below 100 were tuned on")
     parser.add_argument("--write", type=Path, help="a page with the markers, between which the table goes")
+    parser.add_argument("--part", help="which markers, where the page has several")
     parser.add_argument("--misses", action="store_true", help="list the takes that were answered wrongly")
     options = parser.parse_args()
     first, _, stop = options.seeds.partition(":")
@@ -42,24 +43,34 @@ def main() -> int:
     if options.misses:
         print("\n".join(misses(takes)), file=sys.stderr)
     if options.write is not None:
-        before, begun, rest = options.write.read_text(encoding="utf-8").partition(BEGIN)
-        _, ended, after = rest.partition(END)
-        if not (begun and ended):
-            raise SystemExit(f"{options.write} lacks the lines {BEGIN} and {END}")
-        options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        put_between(options.write, f"{MARK} of {options.part}" if options.part else MARK, text)
     return 0
 
 
 def page(takes: Sequence[Scored], unread: int = 0) -> str:
     """The table, and what it was made of."""
     head = f"{len(takes)} takes, none left out" + (f"; {unread} more could not be read" if unread else "") + "."
-    rows = list(table(takes))
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    return "\n".join([head, "", aligned(list(table(takes)))])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown, its first row the heads."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join([head, "", *lines])
+    return "\n".join(lines)
+
+
+def put_between(page: Path, mark: str, text: str) -> None:
+    """Put the text into the page between the markers of this name."""
+    begin, end = f"<!-- begin of {mark} -->", f"<!-- end of {mark} -->"
+    before, begun, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise SystemExit(f"{page} lacks the lines {begin} and {end}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def table(takes: Sequence[Scored]) -> Iterator[Row]:

@@ -24,11 +24,24 @@ RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
     # The profiler does not record collections by hand: they are Python that holds up the thread.
     "garbage_collection": frozenset({"garbage_collection", "host"}),
     "slow_link": frozenset({"communication"}),
+    # On a GPU: operators that the others lack, which keep the host waiting and the GPU idle.
+    "synchronising_copies": frozenset({"uneven_work", "host"}),
 }
 """A fault's kind → the causes that name it."""
-SHARED: Final = frozenset(
-    {"quota_on_all", "stops_on_all", "busy_processes_x2", "busy_processes_x4", "threads_x2", "threads_x4"}
-)
+SHARED: Final[dict[str, frozenset[str]]] = {
+    "quota_on_all": frozenset({"contention"}),
+    "stops_on_all": frozenset({"contention"}),
+    "busy_processes_x2": frozenset({"contention"}),
+    "busy_processes_x4": frozenset({"contention"}),
+    "threads_x2": frozenset({"contention"}),
+    "threads_x4": frozenset({"contention"}),
+    # On a GPU.
+    "gpu_hog": frozenset({"compute", "contention"}),
+    "slow_input_on_all": frozenset({"input", "input_bound"}),
+    "launch_bound": frozenset({"launch_bound"}),
+    "synchronising_copies_on_all": frozenset({"copies", "launch_bound"}),
+}
+"""A fault's kind that all ranks share → the causes that name it, on no rank."""
 TRULY_SLOWER: Final = 0.05
 """Of the step: a rank that measurably took so much more for itself than its peers is no innocent, fault or not."""
 NOTABLE, LARGE, ENOUGH_STEPS = 0.10, 0.25, 8
@@ -74,7 +87,8 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
     findings = [one for one in answer["findings"] if one["ranks"]]
     accused = {rank for one in findings for rank in one["ranks"]}
     alone = {fault["kind"] for fault in faults}
-    shared = next((one for one in answer["findings"] if one["cause"] == "contention" and not one["ranks"]), None)
+    sought = frozenset[str]().union(*(SHARED[kind] for kind in alone if kind in SHARED)) or {"contention"}
+    shared = next((one for one in answer["findings"] if one["cause"] in sought and not one["ranks"]), None)
     named = [one for one in findings if guilty & set(one["ranks"])]
     kinds = [fault["kind"] for fault in faults if fault["kind"] not in SHARED]
     causes = frozenset[str]().union(*(RIGHT_CAUSES[kind] for kind in kinds))
@@ -112,7 +126,7 @@ def _own(document: dict[str, Any], rank: int) -> list[float]:
 def _kind(faults: set[str], count: int) -> str:
     if not count:
         return "healthy"
-    if faults <= SHARED:
+    if faults <= SHARED.keys():
         return "shared"
     return "fault" if count == 1 else "two"
 

@@ -16,6 +16,8 @@ take.json holds
       voluntary, involuntary switches of the main thread
       injected_wall_ns, injected_run_ns, injected_delay_ns   within the fault's own code: its length, and the
                              parts of run_ns and delay_ns that fall into it
+      waited_ns              on a GPU only: waiting for the others, when the rank's own work was done on the host and
+                             on the GPU, and it was not stopped
       throttled_ns           of the rank's CPU group, where it has a quota
       machine_busy_ns        rank 0 only: what the machine's cores ran, in ticks of 10 ms
   stops     for each fault that stops ranks: fault (its index), ranks, spells [begin, end] (ns since the epoch)
@@ -46,6 +48,7 @@ class StepParts:
         asleep: in a fault's code, neither of the two (`sleep`).
         stopped: stopped by a signal, and not counted as ready meanwhile.
         throttled: of its CPU group; the kernel may count it in `delay` too, so `own` leaves it out.
+        waited: for the others, as a rank on a GPU measured it; None where the other parts tell.
     """
 
     length: int
@@ -54,10 +57,13 @@ class StepParts:
     asleep: int
     stopped: int
     throttled: int
+    waited: int | None = None
 
     @property
     def own(self) -> int:
         """The time that the rank itself took, rather than waited for others."""
+        if self.waited is not None:
+            return self.length - self.waited
         return self.run + self.delay + self.asleep + self.stopped
 
 
@@ -78,6 +84,7 @@ def parts_of(step: dict[str, int], spells: list[list[int]]) -> StepParts:
         asleep=max(0, asleep - stopped),
         stopped=stopped,
         throttled=step.get("throttled_ns", 0),
+        waited=step.get("waited_ns"),
     )
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from drawing import draw
+from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_pair
+from on_gpu.waits import net_of_stops
 from take_report import page
-from take_scoring import score
+from take_scoring import RIGHT_CAUSES, SHARED, score
 
 
 def test_half_of_all_takes_are_healthy_and_the_same_seed_draws_the_same() -> None:
@@ -17,6 +19,27 @@ def test_half_of_all_takes_are_healthy_and_the_same_seed_draws_the_same() -> Non
     assert 0.4 < healthy / len(takes) < 0.6
     assert {take.parallel for take in takes} == {"ddp", "fsdp2", "pipeline", "two_groups"}
     assert all(2 <= take.ranks <= 8 and 3 <= take.steps <= 40 for take in takes)
+
+
+def test_takes_on_a_gpu_are_drawn_by_seeds_of_their_own() -> None:
+    takes = [draw_gpu(seed) for seed in range(300)]
+    assert takes == [draw_gpu(seed) for seed in range(300)]
+    assert 0.4 < sum(not take.faults for take in takes) / len(takes) < 0.6
+    assert {fault.kind for take in takes for fault in take.faults} == ONE_RANK_ON_GPU.keys() | ALL_RANKS_ON_GPU.keys()
+    assert ONE_RANK_ON_GPU.keys() <= RIGHT_CAUSES.keys() and ALL_RANKS_ON_GPU.keys() <= SHARED.keys()
+    assert all(2 <= take.ranks <= 8 and take.device == "cuda" for take in takes)
+    assert all(GpuTake.of(take.told()) == take for take in takes)
+    assert {fault.kind for seed in range(5) for fault in draw_pair(seed).faults} <= ALL_RANKS_ON_GPU.keys()
+
+
+def test_the_seeds_of_takes_on_cores_draw_what_they_drew() -> None:
+    drawn = draw(40)
+    assert (drawn.parallel, drawn.model, drawn.ranks, drawn.steps, drawn.examples) == ("fsdp2", "attention", 4, 35, 24)
+    assert [(fault.kind, fault.ranks, fault.severity) for fault in drawn.faults] == [("nice", (2,), 0.0358)]
+
+
+def test_a_rank_on_a_gpu_does_not_wait_while_it_is_stopped() -> None:
+    assert net_of_stops([[100, 200], [300, 350]], [[150, 170], [320, 400]]) == 80 + 20
 
 
 def take(own_ms: list[list[float]], faults: list[dict[str, Any]], load: str = "none") -> dict[str, Any]:
@@ -47,6 +70,21 @@ def take(own_ms: list[list[float]], faults: list[dict[str, Any]], load: str = "n
         "faults": faults,
     }
     return {"take": drawn, "stops": [], "ranks": [{"steps": of_rank} for of_rank in steps]}
+
+
+def test_on_a_gpu_the_severity_is_what_was_not_waited() -> None:
+    document = take([[120.0] * 4] * 8, [SLEEP])
+    for rank, measured in enumerate(document["ranks"]):
+        for step in measured["steps"]:
+            step["waited_ns"] = int(1e6 * (0 if rank == 1 else 30))
+    assert score(document, said(("host", [1]))).severity == pytest.approx(30 / 120)
+
+
+@pytest.mark.parametrize(("cause", "named"), [("input_bound", True), ("contention", False)])
+def test_slow_input_of_all_ranks_is_named_by_its_own_cause(cause: str, named: bool) -> None:
+    fault = {"kind": "slow_input_on_all", "ranks": [0, 1, 2, 3], "onset": 0}
+    scored = score(take([[100.0] * 4] * 8, [fault]), said((cause, []), verdict="job_wide"))
+    assert (scored.kind, scored.said_shared) == ("shared", named)
 
 
 def said(*findings: tuple[str, list[int]], verdict: str = "straggler") -> dict[str, Any]:

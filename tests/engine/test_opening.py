@@ -254,6 +254,13 @@ def test_incomplete_is_judged_against_the_rank_s_own_steps_first() -> None:
     assert incomplete_cells({(0, 0): 10}) == set()
 
 
+def test_steps_before_a_rank_did_far_more_are_whole() -> None:
+    later = {(0, step): 400 for step in range(3, 10)}
+    assert incomplete_cells({**later, (0, 0): 100, (0, 1): 103, (0, 2): 99}) == set()
+    assert incomplete_cells({**later, (0, 0): 0, (0, 1): 0, (0, 2): 0}) == {(0, 0), (0, 1), (0, 2)}
+    assert incomplete_cells({**later, (0, 1): 100, (0, 2): 30}) == {(0, 1), (0, 2)}
+
+
 def test_two_openings_at_once_do_not_disturb_each_other(tmp_path: Path, cache: Path) -> None:
     job = kb.write_job(tmp_path / "job", range(4))
     program = (

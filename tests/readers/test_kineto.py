@@ -288,6 +288,27 @@ def test_on_a_cpu_the_timed_collective_is_the_one_and_operators_compute() -> Non
     assert (info.ranks, info.world_size) == ((1,), 2)
 
 
+def test_gloo_has_a_device_s_tensor_once_it_has_been_copied_to_the_host() -> None:
+    copies = [
+        kb.launch(112, 2, 71, name="cudaMemcpyAsync"),
+        kb.launch(152, 2, 72, name="cudaMemcpyAsync"),
+        # The second copy's stream is done a little sooner; what the first brings back is none of the input.
+        kb.event("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", 210, 10, pid=0, tid=20, correlation=71),
+        kb.event("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", 205, 10, pid=0, tid=24, correlation=72),
+        kb.launch(300, 2, 73, name="cudaMemcpyAsync", tid=302),
+        kb.event("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 303, 10, pid=0, tid=20, correlation=73),
+    ]
+    rows, info = read(gloo_events() + copies)
+    found = rows.filter(pl.col("kind") == "collective").sort("start_ns")
+    begin = rows["start_ns"].min()
+    assert info.has_device
+    assert [(start - begin, length) for start, length in found.select("start_ns", "duration_ns").rows()] == [
+        (220_000, 100_000),
+        (220_001, 239_999),
+    ]
+    assert found["occurrence"].to_list() == [0, 1]
+
+
 def test_on_a_cpu_recorded_calls_name_the_timed_collectives_by_order() -> None:
     records = [
         kb.op("record_param_comms", ts, 5, **{"Process Group Name": "7", "Seq": seq, "Collective name": "allreduce"})

@@ -63,12 +63,12 @@ def assert_snapshot(app: KairApp, name: str) -> None:
 
 @asynccontextmanager
 async def opened(
-    job: str, *, size: tuple[int, int] = (80, 24), look: Look | None = None, step: str = "all"
+    job: str, *, size: tuple[int, int] = (80, 24), look: Look | None = None, step: str = "all", turns: int = _TURNS
 ) -> AsyncIterator[tuple[KairApp, Pilot[int]]]:
     """The program with a job open and every question of its first screen answered."""
     app = KairApp(JobWanted(job, step), look or Look())
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: answered(app))
+        await until(pilot, lambda: answered(app), turns=turns)
         yield app, pilot
 
 
@@ -85,9 +85,9 @@ def answered(app: KairApp) -> bool:
     return isinstance(screen, ViewScreen) and bool(screen.shown) and not screen.waiting
 
 
-async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
+async def until(pilot: Pilot[int], holds: Callable[[], bool], *, turns: int = _TURNS) -> None:
     """Lets the program go on until something holds, and what follows from it is drawn."""
-    for _ in range(_TURNS):
+    for _ in range(turns):
         if holds():
             await _drawn(pilot)
             return

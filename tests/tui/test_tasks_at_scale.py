@@ -21,6 +21,9 @@ from kair_tui.tui.screens.rank import RankScreen
 from kair_tui.tui.screens.whatif import WhatifScreen
 
 MOST_KEYS = 8
+PATIENCE = 30_000
+"""Turns: what-if of 1,024 ranks takes 10 s of a core, which tests share."""
+wait = partial(until, turns=PATIENCE)
 SIMULATED: dict[str, tuple[JobLayout, int, Fault]] = {
     "slow link of 256": (JobLayout("3d", dp=8, pp=8, tp=4), 3, SlowEdge(3, 2, 1, extra_ms=8.0)),
     "slow host of 1,024": (JobLayout("dp", 1024), 4, SlowHost("node50", 1.3)),
@@ -131,7 +134,7 @@ async def press(app: KairApp, pilot: Pilot[int], *keys: str) -> None:
     assert len(keys) <= MOST_KEYS
     for key in keys:
         await pilot.press(key)
-        await until(pilot, lambda: answered(app) or not hasattr(app.screen, "shown"))
+        await wait(pilot, lambda: answered(app) or not hasattr(app.screen, "shown"))
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -146,14 +149,14 @@ def test_the_five_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.
 
     @played
     async def play() -> None:
-        async with opened(str(path)) as (app, pilot):
+        async with opened(str(path), turns=PATIENCE) as (app, pilot):
             # 1. The worst rank: nothing to press, and why and what is gained stand there as well.
             for text in (job.verdict, job.gain, job.finding):
                 assert seen(app, text), screen_text(app)
             assert f" rank {job.rank} " in screen_lines(app)[-2]
             # 2. Its worst operator, or the part of its step.
             await press(app, pilot, "enter")
-            await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
+            await wait(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
             assert seen(app, job.about_rank), screen_text(app)
             await press(app, pilot, "1")
             # 3. Why it was late.
@@ -163,15 +166,15 @@ def test_the_five_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.
             await press(app, pilot, "1")
             # 4. What fixing it saves.
             await press(app, pilot, "5")
-            await until(pilot, lambda: answered(app) and "fixes" in getattr(app.screen, "shown", ()))
+            await wait(pilot, lambda: answered(app) and "fixes" in getattr(app.screen, "shown", ()))
             assert isinstance(app.screen, WhatifScreen)
             await press(app, pilot, "space")
-            await until(pilot, partial(seen, app, "throughput, "))
+            await wait(pilot, partial(seen, app, "throughput, "))
             assert seen(app, job.fix) and seen(app, "with 1 fix"), screen_text(app)
             await press(app, pilot, "1")
             # 5. The evidence, for somebody else.
             await press(app, pilot, "e", "t", "r", "i", "enter", "enter")
-            await until(pilot, partial(seen, app, "saved "))
+            await wait(pilot, partial(seen, app, "saved "))
             (saved,) = tmp_path.glob("*-triage.json")
             assert json.loads(saved.read_text(encoding="utf-8"))["data"]["findings"]
 

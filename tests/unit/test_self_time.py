@@ -149,6 +149,27 @@ def test_waiting_for_another_stream_is_not_the_hosts_gap(tmp_path: Path) -> None
     assert gap[after].tolist() == [0, 8_000]
 
 
+def test_a_device_whose_rank_waits_in_communication_that_a_thread_times_is_not_held_up_by_its_host(
+    tmp_path: Path,
+) -> None:
+    ops = operations(
+        tmp_path,
+        """
+        step 0: 0+300
+        0 main | launch1 0+5 ^1 | launch2 150+5 ^2
+        0 gpu7 | first 10+40 ^1 | next 160+5 ^2
+        0 th2  | gloo:all_reduce@dp 50+90 | gloo:all_reduce@dp 60+70
+        1 main | launch1 0+5 ^1 | launch2 150+5 ^2
+        1 gpu7 | first 10+40 ^1 | next 160+5 ^2
+        1 th2  | gloo:all_reduce@dp 130+10 | gloo:all_reduce@dp 131+9
+        """,
+    )
+    gap = host_gap_ns(ops)
+    after = [row for row in range(len(ops)) if ops.operator(row) == "next"]
+    # From 50 on rank 0 waits until 140, then its host takes 10; rank 1's has taken 80 before it came.
+    assert gap[after].tolist() == [10_000, 90_000]
+
+
 @pytest.mark.parametrize("first", [1, 2**62])
 def test_launches_are_found_on_the_same_rank_only(tmp_path: Path, first: int) -> None:
     ops = operations(

@@ -38,6 +38,22 @@ def stops(made: Trace) -> HostStops | None:
     return model_of(made).host_stops()
 
 
+@pytest.mark.parametrize(("thread", "stands_still"), [("th9", False), ("main", True)])
+def test_beside_a_device_only_the_program_s_threads_stand_still(
+    tmp_path: Path, thread: str, stands_still: bool
+) -> None:
+    lines = []
+    for step in range(STEPS):
+        begin, wait = step * 100_000, 9000 if step == 3 else 300
+        lines.append(f"step {step}: {begin}+20000")
+        for rank in range(RANKS):
+            correlation = step * RANKS + rank
+            lines.append(f"{rank} main | launch {begin}+10 ^{correlation}")
+            lines.append(f"{rank} gpu7 | gemm {begin + 20}+100 ^{correlation}")
+            lines.append(f"{rank} {thread} | copy {begin + 200}+50 | copy {begin + 250 + wait}+50")
+    assert (stops(trace(tmp_path, "\n".join(lines))) is not None) == stands_still
+
+
 def test_an_operation_that_once_takes_far_longer_than_usual_stood_still(tmp_path: Path) -> None:
     found = stops(steps(tmp_path, {(2, 1): USUAL + 6000}))
     assert found is not None

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from kair_engine.trace.model import KairWarning, StepTimes
@@ -42,8 +43,9 @@ def usable_steps(times: StepTimes, ranks: tuple[int, ...]) -> UsableSteps:
 
 
 def incomplete_cells(counts: dict[tuple[int, int], int]) -> set[tuple[int, int]]:
-    """The (rank, step) with fewer than half the operations of the rank's other steps.
+    """The (rank, step) with fewer than half the operations of the rank's other steps, but for several alike in a row.
 
+    A rank that does more from some step on has as many whole steps before. What is cut off is an edge.
     A rank with too few steps to tell is held against the other ranks' same step instead. (Not otherwise: the
     stages of a pipeline differ in their numbers of operations by more than that.)
     """
@@ -63,7 +65,18 @@ def incomplete_cells(counts: dict[tuple[int, int], int]) -> set[tuple[int, int]]
             typical = max(typical, typical_of_step[step])
         if operations == 0 or operations < _COMPLETE_FROM * typical:
             incomplete.add((rank, step))
-    return incomplete
+    return incomplete - _alike_in_a_row(counts, incomplete)
+
+
+def _alike_in_a_row(counts: dict[tuple[int, int], int], few: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Of the (rank, step) with few operations those in a row of several of which none has half of another's."""
+    found: set[tuple[int, int]] = set()
+    for _, row in groupby(sorted(counts), key=lambda cell: (cell[0], cell in few)):
+        cells = [cell for cell in row if cell in few]
+        operations = [counts[cell] for cell in cells]
+        if len(cells) >= _FEW and min(operations) >= max(_COMPLETE_FROM * max(operations), 1):
+            found.update(cells)
+    return found
 
 
 def _typical(values: list[int]) -> float:

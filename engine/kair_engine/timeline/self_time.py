@@ -79,8 +79,8 @@ def host_gap_ns(ops: Operations) -> Ints:
     """How long each operation was held up by its host alone: idle time before it that nothing else explains.
 
     On a stream: launch − max(end of the stream's previous operation, end of anything on the device by then),
-    the launch itself left out, and what the host spent fetching input or collecting garbage meanwhile; 0 where the
-    launch is unknown or came in time. Without a device: the main
+    the launch itself left out, and what the host spent fetching input, collecting garbage or in communication that
+    threads time meanwhile; 0 where the launch is unknown or came in time. Without a device: the main
     thread's own gap before a top-level operation, after whatever communication ended inside the gap.
     """
     return _stream_gaps(ops) if ops.has_device else _thread_gaps(ops)
@@ -107,27 +107,35 @@ def _stream_gaps(ops: Operations) -> Ints:
     begun = np.where(known, ops.start_ns[launch[rows]], available)
     begun = np.minimum(begun, ops.start_ns[rows])
     idle = np.flatnonzero(begun > available)
-    busy = _fetching(ops, rows[idle], begun[idle]) - _fetching(ops, rows[idle], available[idle])
-    gap[rows[idle]] = np.maximum(begun[idle] - available[idle] - busy, 0)
+    others = np.flatnonzero(((ops.kind == INPUT) & main_lane_rows(ops)) | (ops.kind == GC) | _host_timed(ops))
+    began = under_way_ns(ops, others, rows[idle], available[idle])
+    ended = under_way_ns(ops, others, rows[idle], begun[idle])
+    gap[rows[idle]] = np.maximum(begun[idle] - available[idle] - (ended - began), 0)
     return gap
 
 
-def _fetching(ops: Operations, rows: Ints, until: Ints) -> Ints:
-    """Per row, how long hosts had fetched input or collected garbage by a time: of one rank the difference counts."""
-    other = np.flatnonzero(((ops.kind == INPUT) & main_lane_rows(ops)) | (ops.kind == GC))
-    if not len(other) or not len(rows):
+def _host_timed(ops: Operations) -> Bools:
+    """True for communication that threads time, as gloo's: while it is under way no host is late."""
+    return np.asarray(ops.communication & ~ops.on_stream)
+
+
+def under_way_ns(ops: Operations, others: Ints, rows: Ints, until: Ints) -> Ints:
+    """Per row, how long at least one of `others` of its rank had been under way by a time."""
+    if not len(others) or not len(rows):
         return np.zeros(len(rows), dtype=np.int64)
-    low = min(int(ops.start_ns[other].min()), int(until.min()))
-    span = max(int(ops.start_ns[other].max()), int(until.max())) - low + 1
-    key = ops.rank[other] * span + (ops.start_ns[other] - low)
-    order = np.argsort(key, kind="stable")
-    begun, length = ops.start_ns[other[order]], ops.duration_ns[other[order]]
-    before = np.cumsum(length) - length
-    at = np.searchsorted(key[order], ops.rank[rows] * span + (until - low), side="right") - 1
+    low = min(int(ops.start_ns[others].min()), int(until.min()))
+    span = max(int(ops.end_ns[others].max()), int(until.max())) - low + 1
+    begun = ops.rank[others] * span + (ops.start_ns[others] - low)
+    order = np.argsort(begun, kind="stable")
+    begun, ended = begun[order], np.maximum.accumulate((begun + ops.duration_ns[others])[order])
+    alone = np.r_[True, begun[1:] > ended[:-1]]
+    begun, ended = begun[alone], ended[np.r_[alone[1:], True]]
+    length = ended - begun
+    total = np.cumsum(length) - length
+    time = ops.rank[rows] * span + (until - low)
+    at = np.searchsorted(begun, time, side="right") - 1
     found = np.maximum(at, 0)
-    under_way = ops.rank[other[order]][found] == ops.rank[rows]
-    reached = np.where(under_way, np.minimum(until - begun[found], length[found]), length[found])
-    return np.where(at < 0, 0, before[found] + reached)
+    return np.where(at < 0, 0, total[found] + np.minimum(time - begun[found], length[found]))
 
 
 def _thread_gaps(ops: Operations) -> Ints:

@@ -80,6 +80,8 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
         else:
             codes = _numbers(columns.pop(name))
         result.of[name] = codes[rows]
+    # Arrow keeps what it frees: of two million operations 90 MB, while all else is worked out.
+    pa.default_memory_pool().release_unused()
     return result
 
 

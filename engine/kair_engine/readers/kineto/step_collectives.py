@@ -90,6 +90,29 @@ class StepCollectives:
             latest[self._by_start(np.arange(len(rows)), rows)] = self._calls
         return latest
 
+    def begins_of_host_rows(self, rows: Int64s, issued_by: Int64s, copies: Int64s, launch: Int64s) -> Int64s:
+        """When each host collective had its input: not before the copies from the device in its call had ended.
+
+        gloo times a device's collective from its call on, in which it asks for that copy; the device comes to it when
+        it is done with what it computes before. `copies` are the copies from the device and `launch` tells per row the
+        row that launched it. In the order of the rows' starts, which stays.
+        """
+        begins = self._start[rows].copy()
+        copies = copies[launch[copies] >= 0]
+        if not len(copies) or not len(rows):
+            return begins
+        at, thread = self._start[launch[copies]], self._thread[launch[copies]]
+        for place, call in enumerate(issued_by.tolist()):
+            if call >= 0:
+                inside = (thread == self._thread[call]) & (at >= self._start[call]) & (at <= self._end[call])
+                begins[place] = max(begins[place], self._end[copies[inside]].max(initial=0))
+        begins = np.minimum(begins, self._end[rows])
+        order = self._by_start(np.arange(len(rows)), rows)
+        # Collectives are matched by their order: one that had its input sooner than the one before stays behind it.
+        turn = np.arange(len(rows))
+        begins[order] = np.minimum(np.maximum.accumulate(begins[order] - turn) + turn, self._end[rows[order]])
+        return begins
+
     def _own(self, row: int) -> CollectiveDetails | None:
         number = int(self._detail[row])
         return self._tables.details[number] if number >= 0 else None

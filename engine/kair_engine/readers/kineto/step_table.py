@@ -61,6 +61,7 @@ class StepAssembler:
         self._groups_listed = groups_listed
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
+        self._from_device = np.array(["DtoH" in name for name in tables.names.items_], dtype=bool)
         lanes = tables.lane_names()
         self._lanes = sorted(set(lanes))
         numbers = {lane: number for number, lane in enumerate(self._lanes)}
@@ -143,6 +144,10 @@ class StepAssembler:
         on_device = np.flatnonzero(communication & device)
         on_host = np.flatnonzero(communication & ~device)
         issued_by = collectives.calls_of_host_rows(on_host)
+        copies = np.flatnonzero(device & self._from_device[columns.name])
+        begins = collectives.begins_of_host_rows(on_host, issued_by, copies, launch) + self._base
+        columns.duration[on_host] -= begins - columns.start[on_host]
+        columns.start[on_host] = begins
         columns.phase[on_host] = np.where(issued_by >= 0, columns.phase[issued_by], columns.phase[on_host])
         known = [
             (row, collectives.of_device_row(row, int(launch[row]) if launch[row] >= 0 else None))

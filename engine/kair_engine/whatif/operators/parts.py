@@ -8,8 +8,20 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.results.fix import FIX_KINDS
+from kair_engine.timeline.peers import main_lane_rows
 from kair_engine.timeline.self_time import INPUT_PHASE
-from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
+from kair_engine.trace.operations import (
+    COLLECTIVE,
+    COMPUTE,
+    GC,
+    INPUT,
+    MEMORY,
+    PHASE_NAMES,
+    RECV,
+    SCOPE,
+    SEND,
+    Operations,
+)
 from kair_engine.whatif.operators.step_graph.graph import StepGraph
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
@@ -37,7 +49,7 @@ class NodeParts:
     """True for operations' self time, False for delays."""
     role: Codes
     thread: Bools
-    """True for what threads did, False for devices and communication."""
+    """True for what the program's threads did, False for devices, communication and threads that serve others."""
     row: Codes
     """Its operation in the step, or NONE: of the step's end."""
     over_ns: Floats
@@ -100,13 +112,13 @@ class _Piece:
     name: Ints | int
     key: Ints
     row: Ints | int
-    thread: bool = False
+    thread: Bools | bool = False
 
 
 def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, ...]:
-    several = (piece.kind, piece.name, piece.row)
-    kind, name, row = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in several)
-    own, thread = (np.full(len(piece.node), of) for of in (piece.part == OWN, piece.thread))
+    several = (piece.kind, piece.name, piece.row, piece.thread)
+    kind, name, row, thread = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in several)
+    own = np.full(len(piece.node), piece.part == OWN)
     node, rank, code, row = (of.astype(np.int32) for of in (piece.node, piece.rank, name, row))
     return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own, thread, row
 
@@ -116,20 +128,41 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     if not len(graph.host):
         return
     row, node = events.row, graph.host[events.node]
+    program = _of_the_program(ops)[row]
     own, rest = events.own_ns.astype(float), _rests(graph)
     earlier = np.where(events.before == NONE, ops.begin_ns[ops.rank[row]], events.time_ns[events.before])
     gap = events.time_ns - earlier - own - rest
     waited = events.waits_event
     gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
     closing = np.concatenate(([False], row[1:] == row[:-1]))
-    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], row, thread=True)
+    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], row, program)
     of_host = np.where(closing, NONE, _HOST)
-    yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], row, thread=True)
+    yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], row, program)
     some = rest > 0
     owner, row = events.rest_of[some], row[some]
     yield _Piece(
-        REST, node[some], rest[some], ops.rank[row], _kinds(ops, owner), ops.name[owner], key[row], owner, thread=True
+        REST,
+        node[some],
+        rest[some],
+        ops.rank[row],
+        _kinds(ops, owner),
+        ops.name[owner],
+        key[row],
+        owner,
+        program[some],
     )
+
+
+def _of_the_program(ops: Operations) -> Bools:
+    """Whether each operation ran on its rank's main thread or on one that runs the backward pass.
+
+    Beside a device others serve them: gloo's copy what has arrived, the data loader's pins memory. They stand still
+    until there is something to do.
+    """
+    if not ops.has_device:
+        return np.ones(len(ops), dtype=bool)
+    backward = (ops.phase == PHASE_NAMES.index("backward")) & ~ops.on_stream & ~ops.communication
+    return np.asarray(main_lane_rows(ops) | np.isin(ops.lane_key, np.unique(ops.lane_key[backward])))
 
 
 def _rests(graph: StepGraph) -> Floats:

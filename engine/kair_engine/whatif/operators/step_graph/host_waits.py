@@ -4,10 +4,11 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS
-from kair_engine.timeline.self_time import RECORDED_LATE_NS
+from kair_engine.timeline.self_time import RECORDED_LATE_NS, under_way_ns
 from kair_engine.trace.finished import latest_ended
-from kair_engine.trace.operations import COLLECTIVE, MEMORY, RECV, SCOPE, SEND, SYNC, Operations
+from kair_engine.trace.operations import COLLECTIVE, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, SYNC, Operations
 
+_BACKWARD = PHASE_NAMES.index("backward")
 BUSY_SHARE = 0.5
 """A thread's gap was spent waiting for another thread where that one was busy for this share of it."""
 
@@ -60,7 +61,10 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
 
 
 def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
-    """Operations at the top of a thread, after a gap in which another thread was busy: backward, and after it."""
+    """Operations at the top of a thread, after a gap in which another thread was busy: backward, and after it.
+
+    A thread that runs backward beside a device is busy, too, while it waits there for communication on threads.
+    """
     none = np.zeros(0, dtype=np.int64)
     top = rows[ops.nesting.parent[rows] == NONE]
     if len(top) < 2 or len(np.unique(ops.lane_key[top])) == len(np.unique(ops.rank[top])):
@@ -78,6 +82,10 @@ def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
         if not len(asked):
             continue
         busy = _busy(ops, others, asked, ops.start_ns[asked]) - _busy(ops, others, asked, opened)
+        if ops.has_device and (ops.phase[others] == _BACKWARD).all():
+            communication = np.flatnonzero(ops.communication & ~ops.on_stream)
+            busy += under_way_ns(ops, communication, asked, ops.start_ns[asked])
+            busy -= under_way_ns(ops, communication, asked, opened)
         ended = latest_ended(ops, asked, others)
         good = (ended != NONE) & (busy >= BUSY_SHARE * (ops.start_ns[asked] - opened))
         good &= np.where(ended == NONE, False, ops.end_ns[ended] >= opened)

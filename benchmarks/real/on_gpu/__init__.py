@@ -1,0 +1,1 @@
+"""Takes whose ranks share a GPU."""

@@ -1,0 +1,59 @@
+"""Columns of the operations table as arrays: nothing is lost on the way, and what is left out was not asked for."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.trace_builder import trace
+
+from kair_engine.arrays import NONE
+from kair_engine.trace.columns import joined, read_columns
+from kair_engine.trace.counting import count_operations
+from kair_engine.trace.model import Trace
+
+BEYOND_FLOATS = 2**53 + 1
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Trace:
+    """A file per rank; the ranks' names come in another order."""
+    table = f"""
+    step 3: 0+100
+    0 main | a 1+2 ^{BEYOND_FLOATS} | b 4+10 /input
+    1 main | b 1+2 /input | a 4+10
+    step 4: 100+100
+    0-1 main | c 101+2
+    """
+    return trace(tmp_path, table)
+
+
+def test_numbers_beside_nulls_stay_exact_and_names_have_one_code(made: Trace) -> None:
+    rows = read_columns(made, ("name", "phase", "correlation"), [3])
+    assert rows.text("name") == ["step", "a", "b", "step", "b", "a"]
+    assert rows.of["correlation"].tolist() == [NONE, BEYOND_FLOATS, *[NONE] * 4]
+    assert rows.of["name"].tolist() == [0, 1, 2, 0, 2, 1]
+    assert rows.is_any("phase", ("input",)).tolist() == [False, False, True, False, True, False]
+
+
+def test_of_steps_that_ranks_number_differently_the_right_rows_are_read(made: Trace) -> None:
+    ahead = replace(made, job=replace(made.job, step_shift={1: 1}), steps=(3,))
+    rows = read_columns(ahead, ("name",))
+    assert rows.of["step"].tolist() == [3] * 5
+    assert list(zip(rows.of["rank"].tolist(), rows.text("name"), strict=True))[3:] == [(1, "step"), (1, "c")]
+
+
+def test_ranks_whose_record_of_a_step_is_cut_are_left_out(made: Trace) -> None:
+    cut = replace(made, job=replace(made.job, cut_off={4: (1,)}))
+    assert set(read_columns(cut, ("name",), [4]).of["rank"].tolist()) == {0}
+    assert set(read_columns(cut, ("name",), [3]).of["rank"].tolist()) == {0, 1}
+
+
+def test_parts_that_were_read_one_by_one_are_the_whole(made: Trace) -> None:
+    whole, parts = read_columns(made, ("name",)), [read_columns(made, ("name",), [step]) for step in (4, 3)]
+    assert sorted(joined(parts).text("name")) == sorted(whole.text("name"))
+
+
+def test_operations_are_counted_the_most_frequent_first(made: Trace) -> None:
+    counts = count_operations(made, ("name", "phase"), lambda rows: ~rows.is_any("kind", ("scope",)), also=("kind",))
+    assert counts == {("a", ""): 2, ("b", "input"): 2, ("c", ""): 2}
+    assert [*count_operations(made, ("name",))] == [("step",), ("a",), ("b",), ("c",)]
