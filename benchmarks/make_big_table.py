@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kair_engine.recording.job_file import JobFile, write_job_file
+from kair_engine.recording.job_file import JobFile, KeptFragment, write_job_file
+from kair_engine.recording.seals import seal_of
 from kair_engine.trace.format import SCHEMA, STEP_SCOPE, write_fragment
 from kair_engine.trace.model import FragmentInfo, StepTimes
 
@@ -105,8 +106,9 @@ def make_big_table(
             for rank in members
         )
         write_fragment(folder / path, tables, msgspec.to_builtins(info, str_keys=True))
-        fragments.append((path, info))
-    write_job_file(folder, JobFile(folder.name, "2026-01-01T00:00:00+00:00", "made", tuple(fragments), ()))
+        fragments.append(KeptFragment(path, seal_of(folder / path), info))
+    job = JobFile(folder.name, "2026-01-01T00:00:00+00:00", "made", "fragments", tuple(fragments), ())
+    write_job_file(folder, job)
     return ranks * steps * len(program.rows)
 
 

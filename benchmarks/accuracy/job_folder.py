@@ -5,7 +5,8 @@ from pathlib import Path
 from recording import Recording
 from table import write_table
 
-from kair_engine.recording.job_file import JobFile, write_job_file
+from kair_engine.recording.job_file import JobFile, KeptFragment, write_job_file
+from kair_engine.recording.seals import seal_of
 from kair_engine.trace.model import FragmentInfo
 
 FRAGMENTS = "fragments"
@@ -29,6 +30,7 @@ def write_job_folder(recording: Recording, folder: Path) -> Path:
         step_times=job.step_times,
         warnings=job.warnings,
     )
-    fragments = ((f"{FRAGMENTS}/all-ranks.parquet", info),)
-    write_job_file(folder, JobFile(folder.name, "2026-01-01T00:00:00+00:00", "simulated", fragments, ()))
+    path = f"{FRAGMENTS}/all-ranks.parquet"
+    fragments = (KeptFragment(path, seal_of(folder / path), info),)
+    write_job_file(folder, JobFile(folder.name, "2026-01-01T00:00:00+00:00", "simulated", FRAGMENTS, fragments, ()))
     return folder

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
-
-from kair_engine.recording.job_file import NOTES
 from kair_engine.trace.model import Job
 from kair_tui.cli.places import kept_with
 from kair_tui.render.answer import Note
@@ -19,12 +16,16 @@ class Notes:
     @classmethod
     def of(cls, job: Job) -> "Notes":
         """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
+        from kair_engine.recording.job_file import NOTES
+
         return cls(
             kept_with(Path(job.source), "notes") if job.stored_in is None else Path(job.stored_in).parent / NOTES
         )
 
     def all(self) -> tuple[Note, ...]:
         """In the order they were written; none where the file is missing or damaged."""
+        import msgspec
+
         try:
             return msgspec.json.decode(self.file.read_bytes(), type=tuple[Note, ...])
         except (OSError, msgspec.MsgspecError, RecursionError):
@@ -36,6 +37,8 @@ class Notes:
 
     def write(self, note: Note) -> None:
         """Puts a note in the place of the one on the same; one without text takes it away. Raises OSError."""
+        import msgspec
+
         from kair_engine.trace.private_files import modes_below, write_whole
 
         kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))

@@ -126,7 +126,8 @@ def test_people_read_what_a_machine_reads(sample: str, width: str | None, monkey
         assert {int(rank) for rank in costs[: len(truth["ranks"])]} == set(truth["ranks"])
         kinds = lines[lines.index(next(line for line in lines if line.startswith("kind of time"))) + 2]
         assert kinds.split()[0] == truth["cause"]
-        named = f"host {truth['hosts'] and 'node1'}" if truth["fault"] == "slow_host" else f"rank {truth['ranks'][0]}"
+        of_host = truth["fault"] in ("slow_host", "upgrade")
+        named = "host node1" if of_host else f"rank {truth['ranks'][0]}"
         assert named in lines[0]
 
 

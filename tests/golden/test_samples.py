@@ -65,8 +65,9 @@ def test_every_stage_points_at_the_guilty_ranks(sample: Sample) -> None:
     assert sorted(score.rank for score in localize(trace).scores[: len(guilty)]) == guilty
     result = blame(trace)
     assert sorted(rank.rank for rank in result.by_rank[: len(guilty)]) == guilty
-    # A pipeline's stages wait for one another in any case.
-    assert sum(rank.share for rank in result.by_rank[: len(guilty)]) > (0.9 if truth["layout"]["pp"] == 1 else 0.25)
+    # A pipeline's stages wait for one another in any case; an upgrade makes the other ranks slower, too.
+    least = 0.25 if truth["layout"]["pp"] > 1 else 0.8 if truth["fault"] == "upgrade" else 0.9
+    assert sum(rank.share for rank in result.by_rank[: len(guilty)]) > least
     of_guilty = [cause for cause in result.root_causes if cause.rank in guilty]
     assert of_guilty[0].cause == truth["cause"]
 

@@ -134,7 +134,7 @@ async def test_what_is_nobodys_fault_is_told_and_goes_with_the_ranks_that_it_is_
         app.screen.show("triage", nobodys_fault())
         await pilot.pause()
         shown = screen_text(app)
-        assert "job-wide: CPU contention on ranks 0-1 (22.8 ms of the 94.4 ms step); no rank is to blame" in shown
+        assert "job-wide: CPU contention on ranks 0-1 (22.8 ms of the 95.0 ms step); no rank is to blame" in shown
         assert "1 △ no rank is to blame: CPU contention (seen on ranks 0-1)" in shown
         await type_line(pilot, "slash", "rank:3")
         assert "△" not in screen_text(app)

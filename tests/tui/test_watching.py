@@ -13,6 +13,7 @@ from support.screen_text import answered, opened, played, screen_text, type_line
 from textual.pilot import Pilot
 
 from kair_engine.recording.changes import state_of
+from kair_engine.recording.job_file import read_job_file
 from kair_engine.store.kept_triage import kept_triage
 from kair_tui.cli.places import store_root
 from kair_tui.tui.frame.app import KairApp
@@ -100,11 +101,17 @@ def test_a_file_that_is_written_anew_is_another_state(tmp_path: Path) -> None:
     assert state_of(tmp_path) != before
 
 
+def _recording() -> Path:
+    """The folder of what is stored of the job."""
+    folder = store_root(None) / "night"
+    return folder / read_job_file(folder).recording
+
+
 @played
 async def test_a_stored_job_is_shown_with_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
     imported("slow_operator")
     asked = kair("triage", "night", "--json")
-    folder = store_root(None) / "night"
+    folder = _recording()
     with monkeypatch.context() as patch:
         patch.setattr("kair_engine.triage.analysis.triage", lambda *_, **__: pytest.fail("it was asked again"))
         async with opened("night") as (app, _):
@@ -115,6 +122,7 @@ async def test_a_stored_job_is_shown_with_what_was_found_before(monkeypatch: pyt
     # Of another job, or damaged, it does not count.
     shutil.copy(folder / "triage.json", folder.parent / "kept")
     imported("healthy")
+    folder = _recording()
     shutil.move(folder.parent / "kept", folder / "triage.json")
     assert kept_triage(folder) is None
     (folder / "triage.json").write_text("{")

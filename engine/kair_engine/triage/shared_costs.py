@@ -28,7 +28,7 @@ STOPPED_SHARE = 0.05
 SAMPLE = 1_000_000
 """Operations in which shared costs are looked for."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
-    "input_bound": 0.05,
+    "input_bound": 0.08,
     "garbage_collection": 0.05,
     "copies": 0.10,
     "exposed_communication": 0.30,

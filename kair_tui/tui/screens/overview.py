@@ -22,6 +22,7 @@ from kair_tui.tui.widgets.bars.step_strip import StepStrip
 from kair_tui.tui.widgets.cells.grid import LIMITS, RankGrid
 from kair_tui.tui.widgets.cells.grid_layout import Group, by_host, by_position, place_in_words, position_words
 from kair_tui.tui.widgets.cells.grid_ruler import GridRuler
+from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists.findings import Findings
@@ -103,7 +104,7 @@ class OverviewScreen(ScreenOfParts):
         self._list_findings()
         steps = self.query_one(StepStrip)
         steps.choose(self.session.chosen_steps)
-        self.describe_cursor()
+        self._describe_again()
 
     def _say_verdict(self) -> None:
         """Who, why, and what there is to gain; where there is room also how much was waited."""
@@ -125,7 +126,7 @@ class OverviewScreen(ScreenOfParts):
         self.heading("steps").say(
             [(f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step", None)]
         )
-        self.describe_cursor()
+        self._describe_again()
 
     def _list_findings(self) -> None:
         if self._triage is None:
@@ -206,6 +207,11 @@ class OverviewScreen(ScreenOfParts):
             self.describe(self._about_rank(focused))
         elif isinstance(focused, Findings):
             self.describe("")
+
+    def _describe_again(self) -> None:
+        """What is under the cursor has other figures now; what was said of something else stays."""
+        if not self.query_one(StatusLine).is_message:
+            self.describe_cursor()
 
     def _about_rank(self, grid: RankGrid) -> str:
         row = self._row(grid.rank)

@@ -87,6 +87,8 @@ class StatusLine(Line):
         self._text = ""
         self._about = ""
         self._alarming = False
+        self.is_message = False
+        """Whether what it says is no description of what is under the cursor."""
 
     @property
     def text(self) -> str:
@@ -101,11 +103,12 @@ class StatusLine(Line):
     def describe(self, text: str) -> None:
         """What is under the cursor; a message gives way only if that is something new."""
         if text != self._about:
-            self._about = text
+            self._about, self.is_message = text, False
             self._show(text, alarm=False)
 
     def say(self, text: str, *, alarm: bool = False) -> None:
         """A message; without text what is under the cursor is seen again."""
+        self.is_message = bool(text)
         self._show(text or self._about, alarm=alarm)
 
     def _show(self, text: str, *, alarm: bool) -> None:
