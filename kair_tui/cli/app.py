@@ -31,6 +31,7 @@ def program() -> click.Group:
             _eager("--version", _version, "Show the version.", is_flag=True),
             _eager("--install-completion", _install, "Install tab completion for a shell.", type=SHELL),
             _eager("--show-completion", _show, "Show the completion script of a shell.", type=SHELL),
+            _eager("--man-pages", _man_pages, "Write the man pages into a folder.", metavar="DIR"),
         ],
     )
 
@@ -110,6 +111,14 @@ def _version(_: click.Context, __: bool) -> str:
 
 def _install(context: click.Context, shell: str) -> str:
     return f"{completion.install(context.command, shell)}: completion for {shell}, from the next shell on\n"
+
+
+def _man_pages(context: click.Context, folder: str) -> str:
+    from kair_tui.cli.man_pages import write_pages
+
+    assert isinstance(context.command, click.Group)
+    count = write_pages(context.command, folder)
+    return f"{folder}: {count} pages (man -l {folder}/kair.1)\n"
 
 
 def _show(context: click.Context, shell: str) -> str:

@@ -41,8 +41,8 @@ class ExitCode(IntEnum):
     """The reader of stdout went away."""
 
 
-def report(error: BaseException, *, debug: bool = False, ascii_only: bool = False) -> int:
-    """Says on stderr what went wrong and returns the exit status."""
+def report(error: BaseException, *, debug: bool = False, ascii_only: bool = False, where: str = "") -> int:
+    """Says on stderr what went wrong, and `where` before it, and returns the exit status."""
     if isinstance(error, Exit):
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -53,7 +53,7 @@ def report(error: BaseException, *, debug: bool = False, ascii_only: bool = Fals
     if debug:
         say_lines(traceback_of(error))
     message, hint, status = explained(error)
-    say(f"kair: error: {message}", ascii_only=ascii_only)
+    say(f"kair: error: {where}{message}", ascii_only=ascii_only)
     if hint:
         say(f"hint: {hint}", ascii_only=ascii_only)
     return status

@@ -3,7 +3,6 @@
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import InputError, UsageError
@@ -11,8 +10,9 @@ from kair_engine.trace.model import Trace
 from kair_tui.cli.baseline_choice import chosen_baseline
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
-from kair_tui.cli.notes import Notes
+from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
+    CACHE,
     PROGRESS,
     BaselineChoice,
     Diagnostics,
@@ -23,13 +23,13 @@ from kair_tui.cli.options import (
     StorePlace,
     own_arguments,
     take,
+    takes_cache,
     takes_progress,
 )
 from kair_tui.cli.places import store_root
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.registry import Entry
-from kair_tui.cli.shared_work import SharedWork
 from kair_tui.cli.step_choice import parse_steps
 from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
@@ -42,22 +42,31 @@ if TYPE_CHECKING:
     from kair_tui.cli.fail_on import Condition
     from kair_tui.cli.progress import Watcher
 
-_OF_SCREEN: Final = (JobChoice, StorePlace, Diagnostics)
-"""What the full screen is told besides its own options."""
 
-
-def invoke(entry: Entry, arguments: dict[str, Any], shared: SharedWork | None = None) -> int:
-    """Runs the command with all its arguments, its own and the shared ones; `shared` is left by others before it."""
+def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
+    """Runs the command with all its arguments, its own and the shared ones."""
     if entry.needs == "trace":
-        return _analyse(entry, arguments, shared or SharedWork())
+        return _analyse(entry, arguments)
     return _RUN[entry.needs](entry, arguments)
 
 
-def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace, progress: "Report" = unwatched) -> Answer:
-    """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError."""
+def analysed(
+    entry: Entry,
+    arguments: dict[str, Any],
+    trace: Trace,
+    *,
+    progress: "Report" = unwatched,
+    cache: OneEntryCache | None = None,
+) -> Answer:
+    """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError.
+
+    `cache` is where a command leaves what serves the next one.
+    """
     own = own_arguments(entry, arguments)
     if takes_progress(entry):
         own[PROGRESS] = progress
+    if cache is not None and takes_cache(entry):
+        own[CACHE] = cache
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
     if chosen is not None:
         trace = trace.select(chosen)
@@ -70,6 +79,13 @@ def analysed(entry: Entry, arguments: dict[str, Any], trace: Trace, progress: "R
     except Exception as error:
         require_whole(trace, error)
         raise
+
+
+def with_notes(answer: Answer, trace: Trace) -> Answer:
+    """The answer with what people wrote of its job."""
+    from kair_tui.cli.notes import Notes  # loads msgspec, which the help of `kair run` does without
+
+    return replace(answer, notes=Notes.of(trace.job).all())
 
 
 def require_whole(trace: Trace, error: Exception) -> None:
@@ -115,24 +131,20 @@ def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> An
     return Answer(entry.name, result, None, warnings_in_words(result.warnings))
 
 
-def _analyse(entry: Entry, arguments: dict[str, Any], shared: SharedWork) -> int:
+def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     """Everything that can be wrong with the question is found before the job is opened."""
     began = time.monotonic()
-    presenter = _presenter(entry, arguments)
+    presenter = presenter_of(entry, arguments)
     choice = take(JobChoice, arguments)
     parse_steps(choice.step)
     tidy(take(StorePlace, arguments).store)
-    conditions = _conditions(entry, arguments)
+    conditions = conditions_of(entry, arguments)
     with presenter.progress_bar() as progress:
-        store = take(StorePlace, arguments).store
-        opened = partial(open_job, choice.job, store, progress=progress, note=presenter.note)
-        trace = shared.trace((choice.job, store), opened)
-        asked = {"step": choice.step, **own_arguments(entry, arguments)}
-        answer = shared.answer(entry.name, asked, lambda: analysed(entry, arguments, trace, progress))
-        answer = replace(answer, notes=Notes.of(trace.job).all())
+        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
+        answer = with_notes(analysed(entry, arguments, trace, progress=progress), trace)
     presenter.present(answer)
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
-    return _status(conditions, answer)
+    return status_of(conditions, answer)
 
 
 def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -153,7 +165,7 @@ def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter = _presenter(entry, arguments)
+    presenter = presenter_of(entry, arguments)
     with presenter.progress_bar() as progress:
         presenter.present(ask_store(entry, arguments, progress))
     presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
@@ -161,28 +173,38 @@ def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _ask_machine(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter = _presenter(entry, arguments)
-    conditions = _conditions(entry, arguments)
+    presenter = presenter_of(entry, arguments)
+    conditions = conditions_of(entry, arguments)
     if conditions and not arguments["compare"]:
         raise UsageError("--fail-on needs --compare", "kair probe --compare SUSPECT.json PEER.json --fail-on slower")
     with presenter.progress_bar() as progress:
         answer = ask_machine(entry, arguments, progress)
     presenter.present(answer)
-    return _status(conditions, answer)
+    return status_of(conditions, answer)
 
 
 def _ask_cache(entry: Entry, arguments: dict[str, Any]) -> int:
-    _presenter(entry, arguments).present(ask_cache(entry, arguments))
+    presenter_of(entry, arguments).present(ask_cache(entry, arguments))
     return ExitCode.ANSWERED
 
 
-def _show_screen(entry: Entry, arguments: dict[str, Any]) -> int:
-    wanted = JobWanted(**{name: value for group in _OF_SCREEN for name, value in vars(take(group, arguments)).items()})
-    return int(entry.load()(wanted, **own_arguments(entry, arguments)))
+def _take_terminal(entry: Entry, arguments: dict[str, Any]) -> int:
+    return int(entry.load()(_wanted(arguments), **own_arguments(entry, arguments)))
 
 
 def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
-    return int(entry.load()(**own_arguments(entry, arguments)))
+    """A runbook tells its answers as they come; as one document when it is through."""
+    presenter = presenter_of(entry, arguments)
+    presentation = take(Presentation, arguments)
+    result = entry.load()(_wanted(arguments), presentation, **own_arguments(entry, arguments))
+    if presentation.format not in ("table", "wide", "tree"):
+        presenter.present(Answer(entry.name, result, None, ()))
+    return int(result.status)
+
+
+def _wanted(arguments: dict[str, Any]) -> JobWanted:
+    shared = (take(group, arguments) for group in (JobChoice, StorePlace, Diagnostics))
+    return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
 
 
 def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -195,23 +217,27 @@ _RUN: Final = {
     "store": _ask_store,
     "cache": _ask_cache,
     "machine": _ask_machine,
-    "screen": _show_screen,
+    "screen": _take_terminal,
+    "shell": _take_terminal,
     "runbook": _run_runbook,
     "nothing": _write_text,
 }
 """What runs a command that is not about a trace, by what it needs."""
 
 
-def _status(conditions: "Iterable[Condition]", answer: Answer) -> int:
+def status_of(conditions: "Iterable[Condition]", answer: Answer) -> int:
+    """The exit status of an answer: whether `--fail-on` found what it names."""
     return ExitCode.FOUND if any(one.is_met(answer.result) for one in conditions) else ExitCode.ANSWERED
 
 
-def _presenter(entry: Entry, arguments: dict[str, Any]) -> Presenter:
+def presenter_of(entry: Entry, arguments: dict[str, Any]) -> Presenter:
+    """How the command's answer is written. Raises UsageError for a field that it does not have."""
     result_type = get_type_hints(entry.load())["return"]
     return Presenter(take(Presentation, arguments), entry.load_view, result_type)
 
 
-def _conditions(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
+def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
+    """What `--fail-on` names. Raises UsageError for what the command does not report."""
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()

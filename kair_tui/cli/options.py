@@ -180,7 +180,8 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "cache": (PresentationOfTable, Diagnostics),
     "machine": (PresentationOfTable, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
-    "runbook": (Diagnostics,),
+    "shell": (JobChoice, StorePlace, Diagnostics),
+    "runbook": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
     "nothing": (Diagnostics,),
 }
 

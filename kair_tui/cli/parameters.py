@@ -36,15 +36,16 @@ class Number(click.ParamType[float]):
 
     def __init__(self, kind: type[int] | type[float], minimum: int | None) -> None:
         self.name = "integer" if kind is int else "number"
-        self._kind, self._minimum = kind, minimum
+        self._kind = kind
+        self.minimum = minimum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         """The number that was typed; what is wrong with it stands after the option's name."""
         number = self._read(value)
         if number is None:
             self.fail(f"must be a {'whole ' if self._kind is int else ''}number, got {value!r}", param, ctx)
-        if self._minimum is not None and number < self._minimum:
-            self.fail(f"must be {self._minimum} or more, got {value}", param, ctx)
+        if self.minimum is not None and number < self.minimum:
+            self.fail(f"must be {self.minimum} or more, got {value}", param, ctx)
         return number
 
     def _read(self, value: str | float) -> float | None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
@@ -26,21 +27,17 @@ class Presenter:
         self._wanted = wanted
         self.view = load_view()
         self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
-        self._keep: tuple[str, ...] | None = None
-        if wanted.fields is not None:
-            if wanted.format in (*GRAPH_FORMATS, "svg"):
-                raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
-            from kair_tui.render.tabular import chosen_fields, csv_names, field_names
-
-            is_csv = wanted.format == "csv"
-            known = csv_names(result_type, self.view) if is_csv else field_names(result_type, self.view.main)
-            self._keep = chosen_fields(wanted.fields, known)
+        self._keep = columns_to_keep(wanted, self.view, result_type)
 
     def present(self, answer: "Answer") -> None:
         """The answer, whole, then the warnings."""
-        write_answer(written(answer, self.view, self._wanted.format, self._options(), self._keep))
+        write_answer(self.text(answer))
         for warning in answer.warnings:
             self.note(f"warning: {warning.message}")
+
+    def text(self, answer: "Answer") -> str:
+        """The answer as it is written to stdout."""
+        return written(answer, self.view, self._wanted.format, self._options(), self._keep)
 
     def progress_bar(self) -> ProgressBar:
         """What long work reports to."""
@@ -59,14 +56,34 @@ class Presenter:
 
     def _options(self) -> PageOptions:
         """What stdout can show."""
-        width = UNLIMITED
-        if is_terminal(sys.stdout):
-            from shutil import get_terminal_size  # loads three compressions
-
-            width = get_terminal_size().columns
-        return PageOptions(
-            width=max(width, 40),
-            color=wants_color(sys.stdout, no_color=self._wanted.no_color),
-            ascii_only=self.ascii_only,
+        return replace(
+            stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color),
             wide=self._wanted.format == "wide",
         )
+
+
+def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
+    """What stdout can show; `ascii_only` also where it cannot encode more."""
+    width = UNLIMITED
+    if is_terminal(sys.stdout):
+        from shutil import get_terminal_size  # loads three compressions
+
+        width = get_terminal_size().columns
+    return PageOptions(
+        width=max(width, 40),
+        color=wants_color(sys.stdout, no_color=no_color),
+        ascii_only=ascii_only or not speaks_unicode(sys.stdout),
+    )
+
+
+def columns_to_keep(wanted: Presentation, view: "View[Any, Any]", result_type: type[Any]) -> tuple[str, ...] | None:
+    """The columns that `--fields` names, None for all. Raises UsageError for one that the result does not have."""
+    if wanted.fields is None:
+        return None
+    if wanted.format in (*GRAPH_FORMATS, "svg"):
+        raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
+    from kair_tui.render.tabular import chosen_fields, csv_names, field_names
+
+    is_csv = wanted.format == "csv"
+    known = csv_names(result_type, view) if is_csv else field_names(result_type, view.main)
+    return chosen_fields(wanted.fields, known)

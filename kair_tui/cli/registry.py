@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "file", "store", "cache", "machine", "screen", "runbook", "nothing"]
+Needs = Literal["trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "nothing"]
+"""What a command is about. `shell` and `runbook` run other commands."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ class Entry:
     @property
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
-        return self.needs in ("trace", "store", "cache", "machine")
+        return self.needs in ("trace", "store", "cache", "machine", "runbook")
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one question: typed on the full screen, or a line of a runbook."""
-        return self.needs not in ("screen", "runbook")
+        """Whether it is one question: typed in a shell or on the full screen, or a line of a runbook."""
+        return self.needs not in ("screen", "shell", "runbook")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -71,6 +72,16 @@ Formats of the graph (ranks wait for ranks, which root causes made late):
   dot        for Graphviz, to draw it: small parts put together
   graphml    all of it, for yEd, Gephi, Cytoscape or networkx.read_graphml
   node-link  all of it, as JSON for networkx.node_link_graph(..., edges="edges")"""
+
+RUNBOOK_NOTES: Final = """\
+Runbooks that come with Kair (kair run NAME):
+  first-look     who is slow, where, why, and what it costs
+  slow-node      one host or rank: what it does otherwise, and what replacing it would bring
+  slow-network   links, groups and communication
+  input-bound    whether the job waits for its data
+  regression     after an upgrade: is a step slower than it may be, and where its time goes
+  nightly        one page for cron: exit status 10 for any finding
+A runbook is a text file of commands; docs/runbooks.md has the language."""
 
 COMMANDS: Final = (
     Entry(
@@ -141,6 +152,30 @@ COMMANDS: Final = (
             "kair compare job123 job124 --base-step 40-60 --step 40-60",
         ),
         needs="store",
+    ),
+    Entry(
+        "shell",
+        ANALYSES,
+        "The same commands about a job that stays open: to type in, or as a batch.",
+        (
+            "kair shell job123",
+            "kair shell job123 -c 'localize; blame --step last'",
+            "kair shell job123 < commands.kair",
+        ),
+        needs="shell",
+    ),
+    Entry(
+        "run",
+        ANALYSES,
+        "A runbook: commands, conditions and expectations, for on-call, cron and pipelines.",
+        (
+            "kair run first-look job123",
+            "kair run nightly job123 --set slowdown=1.10 -o json",
+            "kair run triage.kair job123 --dry-run",
+            "kair run recorded.kair --keep-going > answers.txt",
+        ),
+        needs="runbook",
+        notes=RUNBOOK_NOTES,
     ),
     Entry(
         "rank",
@@ -254,13 +289,6 @@ COMMANDS: Final = (
         "How much the parsed traces take; clear removes them.",
         ("kair cache", "kair cache clear"),
         needs="cache",
-    ),
-    Entry(
-        "run",
-        STORE,
-        "Run the commands of a runbook, as R on the full screen records them.",
-        ("kair run night.kair", "kair run --keep-going check-all.kair > answers.txt"),
-        needs="runbook",
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+from kair_engine.errors import UsageError
 from kair_tui.render.text import clean, speaks_unicode, to_ascii
 
 
@@ -54,3 +55,13 @@ def abandon_stdout() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def stdin_text(hint: str) -> str:
+    """All of stdin; `hint` tells how to do without. Raises UsageError where it is closed or no text."""
+    if sys.stdin is None or sys.stdin.closed:
+        raise UsageError("there is no terminal, and stdin is closed", hint)
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"stdin is no text: byte {error.start} is not UTF-8") from None

@@ -4,6 +4,7 @@ from typing import Any, get_type_hints
 
 import click
 
+from kair_tui.cli.parameters import Number
 from kair_tui.cli.registry import COMMANDS, Entry
 
 _TYPE_NAMES = {"text": "string", "choice": "string"}
@@ -26,6 +27,9 @@ def _command(entry: Entry) -> dict[str, Any]:
         "name": entry.name,
         "section": entry.section,
         "help": entry.summary,
+        "notes": entry.notes or None,
+        "about": entry.needs,
+        "interactive": entry.needs in ("screen", "shell"),
         "arguments": [parameter for parameter in described if not parameter["flags"]],
         "options": [parameter for parameter in described if parameter["flags"]],
         "examples": list(entry.examples),
@@ -40,6 +44,8 @@ def _parameter(parameter: click.Parameter) -> dict[str, Any]:
         "name": parameter.name,
         "flags": sorted(parameter.opts, key=len, reverse=True) if isinstance(parameter, click.Option) else [],
         "type": _TYPE_NAMES.get(kind.name, kind.name),
+        "metavar": parameter.metavar,
+        "minimum": kind.minimum if isinstance(kind, Number) else None,
         "repeatable": parameter.multiple or parameter.nargs == -1,
         "choices": list(kind.choices) if isinstance(kind, click.Choice) else None,
         "required": parameter.required,

@@ -17,10 +17,10 @@ from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.step_choice import StepChoice
 from kair_tui.render.page_options import PageOptions
 from kair_tui.render.written import Format, written
+from kair_tui.shell.recorder import Recorder
 from kair_tui.tui.bookmarks import Bookmarks
 from kair_tui.tui.fix_choice import FixChoice
 from kair_tui.tui.question import Question
-from kair_tui.tui.runbook import Recorder
 
 _MOST_FLEETING = 100
 

@@ -22,6 +22,7 @@ EXISTING = {
     "blame",
     "whatif",
     "compare",
+    "shell",
     "rank",
     "export",
     "sensitivity",
@@ -72,6 +73,8 @@ def test_spec_describes_every_command_and_its_options() -> None:
         "name": "rank",
         "flags": ["--rank", "-r"],
         "type": "integer",
+        "metavar": "R",
+        "minimum": 0,
         "repeatable": False,
         "choices": None,
         "required": True,
@@ -159,3 +162,22 @@ def _process(*arguments: str, environment: dict[str, str] | None = None) -> subp
         check=False,
         env={**os.environ, **(environment or {})},
     )
+
+
+def test_a_man_page_for_each_command_says_what_the_help_says(tmp_path: Path) -> None:
+    assert kair("--man-pages", str(tmp_path)).status == 0
+    assert {page.name for page in tmp_path.iterdir()} == {"kair.1", *(f"kair-{name}.1" for name in EXISTING)}
+    page = (tmp_path / "kair-pinpoint.1").read_text()
+    assert "\\fB\\-r, \\-\\-rank R\\fR\nThe rank to look at." in page
+    assert "kair pinpoint traces/ \\-\\-rank 3" in page
+    assert "\\fBkair triage\\fR" in (tmp_path / "kair.1").read_text()
+    if shutil.which("man"):
+        shown = subprocess.run(
+            ["man", "--warnings", "-l", str(tmp_path / "kair-run.1")],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"},
+        )
+        assert shown.stderr == ""
+        assert "--dry-run" in shown.stdout

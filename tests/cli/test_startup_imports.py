@@ -23,6 +23,7 @@ LATE = {
     "numpy",
     "platformdirs",
     "polars",
+    "prompt_toolkit",
     "pyarrow",
     "pydantic",
     "rich",

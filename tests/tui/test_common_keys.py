@@ -148,7 +148,8 @@ async def _record(runbook: Path, verdicts: list[str]) -> None:
         await pilot.press("R", "enter")
         assert f"● {runbook.name}" in screen_text(app)
         verdicts += screen_text(app).splitlines()[1:2]
-        screen.narrow((5, 6, 7))
+        await type_line(pilot, "colon", "use step 5-7")
+        await until(pilot, lambda: app.session is not None and app.session.steps == (5, 6, 7))
         await until(pilot, lambda: answered(app))
         verdicts += screen_text(app).splitlines()[1:2]
         await type_line(pilot, "colon", "info")
@@ -170,6 +171,7 @@ def test_a_recording_is_a_runbook_of_commands_that_run(tmp_path: Path, monkeypat
         f"kair triage {SLOW} --step 5-7",
         f"kair info {SLOW} --step 5-7",
     ]
+    assert kair("run", str(runbook)).status == 0
     outcomes = [kair(*shlex.split(line)[1:]) for line in runbook.read_text().splitlines()[2:]]
     assert [outcome.status for outcome in outcomes] == [0] * 4
     # On the screen a long verdict goes on in the next line.

@@ -19,7 +19,8 @@ from kair_tui.cli.failures import explained
 from kair_tui.cli.job_source import JobSource
 from kair_tui.cli.registry import find
 from kair_tui.render.page_options import PageOptions
-from kair_tui.tui.command_runner import run_line
+from kair_tui.shell.desk import Desk
+from kair_tui.shell.runner import Outcome, run_line
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Session
 
@@ -33,6 +34,13 @@ pytestmark = pytest.mark.usefixtures("own_places")
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     store_variables(monkeypatch, tmp_path)
     return Session(recorded(SAMPLE), JobSource(str(SAMPLE), SAMPLE, stored=False))
+
+
+def typed(line: str, session: Session) -> Outcome:
+    """What `:` does with a line."""
+    desk = Desk()
+    desk.hold(session.source, session.trace, session.steps)
+    return run_line(line, desk)
 
 
 @pytest.mark.parametrize(
@@ -113,20 +121,20 @@ def test_the_named_store_is_part_of_the_line(session: Session) -> None:
     "line", ["info", "kair info", "localize --fields rank,score", "steps -o csv", "triage --json", "schema triage"]
 )
 def test_a_typed_command_prints_what_the_shell_prints(session: Session, line: str) -> None:
-    printed = run_line(line, session, PageOptions())
+    printed = typed(line, session)
     said = kair(*shlex.split(printed.command)[1:])
     assert said.status == 0
-    assert printed.text == said.out
+    assert printed.write(PageOptions()) == said.out
 
 
 def test_a_typed_command_is_about_the_open_job_and_its_steps(session: Session) -> None:
     session.narrow((5, 6))
-    assert run_line("steps", session, PageOptions()).command == f"kair steps {SAMPLE} --step 5-6"
-    assert run_line("steps --step 7", session, PageOptions()).command == f"kair steps {SAMPLE} --step 7"
+    assert typed("steps", session).command == f"kair steps {SAMPLE} --step 5-6"
+    assert typed("steps --step 7", session).command == f"kair steps {SAMPLE} --step 7"
 
 
 def test_help_of_a_command_is_text(session: Session) -> None:
-    assert "--rank" in run_line("pinpoint --help", session, PageOptions()).text
+    assert "--rank" in typed("pinpoint --help", session).write(PageOptions())
 
 
 @pytest.mark.parametrize(
@@ -134,7 +142,7 @@ def test_help_of_a_command_is_text(session: Session) -> None:
     [
         ("triag", "no such command 'triag'"),
         ("", "no command"),
-        ("tui", "tui is what you are looking at"),
+        ("tui", "tui cannot be asked here: it takes the terminal, or commands, itself"),
         ("pinpoint", "missing --rank"),
         ("pinpoint --rank x", "--rank must be a whole number, got 'x'"),
         ('info "', "a quote is not closed in 'info \"'"),
@@ -142,7 +150,7 @@ def test_help_of_a_command_is_text(session: Session) -> None:
 )
 def test_a_wrong_line_says_what_is_wrong(session: Session, line: str, message: str) -> None:
     with pytest.raises((UsageError, click.UsageError)) as wrong:
-        run_line(line, session, PageOptions())
+        typed(line, session)
     assert explained(wrong.value)[0] == message
 
 

@@ -10,7 +10,7 @@ from textual.widgets import Input
 
 from kair_tui.cli.job_source import JobWanted
 from kair_tui.render.terminal import Look
-from kair_tui.tui.command_runner import run_line
+from kair_tui.shell.runner import run_line
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.completing import completed
 from kair_tui.tui.frame.output import OutputScreen
@@ -113,7 +113,7 @@ async def test_without_a_rank_under_the_cursor_it_is_asked_for(monkeypatch: pyte
 async def test_what_is_answered_late_waits_and_takes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = Event()
     held = lambda *of: go_on.wait() and run_line(*of)  # noqa: E731
-    monkeypatch.setattr("kair_tui.tui.command_runner.run_line", held)
+    monkeypatch.setattr("kair_tui.shell.runner.run_line", held)
     async with opened(SLOW) as (app, pilot):
         await pilot.press("enter")
         await until(pilot, lambda: answered(app))

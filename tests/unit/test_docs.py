@@ -24,6 +24,7 @@ PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROO
 PATHS = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*")}
 
 SCRIPTS = ROOT / "docs" / "json.md"
+RUNBOOKS = ROOT / "docs" / "runbooks.md"
 
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)")
 MODULE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*\w+\.py\b")
@@ -144,8 +145,8 @@ def test_examples_are_json_with_fields_that_there_are() -> None:
 
 
 def sessions() -> Iterator[tuple[str, str]]:
-    """(command line, what it prints), of docs/json.md."""
-    for block in SESSION.findall(SCRIPTS.read_text()):
+    """(command line, what it prints), of docs/json.md and docs/runbooks.md."""
+    for block in SESSION.findall(SCRIPTS.read_text() + RUNBOOKS.read_text()):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, printed = part.partition("\n")
             yield line, printed
@@ -168,6 +169,17 @@ def printed_by(line: str, programs: Path) -> str:
 @pytest.mark.usefixtures("own_places")
 def test_lines_for_scripts_print_what_stands_there(line: str, printed: str, tmp_path: Path) -> None:
     assert printed_by(line, tmp_path) == printed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("jq") is None or shutil.which("bash") is None, reason="bash or jq is not installed")
+@pytest.mark.usefixtures("own_places")
+def test_runbooks_in_bash_and_jq_end_as_the_bundled_ones_do(tmp_path: Path) -> None:
+    said = printed_by("docs/scripts/nightly.sh sample_traces/slow_operator || echo ended with $?", tmp_path)
+    assert said == "straggler: rank 2 (compute, 22.8 ms a step)\nended with 10\n"
+    said = printed_by("docs/scripts/first-look.sh sample_traces/slow_operator || echo ended with $?", tmp_path)
+    assert said.endswith("\nended with 10\n")
+    assert "rank 2" in said
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, Operations
 from kair_engine.trace.requirements import require_rank, require_steps
+from kair_engine.trace.step_memory import derived_once
 
 NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""
@@ -100,6 +101,10 @@ def blame(
         from kair_engine.blame.paper import blame_paper  # it imports this module
 
         return blame_paper(trace, rank=rank, operator=operator, limit=limit, clock=clock)
+    return blame_of(trace, derived_once(trace, "blame", lambda: _tallied(trace)), rank, operator, limit)
+
+
+def _tallied(trace: Trace) -> Tally:
     role_of = roles(trace)
     tally = Tally.of(trace, keep_paths=True)
 
@@ -108,7 +113,7 @@ def blame(
 
     # map drops one step before it takes the next.
     deque(map(add, each_step(trace)), maxlen=0)
-    return blame_of(trace, tally, rank, operator, limit)
+    return tally
 
 
 def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints) -> None:

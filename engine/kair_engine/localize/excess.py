@@ -20,6 +20,7 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, Operations
+from kair_engine.trace.step_memory import derived_once
 
 CLASSES = ("compute", "input", "host", "communication")
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))
@@ -171,7 +172,7 @@ class JobExcess:
 
 def job_excess(trace: Trace) -> JobExcess:
     """Reduces every chosen step to its excesses, one step in memory at a time."""
-    return reduce_steps(trace, step_excess)
+    return derived_once(trace, "excess", lambda: reduce_steps(trace, step_excess))
 
 
 def reduce_steps(trace: Trace, reduce: Callable[[Operations, Synchronisation, Ints, Ints], StepExcess]) -> JobExcess:

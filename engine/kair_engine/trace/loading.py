@@ -1,6 +1,7 @@
 """From the operations table to one step's arrays."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,15 @@ def each_step(trace: Trace) -> Iterator[Operations]:
 
     A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
     """
+    if trace.memory is not None:
+        yield from trace.memory.each(trace.steps, lambda steps: each_step(_unremembered(trace, steps)))
+        return
     for steps in step_batches(trace):
         yield from _steps_of(trace, steps)
+
+
+def _unremembered(trace: Trace, steps: Sequence[int]) -> Trace:
+    return replace(trace, steps=tuple(steps), memory=None)
 
 
 def load_step(trace: Trace, step: int) -> Operations:

@@ -12,6 +12,8 @@ from kair_engine.ranks import Rank
 if TYPE_CHECKING:
     import polars as pl
 
+    from kair_engine.trace.step_memory import StepMemory
+
 SourceFormat = Literal["kineto", "whatif"]
 
 
@@ -169,6 +171,8 @@ class Trace:
     job: Job
     fragments: tuple[Path, ...]
     steps: tuple[int, ...]
+    memory: "StepMemory | None" = field(default=None, compare=False, repr=False)
+    """Where steps that were read stay for the next question; None where each question reads its own."""
     held: object = field(default=None, compare=False, repr=False)
     """What keeps the fragments from being removed for as long as the trace is in use."""
 

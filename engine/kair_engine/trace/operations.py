@@ -1,8 +1,9 @@
 """One step's operations as plain arrays: what the inner loops of every analysis work on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class Operations:
     name_text: Mapping[int, str]
     lane_text: Mapping[int, str]
     group_text: Mapping[int, str]
+    remembered: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+    """What was derived from it, for whoever derives the same; None where it is not kept beyond one question."""
 
     def __len__(self) -> int:
         return len(self.rank)

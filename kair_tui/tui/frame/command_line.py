@@ -4,15 +4,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kair_tui.cli.failures import ExitCode, explained
+from kair_tui.cli.step_choice import parse_steps
 from kair_tui.render.page_options import PageOptions
 from kair_tui.tui.frame.completing import HELPS, LEAVES, completed
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen, Program
+from kair_tui.tui.frame.view import ViewScreen
 
 if TYPE_CHECKING:
     from textual.app import App
-
-    from kair_tui.tui.command_runner import Printed
 
 _SIDES = 3
 """Columns that the page of text leaves free, its scroll bar's among them."""
@@ -48,14 +48,20 @@ def run_command(screen: BaseScreen, line: str) -> None:
 
 def _run(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, look: PageOptions) -> None:
     """In the thread."""
-    from kair_tui.tui.command_runner import run_line
+    from kair_tui.shell.runner import run_line
 
     try:
-        printed = run_line(line, kair.session, look, kair.wanted.store)
+        desk, session = kair.desk, kair.session
+        if session is not None:
+            desk.hold(session.source, session.trace, session.steps)
+        outcome = run_line(line, desk)
+        text = outcome.write(look)
     except Exception as error:
         app.call_from_thread(_complain, kair, error)
         return
-    app.call_from_thread(_show, app, kair, asked_on, line, printed)
+    notes = "".join(f"{note}\n" for note in outcome.notes) if outcome.for_people else ""
+    shown = f"{text}\n{notes}" if notes else text
+    app.call_from_thread(_show, app, kair, asked_on, line, text=shown, command=outcome.command)
 
 
 def _complain(kair: Program, error: Exception) -> None:
@@ -65,14 +71,18 @@ def _complain(kair: Program, error: Exception) -> None:
     kair.framed.say(f"kair: error: {text}" + (f" ({hint})" if hint else ""), alarm=True)
 
 
-def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, printed: "Printed") -> None:
+def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *, text: str, command: str) -> None:
     """Over the screen that it was asked on; where one has gone on since, it waits, and takes no key."""
-    title = line.removeprefix("kair ")
     kair.worked.append(line)
-    kair.framed.record(printed.command)
+    if not text:  # a name or a focus: there is nothing to read
+        kair.framed.say(command)
+        _narrow(kair)
+        return
+    title = line.removeprefix("kair ")
+    kair.framed.record(command)
 
     def page() -> OutputScreen:
-        return OutputScreen.of_text(kair.framed, title, printed.text, (printed.command,))
+        return OutputScreen.of_text(kair.framed, title, text, (command,))
 
     if kair.framed is asked_on and not asked_on.is_typing:
         asked_on.say("")
@@ -82,3 +92,13 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, pr
     for oldest in [*kair.answers][:-_KEPT]:
         del kair.answers[oldest]
     kair.framed.say(f"kair {title} has answered: ctrl+p opens it")
+
+
+def _narrow(kair: Program) -> None:
+    """Narrows the screen to the steps that `use step` put into focus."""
+    session, screen = kair.session, kair.framed
+    if session is None or not isinstance(screen, ViewScreen):
+        return
+    chosen = parse_steps(kair.desk.steps).among(session.trace.job.steps)
+    if chosen != session.steps:
+        screen.narrow(chosen)

@@ -1,0 +1,76 @@
+"""Runbooks: those of a user's files, and those that come with Kair."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.streams import stdin_text
+from kair_tui.shell.check import check
+from kair_tui.shell.language import LineError, Statement, parse
+from kair_tui.shell.words import literal
+
+BUNDLED: Final = Path(__file__).with_name("runbooks")
+ENDING: Final = ".kair"
+STDIN: Final = "-"
+"""The name of a runbook that is read from standard input."""
+
+
+@dataclass(frozen=True)
+class Runbook:
+    """A runbook that was read and checked."""
+
+    name: str
+    statements: tuple[Statement, ...]
+
+
+def bundled_names() -> tuple[str, ...]:
+    """The runbooks that come with Kair."""
+    return tuple(sorted(file.stem for file in BUNDLED.glob(f"*{ENDING}")))
+
+
+def offered(incomplete: str) -> list[str]:
+    """The bundled ones that begin so, for completion."""
+    return [name for name in bundled_names() if name.startswith(incomplete)]
+
+
+def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runbook:
+    """The runbook of that file or bundled name, checked for a run with the values `given`.
+
+    Raises InputError where there is none or it is no text, UsageError with its line where something cannot work.
+    """
+    text = _text(name)
+    try:
+        statements = parse(text)
+        check(statements, given, allow_shell=allow_shell, pipes=False)
+    except LineError as error:
+        raise UsageError(f"{name}:{error.line}: {error}", error.hint) from None
+    return Runbook(name, statements)
+
+
+def values_of(settings: tuple[str, ...]) -> dict[str, Any]:
+    """`--set k=v` as values by name. Raises UsageError for what is none."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, is_there, value = setting.partition("=")
+        if not (is_there and name.isidentifier()):
+            raise UsageError(f"--set {setting!r} sets nothing", "write --set NAME=VALUE")
+        found[name] = literal(value)
+    return found
+
+
+def _text(name: str) -> str:
+    if name == STDIN:
+        return stdin_text("kair run FILE")
+    path = Path(name)
+    if not path.exists() and name in bundled_names():
+        path = BUNDLED / f"{name}{ENDING}"
+    if not path.exists():
+        near = get_close_matches(name, bundled_names(), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are, besides files: {', '.join(bundled_names())}"
+        raise InputError(f"no runbook {name!r}, and no such file", hint)
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text: byte {error.start} is not UTF-8") from None

@@ -1,0 +1,127 @@
+"""Completion at the prompt: commands, options, names of answers, and what the open job has."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from kair_engine.errors import KairError
+from kair_engine.trace.model import Trace
+from kair_tui.cli.completion import job_names
+from kair_tui.cli.options import parameters
+from kair_tui.cli.registry import COMMANDS, Entry, find
+from kair_tui.render.text import clean
+from kair_tui.shell.desk import Desk
+from kair_tui.shell.fields import COUNT
+from kair_tui.shell.language import KEYWORDS
+
+_ASSIGNED = re.compile(r"\s*[A-Za-z_]\w*\s*=\s*(?=[a-z])")
+_REFERENCE = re.compile(r"\$([\w.\[\]-]*)$")
+_USED: Final = ("rank", "step", "job")
+
+
+class ShellCompleter(Completer):
+    """Offers what can stand at the cursor. Names of operators are read once a job."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._operators: tuple[Path, list[str]] | None = None
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
+        """What goes on from the text before the cursor."""
+        text = document.text_before_cursor
+        for offer in offers(text, self._desk, self._operators_of):
+            typed = _typed(text)
+            yield Completion(offer, start_position=-len(typed))
+
+    def _operators_of(self, trace: Trace) -> list[str]:
+        source = self._desk.job().path
+        if self._operators is None or self._operators[0] != source:
+            names = trace.scan().select("name").unique().collect()["name"].cast(str).to_list()
+            self._operators = source, sorted(clean(name) for name in names if name)
+        return self._operators[1]
+
+
+def offers(text: str, desk: Desk, operators_of: Callable[[Trace], list[str]]) -> list[str]:
+    """What can take the place of the word that `text` ends with."""
+    if (match := _REFERENCE.search(text)) is not None:
+        return _fields(match[1], desk)
+    typed = _typed(text)
+    command = re.split(r"[;|]|:\s", text)[-1]
+    words = _ASSIGNED.sub("", command).removeprefix("kair ").split()
+    before = words if not typed or not words else words[:-1]
+    known = _known(before, desk, operators_of)
+    lowered = typed.lower()
+    return [name for name in known if name.lower().startswith(lowered)]
+
+
+def _known(words: list[str], desk: Desk, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
+    if not words:
+        runnable = (entry.name for entry in COMMANDS if entry.is_single)
+        return [*runnable, *KEYWORDS, "exit", "help"]
+    if words[0] == "use":
+        return _of_job(words[1], desk) if len(words) > 1 else [*_USED, *job_names("")]
+    entry = find(words[0])
+    if entry is None:
+        return ()
+    options = {flag: one for one in parameters(entry) for flag in one.opts if isinstance(one, click.Option)}
+    last = options.get(words[-1])
+    if last is not None and not getattr(last, "is_flag", False):
+        return _values(last, desk, operators_of)
+    return [*sorted(flag for flag in options if flag.startswith("--")), *_arguments(entry)]
+
+
+def _values(option: click.Option, desk: Desk, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
+    if isinstance(option.type, click.Choice):
+        return [str(choice) for choice in option.type.choices]
+    if option.name == "operator":
+        with suppress(KairError):
+            return [f'"{name}"' if " " in name else name for name in operators_of(desk.opened(desk.job())[0])]
+    return _of_job(option.name or "", desk)
+
+
+def _of_job(what: str, desk: Desk) -> Iterable[str]:
+    """The ranks, steps or hosts of the open job; jobs of the store."""
+    if what == "job":
+        return job_names("")
+    if what not in ("rank", "step", "steps"):
+        return ()
+    with suppress(KairError):
+        job = desk.opened(desk.job())[0].job
+        if what == "rank":
+            return ["all", *map(str, job.ranks)]
+        return ["all", "last", *map(str, job.steps)]
+    return ()
+
+
+def _arguments(entry: Entry) -> list[str]:
+    return job_names("") if entry.needs in ("trace", "file") else []
+
+
+def _fields(typed: str, desk: Desk) -> list[str]:
+    """`$worst.sc` → the fields of what stands before the last dot."""
+    before, dot, last = typed.rpartition(".")
+    if not dot:
+        return [f"${name}" for name in desk.named if name.startswith(typed)]
+    from kair_tui.shell.words import reference_of
+
+    try:
+        value = desk.value_of(reference_of(before))
+    except (KairError, AssertionError):
+        return []
+    named = desk.named.get(before)
+    fields: list[str] = [*value] if isinstance(value, Mapping) else [COUNT] if isinstance(value, list | tuple) else []
+    if named is not None and named.main and isinstance(value, Mapping) and value[named.main]:
+        fields += value[named.main][0]
+    return [f"${before}.{name}" for name in dict.fromkeys(fields) if name.startswith(last)]
+
+
+def _typed(text: str) -> str:
+    """The unfinished word."""
+    match = re.search(r"[^\s;|]*$", text)
+    return match[0] if match else ""

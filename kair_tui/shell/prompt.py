@@ -1,0 +1,143 @@
+"""The prompt of `kair shell`: reads a line, runs it, and goes on until it is left."""
+
+import os
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from kair_engine.errors import KairError
+from kair_tui.cli.app import program
+from kair_tui.cli.failures import ExitCode, report
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.options import Presentation
+from kair_tui.cli.places import data_root, store_root
+from kair_tui.cli.present import stdout_options
+from kair_tui.cli.streams import say, write_answer
+from kair_tui.render.text import clean
+from kair_tui.render.units import plural
+from kair_tui.shell.check import check
+from kair_tui.shell.language import Ask, LineError, Statement, parse
+from kair_tui.shell.script import Script
+from kair_tui.shell.sitting import Sitting, sit_down
+from kair_tui.shell.tellers import BatchTeller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import History
+
+    from kair_tui.shell.desk import Desk
+
+_LEAVING = ("exit", "quit", "q")
+_HELP = ("help", "?", "h")
+_LANGUAGE = """
+Of this shell:
+  worst = localize                 names an answer; $worst.rank is a field of it, or of its first row
+  use rank 16, use step 40-60      narrow all that follows; `all` widens again; use job NAME takes another job
+  localize | less                  lets a program read the answer
+  !date                            calls the system's shell
+  COMMAND --help                   the options of a command
+  exit, or ctrl-d                  leaves; ctrl-c stops a command
+"""
+
+
+def converse(wanted: JobWanted, presentation: Presentation) -> int:
+    """Talks with the person at the terminal, and returns the exit status.
+
+    Raises InputError where the job that was named cannot be opened.
+    """
+    sitting = sit_down(wanted, presentation, place="")
+    _open_first(sitting, wanted)
+    session = _prompt(sitting)
+    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
+    while True:
+        try:
+            line = session.prompt(_prompt_text(sitting.desk, ascii_only=look.ascii_only))
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return ExitCode.ANSWERED
+        if line.strip() in _LEAVING:
+            return ExitCode.ANSWERED
+        try:
+            _run(line, sitting, BatchTeller(look, place="", quiet=presentation.quiet, debug=wanted.debug))
+        except KeyboardInterrupt:
+            say("kair: stopped")
+        finally:
+            sitting.progress.end()
+
+
+def _open_first(sitting: Sitting, wanted: JobWanted) -> None:
+    """Opens the job while nobody has typed yet. Without one that was named, a shell about no job is of use, too."""
+    try:
+        desk = sitting.desk
+        desk.opened(desk.job())
+        if wanted.step != "all":
+            desk.focus_steps(wanted.step)
+    except KairError as error:
+        if wanted.job is not None:
+            raise
+        report(error)
+    finally:
+        sitting.progress.end()
+
+
+def _run(line: str, sitting: Sitting, teller: BatchTeller) -> None:
+    """A typed line: what is wrong with it is said, and the shell goes on."""
+    if line.strip() in _HELP:
+        write_answer(program().get_help(program().make_context("kair", [], resilient_parsing=True)) + _LANGUAGE)
+        return
+    try:
+        statements = parse(line)
+        _check(statements, sitting.desk)
+    except LineError as error:
+        report(error, ascii_only=teller.look.ascii_only)
+        return
+    Script(sitting.desk, teller).run(statements)
+
+
+def _check(statements: tuple[Statement, ...], desk: "Desk") -> None:
+    """All of the line, where it is more than one command, which is checked when it is asked."""
+    if len(statements) == 1 and isinstance(statements[0], Ask):
+        return
+    check(statements, desk.named, allow_shell=True, pipes=True, require_use=False)
+
+
+def _prompt_text(desk: "Desk", *, ascii_only: bool) -> str:
+    """`job123 20 steps rank 16> `."""
+    if desk.source is None:
+        return "kair> "
+    trace, _ = desk.opened(desk.source)
+    steps = plural(len(trace.job.steps), "step") if desk.steps == "all" else f"step {desk.steps}"
+    rank = "" if desk.rank is None else f" rank {desk.rank}"
+    return f"{clean(trace.job.name, ascii_only=ascii_only)} {steps}{rank}> "
+
+
+def _prompt(sitting: Sitting) -> "PromptSession[str]":
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.output.color_depth import ColorDepth
+
+    from kair_tui.shell.completer import ShellCompleter
+
+    plain = sitting.presentation.no_color or bool(os.environ.get("NO_COLOR"))
+    return PromptSession(
+        history=_history(store_root(sitting.desk.store)),
+        completer=ShellCompleter(sitting.desk),
+        complete_in_thread=True,
+        complete_while_typing=False,
+        color_depth=ColorDepth.DEPTH_1_BIT if plain else None,
+    )
+
+
+def _history(store: "Path") -> "History":
+    """What was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    name = sha256(str(store.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
+    file = data_root() / "shell_history" / name
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with file.open("a"):
+            return FileHistory(file)
+    return InMemoryHistory()

@@ -1,0 +1,217 @@
+"""Runs one statement: on the job in hand, narrowed to the focus, with references replaced."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+from kair_engine.errors import UsageError
+from kair_tui.cli.app import help_text, parse
+from kair_tui.cli.failures import ExitCode
+from kair_tui.cli.invoke import (
+    analysed,
+    ask_cache,
+    ask_machine,
+    ask_store,
+    conditions_of,
+    status_of,
+    with_notes,
+    written_file,
+)
+from kair_tui.cli.job_source import JobSource, locate
+from kair_tui.cli.options import JobChoice, Presentation, StorePlace, own_arguments, parameters, take
+from kair_tui.cli.present import columns_to_keep
+from kair_tui.cli.progress import unwatched
+from kair_tui.cli.registry import Entry, find
+from kair_tui.cli.step_choice import parse_steps
+from kair_tui.shell import language
+from kair_tui.shell.fields import Named, text_of
+from kair_tui.shell.language import Ask, Focus, Give
+from kair_tui.shell.words import Word
+
+if TYPE_CHECKING:
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.page_options import PageOptions
+    from kair_tui.shell.desk import Desk
+
+_HELP: Final = {"-h", "--help"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a statement answered, and the complete line that a shell needs for the same."""
+
+    command: str
+    write: "Callable[[PageOptions], str]"
+    """Its text, for a page of these options."""
+    status: int = ExitCode.ANSWERED
+    notes: tuple[str, ...] = ()
+    """Warnings, which go to stderr or stand under the answer."""
+    answer: "Answer | None" = None
+    """None of commands that answer in text."""
+    for_people: bool = False
+    """Notes may stand under the text: no program reads it."""
+
+
+def run_line(line: str, desk: "Desk") -> Outcome:
+    """Runs a typed line of one statement (with or without `kair` before it). Raises what the command raises."""
+    statements = language.parse(line)
+    if len(statements) != 1:
+        raise UsageError("one command at a time" if statements else "no command", "? lists them")
+    return run_one(statements[0], desk)
+
+
+def run_one(statement: language.Statement, desk: "Desk") -> Outcome:
+    """Runs a statement that is a command, a value or a focus. Raises UsageError for others."""
+    if isinstance(statement, Ask) and statement.pipe is None:
+        return ask(statement, desk)
+    if isinstance(statement, Give):
+        return give(statement, desk)
+    if isinstance(statement, Focus):
+        return focus(statement, desk)
+    raise UsageError(f"{statement.text!r} is for kair shell and for runbooks")
+
+
+def ask(statement: Ask, desk: "Desk") -> Outcome:
+    """Asks a command, and keeps the answer where it is given a name. Raises what the command raises."""
+    entry, words = found(statement), [_filled(word, desk) for word in statement.words[1:]]
+    if set(words) & _HELP:
+        return Outcome(shlex.join(["kair", entry.name, *words]), lambda _: help_text(entry))
+    words = completed(entry, words, desk)
+    command = shlex.join(["kair", entry.name, *words])
+    arguments = parse(entry, words)
+    if entry.needs == "nothing":
+        text = entry.load()(**own_arguments(entry, arguments))
+        return Outcome(command, lambda _: text)
+    if entry.needs == "file":
+        return _file(entry, arguments, command, desk)
+    wanted, view = take(Presentation, arguments), entry.load_view()
+    keep = columns_to_keep(wanted, view, get_type_hints(entry.load())["return"])
+    conditions = conditions_of(entry, arguments)
+    answer = _answer(entry, arguments, desk)
+    if statement.name is not None:
+        from kair_tui.render.document import data_of
+
+        desk.named[statement.name] = Named(data_of(answer), view.main)
+
+    def write(look: "PageOptions") -> str:
+        from kair_tui.render.written import written
+
+        options = replace(look, wide=wanted.format == "wide", ascii_only=look.ascii_only or wanted.ascii)
+        return written(answer, view, wanted.format, options, keep)
+
+    notes = () if wanted.quiet else tuple(f"warning: {warning.message}" for warning in answer.warnings)
+    for_people = wanted.format in ("table", "wide", "tree")
+    return Outcome(command, write, status_of(conditions, answer), notes, answer, for_people)
+
+
+def give(statement: Give, desk: "Desk") -> Outcome:
+    """Gives a value a name; a default gives way to what has the name already."""
+    if not (statement.is_default and statement.name in desk.named):
+        desk.named[statement.name] = Named(statement.value.value(desk.value_of))
+    return Outcome(statement.text, _silent)
+
+
+def focus(statement: Focus, desk: "Desk") -> Outcome:
+    """Narrows all that follows, or takes another job."""
+    value = _filled(statement.value, desk)
+    if statement.tell_store:
+        told = ask(Ask(statement.line, statement.text, (Word(("use",)), statement.value)), desk)
+        desk.take(value)
+        return told
+    if statement.what == "rank":
+        desk.focus_rank(value)
+    elif statement.what == "step":
+        desk.focus_steps(value)
+    else:
+        desk.take(value)
+    return Outcome(statement.text, _silent)
+
+
+def _silent(_: "PageOptions") -> str:
+    return ""
+
+
+def found(statement: Ask) -> Entry:
+    """The command's entry: the parser let no other pass."""
+    entry = find(statement.command)
+    assert entry is not None
+    return entry
+
+
+def completed(entry: Entry, words: Sequence[str], desk: "Desk") -> list[str]:
+    """The line with the job in hand, its store and the focus, where it does not name others."""
+    if entry.needs in ("nothing", "machine", "cache"):
+        return list(words)
+    store = [] if _has(words, "--store") or desk.store is None else ["--store", str(desk.store)]
+    if entry.needs == "store":
+        return [*words, *store]
+    rank = ["--rank", str(desk.rank)] if lacks_rank(entry, words) and desk.rank is not None else []
+    given = parse(entry, [*words, *rank])
+    if given["job"] is not None or given["store"] not in (None, desk.store):
+        return [*words, *rank, *store]
+    steps = [] if _has(words, "--step") or desk.steps == "all" else ["--step", desk.steps]
+    return [desk.job().name, *words, *rank, *steps, *store]
+
+
+def _filled(word: Word, desk: "Desk") -> str:
+    return word.filled(lambda reference: text_of(reference, desk.value_of(reference)))
+
+
+def _has(words: Sequence[str], option: str) -> bool:
+    return any(word.partition("=")[0] == option for word in words)
+
+
+def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
+    """Whether the command is about one rank, and the line does not say which."""
+    takes = any(one.name == "rank" and not one.multiple for one in parameters(entry))
+    short = any(word.startswith("-r") and not word.startswith("--") for word in words)
+    return takes and not short and not _has(words, "--rank")
+
+
+def _answer(entry: Entry, arguments: dict[str, Any], desk: "Desk") -> "Answer":
+    if entry.needs == "store":
+        answer = ask_store(entry, arguments, desk.progress)
+        _forget_changed(entry, arguments, desk)
+        return answer
+    if entry.needs == "cache":
+        return ask_cache(entry, arguments)
+    if entry.needs == "machine":
+        return ask_machine(entry, arguments, unwatched)
+    parse_steps(take(JobChoice, arguments).step)
+    source, own = _source(arguments, desk), own_arguments(entry, arguments)
+    trace, cache = desk.opened(source)
+    if any(isinstance(value, Path) for value in own.values()):  # a file is to be written, or may have changed
+        return with_notes(analysed(entry, arguments, trace, progress=desk.progress, cache=cache), trace)
+    place = take(StorePlace, arguments).store, arguments.get("baseline")
+    question = (source.path, entry.name, take(JobChoice, arguments).step, repr(own), place)
+    answer = desk.once(question, lambda: analysed(entry, arguments, trace, progress=desk.progress, cache=cache))
+    return with_notes(answer, trace)
+
+
+def _file(entry: Entry, arguments: dict[str, Any], command: str, desk: "Desk") -> Outcome:
+    """A file that was written, and what is to be said of it."""
+    parse_steps(take(JobChoice, arguments).step)
+    trace, _ = desk.opened(_source(arguments, desk))
+    told = written_file(entry, arguments, trace)
+    return Outcome(command, lambda _: told)
+
+
+def _source(arguments: dict[str, Any], desk: "Desk") -> JobSource:
+    name, store = take(JobChoice, arguments).job, take(StorePlace, arguments).store
+    if name is None:
+        return desk.job() if store in (None, desk.store) else locate(None, store)
+    return desk.named_source(name, store)
+
+
+def _forget_changed(entry: Entry, arguments: dict[str, Any], desk: "Desk") -> None:
+    """What a command about the store changed is read, and asked, anew."""
+    if entry.name == "baseline":
+        desk.forget_answers()
+    if entry.name != "import":
+        return
+    from kair_tui.cli.places import store_root
+
+    folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
+    desk.forget(JobSource(str(arguments["job"]), folder, stored=True))

@@ -1,0 +1,155 @@
+"""Runs statements in order, to the end or to the first that fails."""
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kair_tui.cli.failures import ExitCode, explained
+from kair_tui.shell.language import Ask, Expect, Fail, Focus, Give, Statement, System, When
+from kair_tui.shell.results import StatementRun
+from kair_tui.shell.runner import Outcome, run_one
+from kair_tui.shell.system import call_system, pipe_to
+
+if TYPE_CHECKING:
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.page_options import PageOptions
+    from kair_tui.shell.desk import Desk
+
+
+class Teller(Protocol):
+    """Who is told what happens, as it happens."""
+
+    look: "PageOptions"
+
+    def begins(self, statement: Statement) -> None:
+        """A statement is about to run."""
+
+    def answered(self, outcome: Outcome) -> None:
+        """A command, a value or a focus is through."""
+
+    def judged(self, statement: When | Expect, holds: bool) -> None:
+        """A condition was looked at."""
+
+    def failed(self, line: int, error: BaseException) -> None:
+        """A statement went wrong, which ends the script."""
+
+    def gave_up(self, line: int, message: str) -> None:
+        """A `fail` ends the script."""
+
+
+class Script:
+    """One run: what each statement did, and the exit status so far."""
+
+    def __init__(self, desk: "Desk", teller: Teller, *, documents: bool = False, keep_going: bool = False) -> None:
+        """`documents`: each answer is kept as JSON has it; `keep_going`: only `fail` ends it."""
+        self._desk = desk
+        self._teller = teller
+        self._documents = documents
+        self._keep_going = keep_going
+        self.status: int = ExitCode.ANSWERED
+        self.runs: list[StatementRun] = []
+
+    def run(self, statements: Iterable[Statement]) -> bool:
+        """Runs them, and tells whether what follows may run. Raises KeyboardInterrupt and BrokenPipeError."""
+        return all(self._one(statement) for statement in statements)
+
+    def _one(self, statement: Statement) -> bool:
+        self._teller.begins(statement)
+        began = time.monotonic()
+        try:
+            return self._ran(statement, began)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # every command's errors end here, as they do in cli/main.py
+            message, _, status = explained(error)
+            self._note(statement, "failed", began, status=status, error=message, condition=_condition(statement))
+            self._teller.failed(statement.line, error)
+            return self._keep_going
+
+    def _ran(self, statement: Statement, began: float) -> bool:
+        if isinstance(statement, When):
+            return self._when(statement, began)
+        if isinstance(statement, Expect):
+            self._expect(statement, began)
+        elif isinstance(statement, Fail):
+            return self._fail(statement, began)
+        elif isinstance(statement, System):
+            status = call_system(statement.command, self._desk)
+            self._note(statement, "failed" if status else "answered", began, status=status)
+            return status == 0 or self._keep_going
+        else:
+            self._command(statement, began)
+        return True
+
+    def _when(self, statement: When, began: float) -> bool:
+        holds = statement.condition.holds(self._desk.value_of)
+        self._note(statement, "met" if holds else "not_met", began, condition=_condition(statement))
+        self._teller.judged(statement, holds)
+        if holds:
+            return self.run(statement.body)
+        self._skip(statement.body)
+        return True
+
+    def _skip(self, statements: Iterable[Statement]) -> None:
+        for statement in statements:
+            self.runs.append(StatementRun(statement.line, statement.text, "skipped", _condition(statement)))
+            if isinstance(statement, When):
+                self._skip(statement.body)
+
+    def _expect(self, statement: Expect, began: float) -> None:
+        holds = statement.condition.holds(self._desk.value_of)
+        status = ExitCode.ANSWERED if holds else ExitCode.FOUND
+        self._note(statement, "met" if holds else "not_met", began, status=status, condition=_condition(statement))
+        self._teller.judged(statement, holds)
+
+    def _fail(self, statement: Fail, began: float) -> bool:
+        message = str(statement.message.filled(lambda reference: str(self._desk.value_of(reference))))
+        self._note(statement, "failed", began, status=ExitCode.FAILED, error=message)
+        self._teller.gave_up(statement.line, message)
+        return False
+
+    def _command(self, statement: Ask | Give | Focus, began: float) -> None:
+        if isinstance(statement, Ask) and statement.pipe is not None:
+            from dataclasses import replace
+
+            outcome = run_one(replace(statement, pipe=None), self._desk)
+            pipe_to(statement.pipe, outcome.write(self._teller.look), self._desk)
+        else:
+            outcome = run_one(statement, self._desk)
+            self._teller.answered(outcome)
+        is_command = isinstance(statement, Ask) or outcome.answer is not None
+        self._note(
+            statement,
+            "answered" if is_command else "set",
+            began,
+            status=outcome.status,
+            command=outcome.command if is_command else None,
+            result=_document(outcome.answer) if self._documents and outcome.answer is not None else None,
+        )
+
+    def _note(self, statement: Statement, state: Any, began: float, **more: Any) -> None:  # noqa: ANN401
+        took = (time.monotonic() - began) * 1e6
+        self.runs.append(StatementRun(statement.line, statement.text, state, duration_us=took, **more))
+        # A failure outranks a finding that came before it: what was not looked at is not known to be well.
+        if status := more.get("status", 0):
+            self.status = status if self.status in (0, ExitCode.FOUND) else self.status
+
+
+def planned(statements: Iterable[Statement]) -> list[StatementRun]:
+    """What would run, without running any of it."""
+    runs: list[StatementRun] = []
+    for statement in statements:
+        runs.append(StatementRun(statement.line, statement.text, "planned", _condition(statement)))
+        runs += planned(statement.body) if isinstance(statement, When) else []
+    return runs
+
+
+def _condition(statement: Statement) -> str | None:
+    """The condition as it was written."""
+    return statement.condition_text if isinstance(statement, When | Expect) else None
+
+
+def _document(answer: "Answer") -> dict[str, Any]:
+    from kair_tui.render.document import data_of, envelope, to_plain
+
+    return {**envelope(answer), "data": data_of(answer), "warnings": to_plain(answer.warnings)}

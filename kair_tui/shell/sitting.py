@@ -1,0 +1,135 @@
+"""Sits down with a job: the desk, what is written where, and batches of statements."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kair_engine.errors import UsageError
+from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.options import Presentation
+from kair_tui.cli.present import stdout_options
+from kair_tui.cli.progress import ProgressBar
+from kair_tui.cli.step_choice import parse_steps
+from kair_tui.cli.streams import say, write_answer
+from kair_tui.render.text import clean
+from kair_tui.render.units import plural
+from kair_tui.shell.check import check
+from kair_tui.shell.desk import Desk
+from kair_tui.shell.fields import Named
+from kair_tui.shell.language import LineError, When, parse
+from kair_tui.shell.script import Script
+from kair_tui.shell.tellers import BatchTeller, RunbookTeller, SilentTeller
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kair_engine.recording.importing import ImportOutcome
+    from kair_tui.shell.books import Runbook
+    from kair_tui.shell.language import Statement
+    from kair_tui.shell.results import RunResult
+
+
+class _Progress:
+    """A bar for each piece of long work, which ends with it."""
+
+    def __init__(self, presentation: Presentation, *, ascii_only: bool) -> None:
+        self._presentation = presentation
+        self._ascii_only = ascii_only
+        self._bar: ProgressBar | None = None
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
+        wanted = self._presentation
+        if self._bar is None:
+            self._bar = ProgressBar(quiet=wanted.quiet, ascii_only=self._ascii_only, no_color=wanted.no_color)
+        self._bar(done, total, what, outcome)
+        if done >= total:
+            self.end()
+
+    def end(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """A desk, and how a person or a program hears of what is done on it."""
+
+    desk: Desk
+    presentation: Presentation
+    place: str
+    """What statements come from, before the number of a line."""
+    progress: _Progress
+    debug: bool = False
+
+    def script(self, *, for_people: bool = True, keep_going: bool = False) -> Script:
+        """A run of a runbook: told as it goes, or kept as a document."""
+        look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
+        kind = RunbookTeller if for_people else SilentTeller
+        teller = kind(look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
+        return Script(self.desk, teller, documents=not for_people, keep_going=keep_going)
+
+    def give(self, values: dict[str, Any]) -> None:
+        """Names values."""
+        self.desk.named |= {name: Named(value) for name, value in values.items()}
+
+    def conclude(self, result: "RunResult") -> None:
+        """How it went, in a line for the person."""
+        self.progress.end()
+        if self.presentation.quiet:
+            return
+        findings = [one.line for one in result.statements if one.condition and one.status]
+        commands = sum(one.command is not None for one in result.statements)
+        found = f", {plural(len(findings), 'finding')} (line {', '.join(map(str, findings))})" if findings else ""
+        read = plural(result.jobs_read, "recording")
+        seconds = result.duration_us / 1e6
+        say(f"kair: {result.runbook}: {plural(commands, 'command')}{found}, {read} read, {seconds:.2f} s")
+
+
+def sit_down(wanted: JobWanted, presentation: Presentation, *, place: str) -> Sitting:
+    """The job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
+    ascii_only = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color).ascii_only
+    progress = _Progress(presentation, ascii_only=ascii_only)
+
+    def note(text: str) -> None:
+        if not presentation.quiet:
+            say(f"kair: {text}", ascii_only=ascii_only)
+
+    parse_steps(wanted.step)
+    desk = Desk(wanted.store, progress=progress, note=note)
+    if wanted.job is not None:
+        desk.take(wanted.job)
+    desk.steps = wanted.step
+    return Sitting(desk, presentation, place, progress, wanted.debug)
+
+
+def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow_shell: bool) -> int:
+    """Checks and runs the statements of `text`, and returns the exit status. Raises UsageError with the line."""
+    try:
+        statements = parse(text)
+        check(statements, allow_shell=allow_shell, pipes=True)
+    except LineError as error:
+        raise UsageError(f"line {error.line}: {error}", error.hint) from None
+    sitting = sit_down(wanted, presentation, place="line ")
+    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
+    teller = BatchTeller(look, place=sitting.place, quiet=presentation.quiet, debug=wanted.debug)
+    script = Script(sitting.desk, teller)
+    script.run(statements)
+    return script.status
+
+
+def write_plan(book: "Runbook", wanted: JobWanted, presentation: Presentation) -> None:
+    """The statements as they would run, and about which job."""
+    about = wanted.job or "the job in use"
+    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
+    lines = [f"{book.name}, about {about}: nothing was run", "", *_plan_lines(book.statements, "")]
+    write_answer("".join(f"{clean(line, ascii_only=look.ascii_only)}\n" for line in lines))
+
+
+def _plan_lines(statements: "Sequence[Statement]", indent: str) -> list[str]:
+    lines: list[str] = []
+    for one in statements:
+        text = f"when {one.condition_text}:" if isinstance(one, When) else one.text
+        lines.append(f"{one.line:>4}  {indent}{text}")
+        lines += _plan_lines(one.body, f"{indent}    ") if isinstance(one, When) else []
+    return lines

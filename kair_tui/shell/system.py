@@ -1,0 +1,29 @@
+"""Calls the system's shell: `!command`, and the program behind a `|`. Nothing from a trace is put into its line."""
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kair_tui.shell.desk import Desk
+
+
+def call_system(command: str, desk: "Desk") -> int:
+    """Runs a line as typed, and returns its exit status."""
+    sys.stdout.flush()
+    return subprocess.run(command, shell=True, check=False, env=_environment(desk)).returncode
+
+
+def pipe_to(command: str, text: str, desk: "Desk") -> int:
+    """Lets a program read `text`; it need not read all of it. Returns its exit status."""
+    sys.stdout.flush()
+    data = text.encode(errors="backslashreplace")
+    return subprocess.run(command, shell=True, check=False, input=data, env=_environment(desk)).returncode
+
+
+def _environment(desk: "Desk") -> dict[str, str]:
+    """The job in hand is that of every `kair` behind the `!`."""
+    job = {} if desk.source is None else {"KAIR_JOB": desk.source.name}
+    store = {} if desk.store is None else {"KAIR_STORE": str(desk.store)}
+    return {**os.environ, **job, **store}

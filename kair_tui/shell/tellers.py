@@ -1,0 +1,87 @@
+"""Tellers: what is written while statements run, to stdout and stderr."""
+
+from typing import TYPE_CHECKING
+
+from kair_tui.cli.failures import report
+from kair_tui.cli.streams import say, write_answer
+from kair_tui.render.text import clean
+from kair_tui.shell.language import Expect, Statement, When
+
+if TYPE_CHECKING:
+    from kair_tui.render.page_options import PageOptions
+    from kair_tui.shell.runner import Outcome
+
+_DIM, _ALARM, _PLAIN = "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
+
+
+class BatchTeller:
+    """Answers to stdout and nothing else; whatever else there is to say to stderr."""
+
+    def __init__(self, look: "PageOptions", *, place: str, quiet: bool = False, debug: bool = False) -> None:
+        """`place`: what the statements come from, before the number of a line; empty where they were just typed."""
+        self.look = look
+        self._place = place
+        self._quiet = quiet
+        self._debug = debug
+        self._said: set[str] = set()
+
+    def begins(self, statement: Statement) -> None:
+        """Nothing is said."""
+
+    def answered(self, outcome: "Outcome") -> None:
+        """The answer, then its warnings."""
+        write_answer(outcome.write(self.look))
+        for note in () if self._quiet else outcome.notes:
+            if note not in self._said:  # each command about a job warns of the same things
+                self._said.add(note)
+                say(f"kair: {note}", ascii_only=self.look.ascii_only)
+
+    def judged(self, statement: When | Expect, holds: bool) -> None:
+        """An expectation that does not hold is said also to those who want no notes."""
+        if isinstance(statement, Expect) and not holds:
+            say(f"kair: {self._at(statement.line)}finding: not {statement.condition_text}")
+
+    def failed(self, line: int, error: BaseException) -> None:
+        """One line, as of any command."""
+        report(error, debug=self._debug, ascii_only=self.look.ascii_only, where=self._at(line))
+
+    def gave_up(self, line: int, message: str) -> None:
+        """The runbook's own message."""
+        say(f"kair: error: {self._at(line)}{message}", ascii_only=self.look.ascii_only)
+
+    def _at(self, line: int) -> str:
+        return f"{self._place}{line}: " if self._place else ""
+
+
+class RunbookTeller(BatchTeller):
+    """The same with each statement above its answer, so that a page tells the whole investigation."""
+
+    def begins(self, statement: Statement) -> None:
+        """A heading."""
+        if not isinstance(statement, When | Expect):
+            self._line(f"{statement.line}: {statement.text}", _DIM)
+
+    def judged(self, statement: When | Expect, holds: bool) -> None:
+        """What was asked, and whether it is so."""
+        if isinstance(statement, When):
+            self._line(f"{statement.line}: when {statement.condition_text}: {'yes' if holds else 'no'}", _DIM)
+            return
+        said = "holds" if holds else "does not hold: a finding"
+        self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if holds else _ALARM)
+
+    def answered(self, outcome: "Outcome") -> None:
+        """The answer, and an empty line under it."""
+        super().answered(outcome)
+        if outcome.answer is not None:
+            write_answer("\n")
+
+    def _line(self, text: str, style: str) -> None:
+        line = clean(text, ascii_only=self.look.ascii_only)
+        write_answer(f"{style}{line}{_PLAIN}\n" if self.look.color else f"{line}\n")
+
+
+class SilentTeller(BatchTeller):
+    """For one document at the end: errors alone are said as they come."""
+
+    def answered(self, outcome: "Outcome") -> None:
+        """It will be in the document."""

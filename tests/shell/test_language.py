@@ -1,0 +1,136 @@
+"""The language of the shell and of runbooks: words, references, conditions, blocks."""
+
+from typing import Any
+
+import pytest
+
+from kair_engine.errors import UsageError
+from kair_tui.shell.conditions import parse_condition
+from kair_tui.shell.fields import Named, field_of, text_of
+from kair_tui.shell.language import Ask, Expect, Give, LineError, System, When, parse
+from kair_tui.shell.words import Reference, words_of
+
+VALUES: dict[str, Named] = {
+    "t": Named({"verdict": "straggler", "findings": [{"cause": "compute", "ranks": [1, 3], "edge": None, "p": 0.01}]}),
+    "w": Named(
+        {"method": "robust", "scores": [{"rank": 16, "flagged": True}, {"rank": 2, "flagged": False}]}, "scores"
+    ),
+    "limit": Named(1.05),
+    "name": Named("a b; $(rm -rf /) `x` | y"),
+}
+
+
+def value_of(reference: Reference) -> Any:  # noqa: ANN401
+    return field_of(reference, VALUES[reference.name])
+
+
+def filled(line: str) -> list[str]:
+    return [word.filled(lambda one: text_of(one, value_of(one))) for word in words_of(line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pinpoint --rank $w.rank", ["pinpoint", "--rank", "16"]),
+        ("a --rank=$w.scores[-1].rank", ["a", "--rank=2"]),
+        ("a ${w.rank}th", ["a", "16th"]),
+        ("a $w.scores.2.flagged", ["a", "false"]),
+        ("a $t.findings[0].ranks", ["a", "1,3"]),
+        ("a $t.findings.count", ["a", "1"]),
+        ("blame --operator $name", ["blame", "--operator", "a b; $(rm -rf /) `x` | y"]),
+        (r"""a 'b $w.rank' "c $w.rank" d\ e \$w "\$w" '' """, ["a", "b $w.rank", "c 16", "d e", "$w", "$w", ""]),
+        ("--scale op='flash*':0.5 Optimizer.step#Adam 5$", ["--scale", "op=flash*:0.5", "Optimizer.step#Adam", "5$"]),
+    ],
+)
+def test_a_value_stays_one_word_whatever_is_in_it(line: str, words: list[str]) -> None:
+    assert filled(line) == words
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("$t.verdict == straggler", True),
+        ("$t.verdict != 'straggler'", False),
+        ("$limit>=1.05 and $limit < 2", True),
+        ("not $w.flagged or $t.findings[0].edge", False),
+        ("not ($w.flagged and $t.findings[0].edge)", True),
+        ("$t.findings[0].edge == null", True),
+        ("$t.findings[0].cause in communication,compute", True),
+        ("$t.findings[0].ranks contains 3", True),
+        ("$t.findings[0].cause contains put", True),
+        ("3 in $t.findings[0].ranks", True),
+        ("'1.05' == $limit", False),
+    ],
+)
+def test_conditions(condition: str, holds: bool) -> None:
+    assert parse_condition(condition).holds(value_of) is holds
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("$t.findings[0].edge > 3", "$t.findings[0].edge is null, which is neither less nor more"),
+        ("$t.verdict < 3", "$t.verdict is no number, which is neither less nor more"),
+        ("$t.findings[1].edge", "$t.findings has 1 entries: $t.findings[1] is not there"),
+        ("$t.verdict.x", "$t.verdict is a plain value, and has no 'x'"),
+        ("$t.findings[0].edge.from", "$t.findings[0].edge is null, and has no from"),
+        ("(1 == 1", "a bracket is not closed in '(1 == 1'"),
+        ("1 ==", "a value is missing in the condition '1 =='"),
+        ("1 == 1 1", "the condition '1 == 1 1' goes on after it is complete"),
+        ("__import__('os').system('x')", "the condition \"__import__('os').system('x')\" goes on after it is complete"),
+    ],
+)
+def test_a_condition_that_cannot_be_answered_says_why(condition: str, message: str) -> None:
+    with pytest.raises(UsageError) as wrong:
+        parse_condition(condition).holds(value_of)
+    assert str(wrong.value) == message
+
+
+def test_a_runbook_is_lines_blocks_and_comments() -> None:
+    text = """\
+# what it is
+t = triage --quiet   # trailing; nothing of this
+when $t.verdict == straggler:
+    kair blame --operator 'a;b # c'; info
+    when $t.findings.count > 1: pinpoint --rank 1
+expect $t.verdict != "job_wide: x"
+!echo '; # not ours'
+r = $t.findings[0].ranks[0]
+"""
+    ask, when, expect, system, give = parse(text)
+    assert isinstance(ask, Ask) and (ask.line, ask.name, ask.command) == (2, "t", "triage")
+    assert isinstance(when, When) and (when.line, when.condition_text) == (3, "$t.verdict == straggler")
+    assert [(one.line, one.text) for one in when.body] == [
+        (4, "kair blame --operator 'a;b # c'"),
+        (4, "info"),
+        (5, "when $t.findings.count > 1:"),
+    ]
+    assert isinstance(expect, Expect) and expect.condition_text == '$t.verdict != "job_wide: x"'
+    assert system == System(7, "!echo '; # not ours'", "echo '; # not ours'")
+    assert isinstance(give, Give) and give.name == "r"
+    assert parse("") == parse("\n # nothing\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("info\nlocalise", 2, "no such command 'localise'"),
+        ("info\n  steps", 2, "this line is indented, and belongs to no `when`"),
+        ("when 1 == 1:\ninfo", 1, "nothing follows this `when`"),
+        ("when 1 == 1\n    info", 1, "a colon is missing after the condition"),
+        ("info\n\ninfo 'x", 3, 'a quote is not closed in "info \'x"'),
+        ("fail", 1, "a value is missing"),
+        ("use rank", 1, ""),
+        ("tui", 1, "tui cannot be asked here: it takes the terminal, or commands, itself"),
+        ("run nightly", 1, "run cannot be asked here: it takes the terminal, or commands, itself"),
+        ("$x --rank 3", 1, "no such command '$…'"),
+        ("for rank in 1 2 3: info", 1, "no such command 'for'"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(text: str, line: int, message: str) -> None:
+    if not message:
+        assert len(parse(text)) == 1  # a job may be called so
+        return
+    with pytest.raises(LineError) as wrong:
+        parse(text)
+    assert (wrong.value.line, str(wrong.value)) == (line, message)
