@@ -1,7 +1,7 @@
 """The smallest fault of each kind that stage 1 finds in drawn recordings of a job, of several lengths."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Detection:
     spread_ns: float | None = None
     """How much ranks (or links) differ for good."""
     operator: str | None = None
-    stalls: tuple[int | None, ...] = (None,) * len(MULTIPLES)
+    stalls: tuple[int | None, ...] = field(default_factory=lambda: (None,) * len(MULTIPLES))
 
 
 @dataclass(frozen=True)
