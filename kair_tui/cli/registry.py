@@ -269,7 +269,7 @@ COMMANDS: Final = (
         "baseline",
         STORE,
         "Keep a healthy run to hold later ones against: what takes longer on all ranks alike.",
-        ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline list"),
+        ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline rm healthy"),
         needs="store",
     ),
     Entry(

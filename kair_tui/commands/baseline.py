@@ -15,7 +15,7 @@ RENDERER = "kair_tui.render.views.baseline"
 def run(
     session: StoreSession,
     *,
-    action: Annotated[BaselineAction, Argument("save NAME JOB, list, or use NAME (none: no baseline).")] = "list",
+    action: Annotated[BaselineAction, Argument("save NAME JOB, list, use NAME (none: no baseline), or rm NAME.")] = "list",
     name: Annotated[str | None, Argument("The baseline's name.")] = None,
     job: Annotated[
         str | None, Argument("With save: a job of the store, or a path. Default: the job in use.", offers=job_names)
@@ -41,5 +41,7 @@ def run(
         kept.save(name, profile_of(trace if steps is None else trace.select(steps)), replace=replace)
     elif action == "use" and name is not None:
         kept.use(name)
+    elif action == "rm" and name is not None:
+        kept.remove(name)
     told = None if action == "list" or name == NONE_IN_USE else name
     return BaselineResult(str(session.store.root), action, told, kept.current(), kept.listing())

@@ -6,7 +6,7 @@ from typing import Literal
 from kair_engine.results.compare import OperatorChange
 from kair_engine.results.run_profile import RunProfile
 
-BaselineAction = Literal["save", "list", "use"]
+BaselineAction = Literal["save", "list", "use", "rm"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BaselineResult:
     action: BaselineAction
     """What was asked for."""
     name: str | None
-    """The baseline that was saved or put to use; null of a list, and where none is in use any more."""
+    """The baseline that was saved, put to use or removed; null of a list, and where none is in use any more."""
     current: str | None
     """The one in use."""
     baselines: tuple[SavedBaseline, ...]
