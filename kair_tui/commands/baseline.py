@@ -15,7 +15,7 @@ RENDERER = "kair_tui.render.views.baseline"
 def run(
     session: StoreSession,
     *,
-    action: Annotated[BaselineAction, Argument("save NAME JOB, list, use NAME (none: no baseline), or rm NAME.")] = "list",
+    action: Annotated[BaselineAction, Argument("save NAME JOB, list, use NAME (or none), or rm NAME.")] = "list",
     name: Annotated[str | None, Argument("The baseline's name.")] = None,
     job: Annotated[
         str | None, Argument("With save: a job of the store, or a path. Default: the job in use.", offers=job_names)
