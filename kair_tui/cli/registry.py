@@ -187,7 +187,7 @@ COMMANDS: Final = (
         "sensitivity",
         LOOKS,
         "The smallest slowdown that this recording can show, per cause, and what more steps would bring.",
-        ("kair sensitivity traces/", "kair sensitivity job123 --step 40-60 --json"),
+        ("kair sensitivity traces/", "kair sensitivity job123 --step 40-60 --fault slow_link --json"),
     ),
     Entry(
         "frequency",
