@@ -96,6 +96,12 @@ def test_composer_s_traces(tmp_path: Path) -> None:
     assert (finding.ranks, finding.cause) == ((1,), "input")
 
 
+def test_a_step_at_a_time_that_no_clock_reads_is_none(tmp_path: Path) -> None:
+    source = build.composer(tmp_path / "rank0.json", 0)
+    source.write_text(source.read_text().replace(str(build.EPOCH_US + 2000), "9" * 17, 1))
+    assert len(open_trace(source, cache=tmp_path / "cache").job.steps) == 7
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

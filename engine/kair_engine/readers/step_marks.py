@@ -13,6 +13,8 @@ from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
 
 OUTSIDE: Final = -1
+_LATEST: Final = 1 << 61
+_MOST_STEPS: Final = 1 << 31
 _NUMBERED: Final = re.compile(r"^(?P<stem>.*?)[\s#:=_\-\[(]*(?P<number>\d{1,9})[\])]?\s*$", re.DOTALL)
 _STEP_WORD: Final = re.compile(
     r"(?:^|[^a-z])(?:step|iteration|iter|batch|profilerstep|train)(?:[^a-z]|$)", re.IGNORECASE
@@ -62,9 +64,14 @@ class Steps:
 
 
 def steps_of(windows: Iterable[tuple[int, int, int]], inferred_from: str | None = None) -> Steps:
-    """Steps from (number, begin, end); of two with one number the longer, of two that overlap the earlier."""
+    """Steps from (number, begin, end); of two with one number the longer, of two that overlap the earlier.
+
+    Windows that are none are left out: those that end before they begin, or at times that no clock reads.
+    """
     longest: dict[int, tuple[int, int]] = {}
     for number, begin, end in windows:
+        if not -_LATEST < begin <= end < _LATEST or not 0 <= number < _MOST_STEPS:
+            continue
         if number not in longest or end - begin > longest[number][1] - longest[number][0]:
             longest[number] = (begin, end)
     kept: list[tuple[int, int, int]] = []

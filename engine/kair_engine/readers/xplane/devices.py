@@ -1,6 +1,7 @@
 """The devices of a profile, and what ran on each: planes of their own, or threads of the host for CPU devices."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -145,7 +146,7 @@ def _operation(
     origin = event.stat("tf_op") or event.stat("name") or instruction.op_name
     run = event.stat("run_id")
     if not isinstance(run, int) and executions:
-        run = next((number for begin, end, number in executions if begin <= start < end), None)
+        run = _execution_at(executions, start)
     correlation = event.stat("correlation_id")
     return Operation(
         lane=lane,
@@ -158,6 +159,12 @@ def _operation(
         run=run if isinstance(run, int) else None,
         correlation=correlation if isinstance(correlation, int) else None,
     )
+
+
+def _execution_at(executions: Sequence[tuple[int, int, int]], start: int) -> int | None:
+    """The number of the execution that was under way at a time; they are in order, one after another."""
+    at = bisect_right(executions, (start, 1 << 63, 0)) - 1
+    return executions[at][2] if at >= 0 and start < executions[at][1] else None
 
 
 def _on_threads(plane: Plane, modules: Modules) -> list[Device]:
