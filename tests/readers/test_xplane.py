@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from support.answers import recorded
 from support.places import RECORDINGS
-from support.xplane_builder import message, number, tpu_host, varint, write_pod
+from support.xplane_builder import BEGIN_NS, PlaneBuilder, message, number, tpu_host, varint, write_pod
 
 from kair_engine.errors import InputError
 from kair_engine.readers.xplane.hlo import _device_list, _mesh_axes
@@ -74,6 +74,48 @@ def test_a_pod_of_two_hosts(tmp_path: Path) -> None:
     result = triage(trace)
     (finding,) = (one for one in result.findings if one.ranks)
     assert (finding.ranks, finding.cause) == ((2,), "compute")
+
+
+def test_two_sessions_of_one_host_are_two_runs(tmp_path: Path) -> None:
+    for session, begin in (("2026_01_01", 0), ("2026_01_02", 10**12)):
+        folder = tmp_path / "plugins" / "profile" / session
+        folder.mkdir(parents=True)
+        (folder / "host.xplane.pb").write_bytes(tpu_host((0, 1), begin_ns=BEGIN_NS + begin))
+    with pytest.raises(InputError, match="holds 2 runs"):
+        open_trace(tmp_path, cache=tmp_path / "cache")
+
+
+def test_streams_of_a_gpu_with_the_calls_that_launched_them(tmp_path: Path) -> None:
+    device, host = PlaneBuilder("/device:GPU:0"), PlaneBuilder("/host:CPU")
+    kernels, calls, marks = [], [], []
+    for step in range(3):
+        at = 1000.0 * step
+        marks.append(host.event("train", at, 100, step_num=step))
+        for place, (name, begin, length) in enumerate(
+            (
+                ("loop_fusion_2", 200, 300),
+                ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 500, 900),
+                ("MemcpyD2H", 1400, 20),
+            )
+        ):
+            correlation = 10 * step + place
+            calls.append(host.event("cuLaunchKernelEx", at + 10 + place, 1, correlation_id=correlation))
+            kernels.append(device.event(name, at + begin, length, correlation_id=correlation, hlo_op=name))
+    device.line("Stream #13(Compute)", kernels, begin_ns=BEGIN_NS)
+    device.line("XLA Ops", kernels, begin_ns=BEGIN_NS)
+    host.line("python", [*marks, *calls], begin_ns=BEGIN_NS)
+    (tmp_path / "gpu.xplane.pb").write_bytes(device.plane() + host.plane())
+    trace = open_trace(tmp_path / "gpu.xplane.pb", cache=tmp_path / "cache")
+    assert trace.job.steps == (0, 1, 2)
+    # The host runs ahead: a kernel is of the step in which it was launched, once.
+    found = rows(trace).filter(pl.col("lane") == "stream 13")
+    kinds = dict(found.select("name", "kind").unique().iter_rows())
+    assert found.group_by("step").len()["len"].to_list() == [3, 3, 3]
+    assert kinds == {
+        "loop_fusion_2": "compute",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL": "collective",
+        "MemcpyD2H": "memory",
+    }
 
 
 def test_groups_as_lists_iotas_and_mesh_axes() -> None:

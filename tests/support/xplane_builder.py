@@ -85,7 +85,14 @@ BEGIN_NS = 1_700_000_000_000_000_000
 GROUPS = ((0, 1), (2, 3))
 
 
-def tpu_host(ranks: Sequence[int], *, steps: int = 3, slow: int | None = None, slow_us: float = 100) -> bytes:
+def tpu_host(
+    ranks: Sequence[int],
+    *,
+    steps: int = 3,
+    slow: int | None = None,
+    slow_us: float = 100,
+    begin_ns: int = BEGIN_NS,
+) -> bytes:
     """One host's profile: a TPU for each rank, whose gradients are summed within GROUPS while it computes on.
 
     A step takes 1 ms: forward 0–300 µs (200 µs longer on `slow`), backward to 600, the optimizer from 800; the
@@ -120,9 +127,9 @@ def tpu_host(ranks: Sequence[int], *, steps: int = 3, slow: int | None = None, s
                 plane.event("all-reduce-done.3", at + 615 + late, 165 - late, program_id=7),
                 plane.event("fusion.4", at + 800, 150, program_id=7),
             ]
-        plane.line("Steps", marks, begin_ns=BEGIN_NS)
-        plane.line("XLA Modules", modules, begin_ns=BEGIN_NS)
-        plane.line("XLA Ops", operations, begin_ns=BEGIN_NS)
+        plane.line("Steps", marks, begin_ns=begin_ns)
+        plane.line("XLA Modules", modules, begin_ns=begin_ns)
+        plane.line("XLA Ops", operations, begin_ns=begin_ns)
         planes.append(plane.plane())
     return b"".join(planes) + message(4, f"tpu-host-{ranks[0] // len(ranks)}")
 

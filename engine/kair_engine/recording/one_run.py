@@ -33,7 +33,24 @@ def require_one_run(source: Path, fragments: Sequence[Fragment]) -> None:
 def _differ(one: Sequence[Fragment], other: Sequence[Fragment]) -> bool:
     worlds = {fragment.info.world_size for fragment in (*one, *other)} - {None}
     formats = {fragment.info.format for fragment in (*one, *other)}
-    return len(worlds) > 1 or len(formats) > 1 or bool(_cells(one) & _cells(other))
+    return len(worlds) > 1 or len(formats) > 1 or bool(_cells(one) & _cells(other)) or _again(one, other)
+
+
+def _again(one: Sequence[Fragment], other: Sequence[Fragment]) -> bool:
+    """Whether one host wrote two of XLA's profiles at times that do not touch: sessions, a folder each."""
+    infos = [fragment.info for fragment in (*one, *other)]
+    if any(info.format != "xplane" or info.rank_known or not info.absolute_time for info in infos):
+        return False
+    hosts = [{host for fragment in some for host in fragment.info.hosts.values()} for some in (one, other)]
+    spans = [_span(some) for some in (one, other)]
+    return bool(hosts[0] & hosts[1]) and max(spans[0][0], spans[1][0]) > min(spans[0][1], spans[1][1])
+
+
+def _span(some: Sequence[Fragment]) -> tuple[int, int]:
+    """From the first begin of a step to the last end, in ns."""
+    times = [fragment.info.step_times for fragment in some if fragment.info.step_times.begin_ns]
+    ends = [begin + length for of in times for begin, length in zip(of.begin_ns, of.duration_ns, strict=True)]
+    return min((begin for of in times for begin in of.begin_ns), default=0), max(ends, default=0)
 
 
 def _cells(some: Sequence[Fragment]) -> set[tuple[int, int]]:
