@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,8 +27,8 @@ pytestmark = [
 ]
 SCRIPT = Path(__file__).parents[1] / "support" / "captured_jobs.py"
 JOBS = (
-    "plain", "captured", "sharded", "accumulation", "several_optimizers", "skipped_steps", "compiled", "failing_hook",
-    "own_profiler", "explicit", "no_place",
+    "plain", "captured", "sharded", "accumulation", "kept_model", "several_optimizers", "skipped_steps", "compiled",
+    "failing_hook", "own_profiler", "explicit", "no_place",
 )  # fmt: skip
 WINDOW = list(range(4, 20))
 
@@ -159,6 +160,15 @@ def test_gradients_that_accumulate_are_one_step(jobs: Jobs) -> None:
     steps = jobs.steps("accumulation")
     assert [step.scopes for step in steps] == [[*["INPUT", "forward", "backward"] * 3, "optimizer"]] * 4
     assert all(step.flags & StepFlag.ACCUMULATING for step in steps)
+
+
+def test_nothing_of_capture_is_kept_with_a_model(jobs: Jobs) -> None:
+    with zipfile.ZipFile(jobs.folder / "kept_model.pt") as saved:
+        pickled = next(name for name in saved.namelist() if name.endswith("data.pkl"))
+        assert b"kair" not in saved.read(pickled)
+    assert jobs.seen("kept_model") == {"scripted": True, "replica": True}
+    assert len(jobs.steps("kept_model")) == 6
+    assert all("forward" in step.scopes for step in jobs.steps("kept_model"))
 
 
 def test_several_optimizers_make_one_step_once_all_were_seen(jobs: Jobs) -> None:

@@ -7,6 +7,7 @@ PyTorch takes three seconds of CPU to load: the processes share one that has it.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
@@ -143,6 +144,28 @@ def accumulation(_: int, __: Path) -> Seen:
             optimizer.step()
             optimizer.zero_grad()
     return {}
+
+
+def kept_model(_: int, folder: Path) -> Seen:
+    """A model that is trained, then saved whole, copied, trained as the copy, and scripted."""
+    start()
+    net = model()
+    for _epoch in range(2):
+        optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+        for batch in batches(3):
+            loss_of(net, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.save(net, folder / "kept_model.pt")
+        net = copy.deepcopy(net)
+    batch = next(iter(batches(1)))[0]
+    expected = net(batch)
+    replica = net._replicate_for_data_parallel()
+    replica._modules = {name: nn.Identity() for name in net._modules}
+    return {
+        "scripted": torch.equal(torch.jit.script(net)(batch), expected),
+        "replica": torch.equal(replica(batch), batch),
+    }
 
 
 def several_optimizers(_: int, __: Path) -> Seen:
@@ -283,6 +306,7 @@ JOBS: dict[str, tuple[Callable[[int, Path], Seen], int]] = {
         job.__name__: (job, 1)
         for job in (
             accumulation,
+            kept_model,
             several_optimizers,
             skipped_steps,
             compiled,
