@@ -28,7 +28,7 @@ pytestmark = [
 SCRIPT = Path(__file__).parents[1] / "support" / "captured_jobs.py"
 JOBS = (
     "plain", "captured", "sharded", "accumulation", "kept_model", "several_optimizers", "skipped_steps", "compiled",
-    "failing_hook", "own_profiler", "explicit", "no_place",
+    "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place",
 )  # fmt: skip
 WINDOW = list(range(4, 20))
 
@@ -52,8 +52,9 @@ class Jobs:
 
     def steps(self, job: str, rank: int = 0) -> list[Step]:
         """The steps that a rank's rings tell."""
-        (ring,) = (self.folder / job / "run").glob(f"rank-{rank}-*-0.ring")
-        records, names = records_of(ring)
+        rings = sorted((self.folder / job / "run").glob(f"rank-{rank}-*.ring"))
+        records = np.concatenate([records_of(ring)[0] for ring in rings])
+        names = records_of(rings[0])[1]
         return [step_of(record, records, names) for record in records[records["kind"] == Kind.STEP]]
 
     def events(self, job: str) -> list[str]:
@@ -184,6 +185,14 @@ def test_a_step_that_the_scaler_skips_is_one_and_says_so(jobs: Jobs) -> None:
     assert "optimizer" not in steps[3].scopes
 
 
+def test_what_a_thread_beside_the_loop_waits_for_is_no_wait_of_the_step(jobs: Jobs) -> None:
+    steps = jobs.steps("loads_ahead")
+    assert len(steps) == 10
+    assert [step.scopes[-3:] for step in steps] == [["forward", "backward", "optimizer"]] * 10
+    # The first batches are waited for before it shows which thread trains.
+    assert not any("INPUT" in step.scopes for step in steps[3:])
+
+
 def test_nothing_is_compiled_anew(jobs: Jobs) -> None:
     seen = jobs.seen("compiled")
     assert seen["with"] == seen["without"]
@@ -213,7 +222,7 @@ def test_the_jobs_own_profiler_goes_before_a_window(jobs: Jobs) -> None:
 
 
 def test_a_script_can_say_everything_itself(jobs: Jobs) -> None:
-    assert [step.scopes for step in jobs.steps("explicit")] == [["forward"]] * 5
+    assert [step.scopes for step in jobs.steps("explicit")] == [["forward", "beside"]] * 5
     # Five threads came and went: they used one ring, one after another.
     (beside,) = (jobs.folder / "explicit/run").glob("rank-0-*-1.ring")
     records, names = records_of(beside)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import copy
 import json
 import os
+import queue
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -215,6 +217,28 @@ def compiled(_: int, __: Path) -> Seen:
     return {"without": graphs[0], "with": graphs[1]}
 
 
+def loads_ahead(_: int, __: Path) -> Seen:
+    """Batches come from a thread that is ahead of the loop."""
+    start()
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    ready: queue.Queue[list[torch.Tensor] | None] = queue.Queue(2)
+
+    def load() -> None:
+        for batch in batches(10):
+            ready.put(batch)
+        ready.put(None)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    while (batch := ready.get()) is not None:
+        loss_of(net, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    thread.join()
+    return {}
+
+
 def failing_hook(_: int, folder: Path) -> Seen:
     """The recorder fails in the middle of training."""
     from kair_capture.job.session import current
@@ -269,8 +293,6 @@ def own_profiler(_: int, __: Path) -> Seen:
 
 def explicit(_: int, __: Path) -> Seen:
     """A loop that capture could not know: no optimizer, no loader, steps told by the script."""
-    import threading
-
     import kair_capture as kair
 
     start()
@@ -309,6 +331,7 @@ JOBS: dict[str, tuple[Callable[[int, Path], Seen], int]] = {
             kept_model,
             several_optimizers,
             skipped_steps,
+            loads_ahead,
             compiled,
             failing_hook,
             own_profiler,

@@ -100,11 +100,13 @@ class ScopeFinder:
         if not self._forward_seen and self._phase_ended:
             session.recorder.scope("forward", self._phase_ended)
         self._forward_seen = False
+        session.steps.in_backward = True
 
     def _after_backward(self, session: Session, begin: int) -> None:
         self._open.backwards = max(0, self._open.backwards - 1)
         if self._open.backwards:
             return
+        session.steps.in_backward = False
         self._waits.backward_ended(session.recorder, begin)
         session.recorder.scope("backward", begin)
         self._phase_ended = clock()
