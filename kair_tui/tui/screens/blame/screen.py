@@ -1,6 +1,6 @@
 """The blame screen: where the waiting comes from, and for each root cause the paths that lead to it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -10,23 +10,23 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
-from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, signed_duration, spans
-from kair_tui.render.views.blame import COLUMNS
-from kair_tui.render.views.blame_merged import MergedPath, each, merged, stops
-from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
-from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator, path_end
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, plural
+from kair_tui.render.views.blame.merged import MergedPath, each, merged, stops
+from kair_tui.render.views.blame.paths import Key, key_of, paths_by_cause
+from kair_tui.render.views.blame.table import COLUMNS
+from kair_tui.render.words.blame import blame_headline, cause_operator, path_end
 from kair_tui.render.words.triage import TriageInWords
-from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.parts import ScreenOfParts
 from kair_tui.tui.question import Question
 from kair_tui.tui.screen_registry import find_screen
-from kair_tui.tui.screens.who_waited import WhoWaited
+from kair_tui.tui.screens.blame.who_waited import WhoWaited
+from kair_tui.tui.screens.blame.wording import about_answer, about_cause, about_neighbour, about_stop
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.rank_bars import RankBars
 from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lines.paragraphs import Paragraphs
 from kair_tui.tui.widgets.lists.blame_tree import LATE, SHARE, TIME, WIDE, BlameTree
 from kair_tui.tui.widgets.lists.neighbours import Neighbours
 from kair_tui.tui.widgets.lists.table import Table
@@ -218,28 +218,10 @@ class BlameScreen(ScreenOfParts):
         result = self._blame
         if result is None:
             return
-        styles = styles_of(self.look)
-        alone = len(self.session.trace.job.ranks) == 1
-        first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
-        said = [Paragraph(first, styles.strong)]
-        if self._accused and self._triage is not None:
-            accused = ranks_in_words(tuple(sorted(self._accused)))
-            said.append(Paragraph(f"triage accuses {accused}", styles.alarm, f"{self.look.glyphs.alarm} "))
-        said += [Paragraph(text, styles.dim) for text in self._remarks(result)]
+        accused = None if self._triage is None else self._accused
+        alone, short = len(self.session.trace.job.ranks) == 1, self.has_class("-low")
+        said = about_answer(result, self.place, accused, self.look, alone=alone, short=short)
         self.query_one("#about", Paragraphs).show(*said)
-
-    def _remarks(self, result: BlameResult) -> Iterator[str]:
-        place = self.place
-        if result.collectives and not self.has_class("-low"):
-            yield blame_totals(result)
-        if self._triage is not None and not self._accused and result.waiting_us:
-            yield "triage accuses no rank: in every healthy job, too, somebody arrives last"
-        narrowed = [] if place.rank is None else [f"rank {place.rank}"]
-        narrowed += [] if place.operator is None else [f"operators with {place.operator!r}"]
-        if narrowed:
-            none = "" if result.root_causes else ": nobody waited for that"
-            yield f"only {' and '.join(narrowed)}{none} (r shows the whole job)"
-        yield from (f"warning: {warning.message}" for warning in warnings_in_words(result.warnings))
 
     # Root causes and their paths.
 
@@ -409,49 +391,11 @@ class BlameScreen(ScreenOfParts):
     def describe_cursor(self) -> None:
         """Says what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
-            self.describe(self._about_stop())
+            self.describe(about_stop(self._tree.path, self._tree.node, self.look))
         elif self._neighbours.has_focus:
-            self.describe(self._about_neighbour())
+            self.describe(about_neighbour(self._neighbours.chosen, self.look))
         else:
-            self.describe(self._about_cause())
-
-    def _about_cause(self) -> str:
-        row = self._causes.chosen
-        if row is None:
-            return ""
-        parts = (
-            f"rank {row.rank}",
-            cause_operator(row),
-            spaced(row.cause),
-            f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
-            f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
-        )
-        return self._dotted(parts)
-
-    def _about_stop(self) -> str:
-        path, node = self._tree.path, self._tree.node
-        if path is None or node is None:
-            return ""
-        is_end = node is path.chain[-1]
-        parts = (
-            f"rank {node.rank}",
-            node.operator,
-            f"began {signed_duration(node.lateness_us)} at {duration(node.start_us)} of step {path.step}",
-            f"took {duration(node.duration_us)}",
-            path_end(node, path) if is_end else "",
-            f"ranks together waited {duration(path.waited_us)}" if node is path.symptom else "",
-        )
-        return self._dotted(parts)
-
-    def _about_neighbour(self) -> str:
-        line = self._neighbours.chosen
-        if line is None:
-            return ""
-        said = line.detail if line.role == "waited" else f"{line.text} {self.look.glyphs.dot} {line.detail}"
-        return self._dotted((said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"))
-
-    def _dotted(self, parts: Sequence[str]) -> str:
-        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+            self.describe(about_cause(self._causes.chosen, self.look))
 
     def copied(self) -> str:
         """The sum, what is under the cursor, the path to it, and the commands."""

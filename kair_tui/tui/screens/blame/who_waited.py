@@ -10,7 +10,7 @@ from textual.message import Message
 from kair_engine.blame.waiting_graph import cause_id
 from kair_engine.results.blame import BlameResult, RootCause
 from kair_tui.render.terminal import Look
-from kair_tui.render.views.blame_neighbours import neighbourhood
+from kair_tui.render.views.blame.neighbours import neighbourhood
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.widgets.lines.heading import Heading
 from kair_tui.tui.widgets.lists.neighbours import SHARE, TIME, Neighbours
@@ -74,7 +74,7 @@ class WhoWaited(Vertical):
 
     def _make_graph(self, result: BlameResult) -> None:
         """In a thread: networkx takes its time to be imported."""
-        from kair_tui.render.views.blame_graph import graph
+        from kair_tui.render.views.blame.graph import graph
 
         self.post_message(self.GraphMade(result, graph(result, "node-link")))
 
