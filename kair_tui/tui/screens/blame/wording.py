@@ -11,6 +11,7 @@ from kair_tui.render.words.blame import blame_headline, blame_totals, cause_oper
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
+from kair_tui.tui.widgets.lists.rank_graph import GraphLine
 from kair_tui.tui.widgets.styles import styles_of
 
 
@@ -79,6 +80,14 @@ def about_neighbour(line: Neighbour | None, look: Look) -> str:
         return ""
     said = line.detail if line.role == "waited" else f"{line.text} {look.glyphs.dot} {line.detail}"
     return dotted((said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"), look)
+
+
+def about_line(line: GraphLine | None, look: Look) -> str:
+    """A rank that was waited for, or an edge of it, in one line."""
+    if line is None:
+        return ""
+    who = "" if line.edge is not None or line.of.rank is None else f"rank {line.of.rank}"
+    return dotted((who, line.detail, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"), look)
 
 
 def dotted(parts: tuple[str, ...], look: Look) -> str:
