@@ -19,7 +19,7 @@ from textual.geometry import Size
 from textual.pilot import Pilot
 
 from kair_engine.store.jobs import Store
-from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.choices.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.baseline_choice import chosen_baseline
+from kair_tui.cli.choices.baseline import chosen_baseline
+from kair_tui.cli.choices.job import JobWanted, StoreSession, open_job, tidy
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
     CACHE,
@@ -26,12 +27,11 @@ from kair_tui.cli.options import (
     takes_cache,
     takes_progress,
 )
+from kair_tui.cli.output.present import Presenter
+from kair_tui.cli.output.progress import ProgressBar, Report, unwatched
+from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.cli.places import store_root
-from kair_tui.cli.present import Presenter
-from kair_tui.cli.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.registry import Entry
-from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.words.warnings import warnings_in_words
@@ -39,8 +39,8 @@ from kair_tui.render.words.warnings import warnings_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_tui.cli.fail_on import Condition
-    from kair_tui.cli.progress import Watcher
+    from kair_tui.cli.choices.fail_on import Condition
+    from kair_tui.cli.output.progress import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -241,7 +241,7 @@ def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, 
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()
-    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
+    from kair_tui.cli.choices.fail_on import parse_conditions  # loads results that other commands do without
 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")

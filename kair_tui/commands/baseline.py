@@ -4,12 +4,12 @@ from typing import Annotated
 
 from kair_engine.errors import UsageError
 from kair_engine.results.baseline import BaselineAction, BaselineResult
+from kair_tui.cli.choices.job import StoreSession, locate, open_source
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import StoreSession, locate, open_source
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.cli.step_choice import parse_steps
 
-RENDERER = "kair_tui.render.views.baseline"
+RENDERER = "kair_tui.render.views.store.baseline"
 
 
 def run(

@@ -17,7 +17,7 @@ from textual.filter import LineFilter
 from textual.worker import WorkerFailed
 
 from kair_engine.errors import KairError
-from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.choices.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.desk import Desk

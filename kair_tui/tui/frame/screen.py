@@ -21,7 +21,7 @@ from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
-    from kair_tui.cli.job_source import JobWanted
+    from kair_tui.cli.choices.job import JobWanted
     from kair_tui.render.written import Format
     from kair_tui.shell.desk import Desk
     from kair_tui.tui.session import Place, Session

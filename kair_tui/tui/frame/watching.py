@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from kair_engine.recording.changes import SourceState, state_of
+from kair_tui.cli.choices.job import open_source
 from kair_tui.cli.failures import explained
-from kair_tui.cli.job_source import open_source
-from kair_tui.cli.progress import unwatched
+from kair_tui.cli.output.progress import unwatched
 from kair_tui.tui.frame.view import ViewScreen
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from kair_engine.results.baseline import BaselineResult, SavedBaseline
 from kair_tui.render.column import Column
 from kair_tui.render.units import count, duration, plural
 from kair_tui.render.view import View
-from kair_tui.render.views.jobs import minute
+from kair_tui.render.views.store.jobs import minute
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kair_engine.recording.importing import Progress
     from kair_engine.store.jobs import Store
-    from kair_tui.cli.progress import Watcher
+    from kair_tui.cli.output.progress import Watcher
 
 
 @dataclass(frozen=True)
