@@ -4,6 +4,8 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +71,14 @@ class Kept:
         return Case("cache", words, same_as=self._answers[words])
 
 
-class _places:
-    """The store and the cache of commands within."""
-
-    def __init__(self, store: Path, cache: Path) -> None:
-        self._wanted = {"KAIR_STORE": str(store), "KAIR_CACHE": str(cache)}
-
-    def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name, "") for name in self._wanted}
-        os.environ.update(self._wanted)
-
-    def __exit__(self, *_: object) -> None:
-        os.environ.update(self._before)
+@contextmanager
+def _places(store: Path, cache: Path) -> Iterator[None]:
+    """Commands within have this store and this cache."""
+    wanted = {"KAIR_STORE": str(store), "KAIR_CACHE": str(cache)}
+    before = {name: os.environ.get(name, "") for name in wanted}
+    os.environ.update(wanted)
+    yield
+    os.environ.update(before)
 
 
 def _harm(path: Path, chance: random.Random) -> None:

@@ -36,8 +36,22 @@ _PIECES = (
     *(entry.name for entry in COMMANDS if entry.name not in _LEFT_OUT),
     *("$t", "$t.verdict", "$t.findings[0].ranks[0]", "$t.findings[-1]", "$l.scores[99].rank", "$job", "$", "$$", "$x."),
     *("==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not", "(", ")", "=", ":", ";", "|", "!", "#", "'", '"'),
-    *("\\", ",", "null", "true", "1e308", "-1", "99999999999999999999", "1_000", "0x1", "..", "*", "--", "-o", "--step"),
-    *("--rank", "--fix", "rank=0", "--help", "-h", "--store", "--no-such", "last", "all", "40-20", "\t", "    ", "\n"),
+    *("\\", ",", "null", "true", "1e308", "-1", "99999999999999999999", "1_000", "0x1", "..", "*", "--", "-o"),
+    *(
+        "--step",
+        "--rank",
+        "--fix",
+        "rank=0",
+        "--help",
+        "-h",
+        "--store",
+        "--no-such",
+        "last",
+        "all",
+        "40-20",
+        "\t",
+        "\n",
+    ),
 )
 
 
