@@ -157,6 +157,8 @@ def _show(fuzz: Fuzz, number: int, *, keep: bool) -> int:
     case, said, wrong = fuzz.run(number, keep=keep)
     print("kair", *case.words, f"\n{said.out}\n{said.errors}\n{said.status} {said.took_s:.2f} s {said.peak_mb:.0f} MB")
     print(*wrong, sep="\n")
+    if wrong and keep:
+        print(ask((*case.words, "--debug")).errors)
     return int(bool(wrong))
 
 
