@@ -5,10 +5,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from kair_engine.errors import InputError, UsageError
+from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.choices.baseline import chosen_baseline
-from kair_tui.cli.choices.job import JobWanted, StoreSession, open_job, tidy
+from kair_tui.cli.choices.job import JobWanted, StoreSession, blaming_files, open_job, tidy
 from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.one_entry_cache import OneEntryCache
@@ -74,11 +74,8 @@ def analysed(
         store = store_root(take(StorePlace, arguments).store)
         baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
         own |= {} if baseline is None else {"baseline": baseline}
-    try:
+    with blaming_files(trace):
         return answer_about(entry, entry.load()(trace, **own), trace)
-    except Exception as error:
-        require_whole(trace, error)
-        raise
 
 
 def with_notes(answer: Answer, trace: Trace) -> Answer:
@@ -88,17 +85,11 @@ def with_notes(answer: Answer, trace: Trace) -> Answer:
     return replace(answer, notes=Notes.of(trace.job).all())
 
 
-def require_whole(trace: Trace, error: Exception) -> None:
-    """Raises InputError where an analysis failed because parsed files were removed under it."""
-    gone = [path for path in trace.fragments if not path.is_file()]
-    if gone:
-        raise InputError(f"{gone[0].name} was removed while it was read", "ask again") from error
-
-
 def written_file(entry: Entry, arguments: dict[str, Any], trace: Trace) -> str:
     """What a command that writes a file says of it; `trace` is narrowed to the steps chosen. Raises KairError."""
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
-    told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+    with blaming_files(trace):
+        told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
     return told
 
 

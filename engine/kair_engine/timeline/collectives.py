@@ -192,8 +192,9 @@ def _by_start(ops: Operations, rows: Ints, instance: Ints) -> tuple[Ints, Ints]:
 
 def dense(columns: Ints) -> Ints:
     """For each column of integers a number, equal for equal ones."""
-    low = columns.min(axis=1, initial=0)
-    spans = [int(span) for span in columns.max(axis=1, initial=0) - low + 1]
+    low, high = columns.min(axis=1, initial=0), columns.max(axis=1, initial=0)
+    # Numbers of recordings can be any: the difference of two need not fit into 64 bits.
+    spans = [int(most) - int(least) + 1 for least, most in zip(low, high, strict=True)]
     if prod(spans) >= _LARGEST_KEY:
         return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
     # One key for each column sorts ten times as fast as the columns themselves.

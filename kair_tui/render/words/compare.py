@@ -1,6 +1,7 @@
 """Two runs compared, in words: what the step time's change comes from, in one sentence."""
 
-from kair_engine.results.compare import CompareResult, OperatorChange
+from kair_engine.results.changes import OperatorChange
+from kair_engine.results.compare import CompareResult
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, plural, ranks_in_words, signed_duration, signed_whole_percent
 
