@@ -40,6 +40,7 @@ SCREENS: Final = (
     ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
     ScreenEntry("6", "matrix", "how far the completion curves of every two ranks are apart", "matrix:MatrixScreen"),
     ScreenEntry("t", "timeline", "every rank over time, around a delay", "timeline:TimelineScreen", about_moment=True),
+    ScreenEntry("O", "operators", "where time goes: types and operators, on all ranks", "operators:OperatorsScreen"),
     ScreenEntry("7", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
 )
 

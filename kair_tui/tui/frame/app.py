@@ -1,10 +1,11 @@
 """The program on the full screen: its open screens, and the work that goes on behind them."""
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from io import UnsupportedOperation
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -27,6 +28,10 @@ from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines.scrollbar import draw_scroll_bars_with
 from kair_tui.tui.widgets.styles import theme_of
+
+_MOMENT_S: Final = 0.01
+_PATIENCE: Final = 100
+"""How often it is looked whether a screen is made, and how many times; what is taken down will not be."""
 
 
 class WithoutColours(LineFilter):
@@ -97,6 +102,19 @@ class KairApp(App[int]):
     def on_mount(self) -> None:
         """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
         self.push_screen(self.first_screen())
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key waits for the screen that it is for: one that was just opened may not be made yet."""
+        if not isinstance(event, events.Key) or await self._is_front_made():
+            await super().on_event(event)
+
+    async def _is_front_made(self) -> bool:
+        for _ in range(_PATIENCE):
+            screen = self.screen_stack[-1] if self.screen_stack else None
+            if not isinstance(screen, BaseScreen) or screen.is_whole:
+                return True
+            await asyncio.sleep(_MOMENT_S)
+        return False
 
     def first_screen(self) -> BaseScreen:
         """What is seen at once."""
