@@ -55,9 +55,19 @@ ASKED = (":triage", ":blame --limit 5", ":sensitivity", ":whatif", ":localize --
 """Typed as a whole: their answers come while one is elsewhere already."""
 THREADS = "threads.txt"
 PROGRAM = """
-import faulthandler, signal, sys
+import asyncio, faulthandler, signal, sys
 from kair_tui.cli.main import main
-faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "w"), all_threads=True)
+told = open(sys.argv[1], "w")
+def tell(*_):
+    for task in asyncio.all_tasks():
+        print(task.get_name(), file=told)
+        waiting = task.get_coro()
+        while frame := getattr(waiting, "cr_frame", getattr(waiting, "gi_frame", None)):
+            print("   ", frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, file=told)
+            waiting = getattr(waiting, "cr_await", getattr(waiting, "gi_yieldfrom", None))
+    told.flush()
+faulthandler.register(signal.SIGUSR1, file=told, all_threads=True)
+signal.signal(signal.SIGUSR2, tell)
 sys.exit(main(sys.argv[2:]))
 """
 """The program, which writes what its threads are at when it is asked to: where it hangs."""
@@ -244,8 +254,9 @@ class Walk:
 
     def _hangs(self, terminal: Terminal, said: str) -> None:
         self.complaints.append(said)
-        terminal.send(signal.SIGUSR1)
-        terminal.settle(2.0)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            terminal.send(number)
+            terminal.settle(2.0)
         self.done.append((self.folder / THREADS).read_text())
 
     def _wait(self, terminal: Terminal, text: bytes) -> bool:

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import UnsupportedOperation
@@ -101,6 +103,7 @@ class KairApp(App[int]):
 
     def on_mount(self) -> None:
         """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
+        _stop_between_drawings()
         self.push_screen(self.first_screen())
 
     async def on_event(self, event: events.Event) -> None:
@@ -316,6 +319,21 @@ class KairApp(App[int]):
         else:
             screen = entry.load()()
         return screen
+
+
+def _stop_between_drawings() -> None:
+    """Lets the signals that stop the program and let it go on be heard by the loop.
+
+    Textual's own handlers write to the terminal at whatever moment they come. Where that is in the middle of writing,
+    they wait for a lock that is held by what they interrupted, for ever.
+    """
+    if sys.platform == "win32":
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTSTP, signal.SIGCONT):
+        handler = signal.getsignal(number)
+        if callable(handler):
+            loop.add_signal_handler(number, handler, number, None)
 
 
 def _is_no_file() -> int:

@@ -232,8 +232,9 @@ class BaseScreen(Screen[None]):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its widgets are there: not before it is made, and no more once it is taken down."""
-        return self._is_made and self._footer is not None and self._footer.is_attached
+        """Whether its widgets are there: not before it is made, and no more once it is taken down, or all are."""
+        is_attached = self._footer is not None and self._footer.is_attached
+        return self._is_made and is_attached and self.app.return_code is None
 
     async def on_event(self, event: events.Event) -> None:
         """A screen can be left before it was made: then it is told of that, and finds none of its widgets."""
@@ -344,7 +345,7 @@ class BaseScreen(Screen[None]):
         """
         from kair_tui.tui.widgets.lines.prompt import Prompt  # few screens are asked to
 
-        if self.is_asking:
+        if self.is_asking or not self.is_whole:
             return
         before: Widget | None = self.focused
         status = self.query_one(StatusLine)
