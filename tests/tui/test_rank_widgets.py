@@ -54,7 +54,7 @@ def test_where_there_is_room_the_median_and_the_share_are_figures_too() -> None:
 
 
 def test_before_the_answer_there_is_nothing() -> None:
-    assert set(lines(StepParts(Look()), (44, 6), None)) == {""}
+    assert set(lines(StepParts(Look()), (44, 7), None)) == {""}
     assert set(lines(CompletionCurve(Look()), (44, 6), None)) == {""}
 
 

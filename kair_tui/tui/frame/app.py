@@ -126,10 +126,11 @@ class KairApp(App[int]):
         return self.made(Place("jobs"))
 
     def open_job(self, name: str) -> None:
-        """Opens a job of the store, or goes back to it where it is the one that is open."""
+        """Opens a job of the store; goes back to it where it is open, and reads it again where it was replaced."""
         source = self.session.source if self.session is not None else None
         if source is not None and source.stored and source.name == name:
             self.go(Place("overview"))
+            self.job_watch.look_and_read()
         else:
             # Steps that were chosen on the command line are those of the first job.
             step = self.wanted.step if source is None else "all"

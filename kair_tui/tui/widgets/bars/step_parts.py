@@ -36,7 +36,7 @@ class StepParts(Widget):
         """The titles where there is room for them, then a part in each line."""
         styles, width = styles_of(self._look), self.size.width
         y -= self.size.height > len(self._parts)
-        if y >= len(self._parts):
+        if not self._parts or y >= len(self._parts):
             return Strip.blank(width, styles.base)
         if y < 0:
             return fitted([(self._titles(width), styles.dim)], width, styles.base, self._look)
