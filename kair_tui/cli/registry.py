@@ -201,6 +201,16 @@ COMMANDS: Final = (
         ("kair frequency traces/", "kair frequency job123 --phase forward --windows 60"),
     ),
     Entry(
+        "operators",
+        LOOKS,
+        "How long every operator ran, by type, and how that differs between ranks.",
+        (
+            "kair operators traces/",
+            "kair operators job123 --type communication",
+            "kair operators job123 --operator attention --by-rank --json",
+        ),
+    ),
+    Entry(
         "timeline",
         LOOKS,
         "What every rank did over time around a delay: bars, arrivals, and the blame path through them.",

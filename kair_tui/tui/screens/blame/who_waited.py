@@ -83,6 +83,7 @@ class WhoWaited(Vertical):
         if self._graph is None:
             screen = self.screen
             assert isinstance(screen, BaseScreen)
+            self._say(f"putting the graph together {self._look.glyphs.ellipsis}")
             screen.kair.in_thread(self, partial(self._make_graph, result), group="graph")
         else:
             self._show(result, cause, self._graph)

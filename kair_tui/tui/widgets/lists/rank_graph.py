@@ -158,7 +158,8 @@ class RankGraph(Choices[GraphLine]):
         figures = f"{self._safe(duration(line.time_us)):>{TIME}}{percent(line.share):>{SHARE}}"
         columns = 2 * BAR if whole >= _WIDE else BAR if whole >= _NARROW else 0
         peak = self._peak
-        drawn = bar(line.share, None, peak, columns, ascii_only=self.look.ascii_only).ljust(columns)
+        drawn = bar(line.share, None, peak, columns, ascii_only=self.look.ascii_only) if line.rank is not None else ""
+        drawn = drawn.ljust(columns)
         room = whole - len(figures) - columns - 1
         strip = fitted(self._text(line), room, styles.base, self.look)
         text = [(segment.text, segment.style or styles.base) for segment in strip]
