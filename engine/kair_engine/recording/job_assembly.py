@@ -1,7 +1,7 @@
 """One job from its fragments: which belong together, which ranks and steps there are, and what is missing."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +9,16 @@ from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps
-from kair_engine.trace.model import DerivedGroups, FragmentInfo, Job, KairWarning, Layout, StepTimes, Trace
+from kair_engine.trace.model import (
+    DerivedGroups,
+    FragmentInfo,
+    Job,
+    KairWarning,
+    Layout,
+    ProcessGroup,
+    StepTimes,
+    Trace,
+)
 from kair_engine.trace.warning_texts import listed, short_warning
 
 
@@ -84,9 +93,20 @@ def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[Derive
     groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
     if not groups_of:
         return None, []
+    groups_of |= _groups_of_silent(infos, groups_of)
     from kair_engine.recording.process_groups.derived import derive  # loads numpy and pyarrow, for few jobs
 
     return derive(trace, groups_of)
+
+
+def _groups_of_silent(
+    infos: Sequence[FragmentInfo], groups_of: Mapping[int, Sequence[ProcessGroup]]
+) -> dict[int, tuple[ProcessGroup, ...]]:
+    """The ranks whose files state nothing of the job, in the groups that others list them in, in the others' order."""
+    listed = dict.fromkeys(group for groups in groups_of.values() for group in groups)
+    silent = [rank for info in infos if info.world_size is None for rank in info.ranks]
+    found = {rank: tuple(group for group in listed if rank in group.ranks) for rank in silent}
+    return {rank: groups for rank, groups in found.items() if groups}
 
 
 def _group_of_all(infos: Sequence[FragmentInfo]) -> dict[int, str]:

@@ -135,6 +135,8 @@ class Job:
     """rank → how many files hold its recording."""
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
+    communicates: tuple[str, ...] = ()
+    """Kernels that are communication though the table has them as compute, which their name does not tell."""
     stored_in: str | None = None
     """The folder of the recording in the store; None for traces that were not imported."""
 
