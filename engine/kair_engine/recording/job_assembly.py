@@ -55,7 +55,8 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     times = _joined_step_times(infos)
     hosts = {rank: host for info in infos for rank, host in sorted(info.hosts.items())}
     on_one_clock = infos[0].format == "kineto" and all(info.absolute_time for info in infos)
-    shift = counted_differently(times, hosts) if on_one_clock else {}
+    by_time = counted_differently(times, hosts) if on_one_clock else {}
+    shift = {**by_time, **_set_apart(infos, times, hosts if on_one_clock else {})}
     times = renumbered(times, shift)
     usable = usable_steps(times, ranks)
     job = Job(
@@ -81,10 +82,42 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     of_input = (*warnings, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
     derived, unknown = _derived_groups(trace, infos)
-    of_steps = (*renumbering_warnings(shift), *usable.warnings)
+    of_steps = (*renumbering_warnings(by_time), *usable.warnings)
     found = (*of_input, *_shared_warnings(infos), *_missing(job), *of_steps, *unknown)
     trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
+
+
+def _set_apart(infos: Sequence[FragmentInfo], times: StepTimes, hosts: Mapping[int, str]) -> dict[int, int]:
+    """rank → the shift of its steps beyond all others', where they were counted from 0 for want of marks.
+
+    By time they are matched with those of marked ranks on one of `hosts`; else nothing tells which of them is which.
+    """
+    inferred = {
+        rank for info in infos if any(one.code == "steps_inferred" for one in info.warnings) for rank in info.ranks
+    }
+    marked = {rank for info in infos for rank in info.ranks} - inferred
+    if not inferred or not marked:
+        return {}
+    beyond = max((step for rank, step in zip(times.rank, times.step, strict=True) if rank in marked), default=0) + 1
+    spans = _spans(times)
+    beside = {rank: [one for one in marked if rank in hosts and hosts.get(one) == hosts[rank]] for rank in inferred}
+    return {rank: -beyond for rank, others in beside.items() if not any(_at_once(spans, rank, one) for one in others)}
+
+
+def _spans(times: StepTimes) -> dict[int, tuple[int, int]]:
+    """rank → the begin of its first step and the end of its last one."""
+    found: dict[int, tuple[int, int]] = {}
+    for rank, begin, duration in zip(times.rank, times.begin_ns, times.duration_ns, strict=True):
+        first, last = found.get(rank, (begin, begin))
+        found[rank] = (min(first, begin), max(last, begin + duration))
+    return found
+
+
+def _at_once(spans: Mapping[int, tuple[int, int]], rank: int, other: int) -> bool:
+    """Whether two ranks were recorded at one time, by their host's clock."""
+    (begin, end), (other_begin, other_end) = (spans.get(one, (0, 0)) for one in (rank, other))
+    return min(end, other_end) > max(begin, other_begin)
 
 
 def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[KairWarning]]:

@@ -77,7 +77,7 @@ def _first_pass(source: Path, spill: RowSpill) -> _Recording:
     for batch in _merged(tables.records(events) for events in stream):
         steps.add(batch, tables)
         spill.append(batch)
-    windows = steps.windows()
+    windows = steps.windows(spill, tables)
     if len(steps.processes) > 1:
         text = f"{source.name} holds the recordings of {len(steps.processes)} processes merged into one"
         raise InputError(text, "give the files of the single ranks, in one folder")
