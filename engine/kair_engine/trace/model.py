@@ -78,6 +78,11 @@ class StepTimes:
     duration_ns: tuple[int, ...]
     operations: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns of different lengths: they may come from a file."""
+        if len({*map(len, (self.rank, self.step, self.begin_ns, self.duration_ns, self.operations))}) > 1:
+            raise ValueError("the columns of step times are of different lengths")
+
 
 @dataclass(frozen=True)
 class FragmentInfo:
