@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ OTHERS: tuple[Tree, ...] = (None, True, False, [], {}, [1, [2, [3]]], {"a": {"b"
 
 def value(chance: random.Random) -> Tree:
     """A value that nobody expects."""
-    return chance.choice(chance.choice((TEXTS, NUMBERS, NUMBERS, OTHERS)))
+    return deepcopy(chance.choice(chance.choice((TEXTS, NUMBERS, NUMBERS, OTHERS))))
 
 
 def near(old: Tree, chance: random.Random) -> Tree:

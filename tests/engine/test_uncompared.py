@@ -100,3 +100,14 @@ def test_a_rank_that_runs_a_few_operators_less_often_is_compared(tmp_path: Path)
     result = triage(trace)
     assert result.verdict == "no_straggler"
     assert codes_about(result, 1) == set()
+
+
+def test_steps_that_nothing_marks_are_told_by_the_operators_that_repeat(tmp_path: Path) -> None:
+    trace = open_trace(
+        altered(tmp_path / "job", dict.fromkeys(range(4), unmarked)), cache=tmp_path / "cache", workers=1
+    )
+    result = triage(trace)
+    assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
+    assert result.step_time_us == pytest.approx(94_500, rel=0.01)
+    (told,) = [one.message for one in trace.job.warnings]
+    assert "marks no steps (ProfilerStep#N); its 11 steps are told by what repeats from " in told

@@ -49,6 +49,9 @@ def _faults(path: Path, cells: dict[tuple[int, int], int]) -> Iterator[str]:
 
 
 def _faults_of_rows(rows: pa.Table, cells: dict[tuple[int, int], int]) -> Iterator[str]:
+    if not len(rows):
+        yield "a part of it has no rows"
+        return
     lacking = [name for name in _REQUIRED if rows[name].null_count]
     if lacking:
         yield f"it has rows without {lacking[0]}"
@@ -57,7 +60,7 @@ def _faults_of_rows(rows: pa.Table, cells: dict[tuple[int, int], int]) -> Iterat
         if set(_texts(rows, name)) - known - {None}:
             yield f"it has a {name} that there is not"
     start, duration = (rows[name].to_numpy() for name in ("start_ns", "duration_ns"))
-    if len(rows) and (
+    if (
         duration.min() < 0 or duration.max() > _LONGEST_NS or np.abs(start.astype(float)).max() > _LATEST_NS
     ):
         yield "it has times that no recording has"
