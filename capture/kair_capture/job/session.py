@@ -3,11 +3,12 @@
 import atexit
 import os
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Final
 
 from kair_capture.job.control import ControlWords
 from kair_capture.job.failing import described, warn
+from kair_capture.job.files import make_own_folder
 from kair_capture.job.framework import Framework
 from kair_capture.job.identity import write_identity
 from kair_capture.job.recorder import Recorder, ScopeStack
@@ -32,15 +33,16 @@ class Session:
         self.depths: Final = ScopeStack()
         control = ControlWords(settings.run_dir / f"rank-{rank}.control")
         folder = settings.run_dir / "windows"
-        self._windows = Windows(folder, rank, self.recorder, framework, control=control, every=settings.sample_every)
+        self._windows = Windows(
+            folder, (rank, world_size), self.recorder, framework, control=control, every=settings.sample_every
+        )
         self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
         self.recorder.watch_pauses()
         write_identity(settings, rank, world_size, framework.description())
 
-    @property
-    def profiles(self) -> bool:
-        """Whether the present step is sampled."""
-        return self._windows.profiles
+    def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
+        """A scope in the profiler's recording; None in steps that are not sampled."""
+        return self._windows.scope(name) if self._windows.profiles else None
 
     def close(self) -> None:
         """Ends the last step, and the recording."""
@@ -96,15 +98,6 @@ class Current:
         """In a child forked from a process that is recorded, whose rings it shares: it writes nothing."""
         if self.session is not None:
             self.session, self._start, self._failed = None, None, True
-
-
-def make_own_folder(folder: Path) -> None:
-    """The folder that ranks and agent share, of its owner alone. Raises OSError where it is someone else's."""
-    for missing in (folder.parent, folder):
-        missing.mkdir(mode=0o700, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} is not this user's alone")
 
 
 def _closed(session: Session) -> None:

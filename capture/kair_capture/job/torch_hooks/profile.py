@@ -1,9 +1,8 @@
 """PyTorch's profiler for a few steps, and its recording as a file with what capture adds."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from torch.autograd.profiler import profile as autograd_profile
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler.profiler import _KinetoProfile
 
+from kair_capture.job.files import add_to_json
 from kair_capture.job.torch_hooks.guarding import replace
 
 _MOST_COLLECTIVES: Final = 100_000
@@ -29,6 +29,11 @@ class TorchProfile:
         self._profile = _KinetoProfile(activities=activities)
         self._step: Any = None
         self._profile.start()
+
+    def scope(self, name: str) -> AbstractContextManager[object]:
+        """A scope of the script's, in the recording too."""
+        scope: AbstractContextManager[object] = record_function(name)
+        return scope
 
     def begin_step(self, step: int) -> None:
         """Marks a step's begin as torch.profiler's schedule does."""
@@ -118,17 +123,3 @@ class ProfilerOwner:
             return original(profiler, *args)
 
         return leave
-
-
-def add_to_json(path: Path, key: str, value: Mapping[str, Any]) -> None:
-    """Adds a member to the outermost object of a JSON file by its end alone. Raises ValueError where that is none."""
-    with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - 4096)
-        file.seek(start)
-        end = file.read().rstrip()
-        if not end.endswith(b"}"):
-            raise ValueError(f"{path.name} does not end as a JSON object does")
-        file.seek(start + len(end) - 1)
-        file.write(b',"%s":%s}' % (key.encode(), json.dumps(value).encode()))
-        file.truncate()
