@@ -1,0 +1,1 @@
+"""Watches a running training job at next to no cost."""
