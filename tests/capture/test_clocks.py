@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
 from kair_capture.clocks.fit import ClockFilter
 

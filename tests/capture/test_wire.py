@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kair_capture.wire import messages
 from kair_capture.wire.admission import RateLimit, Replays, ReplayWindow
 from kair_capture.wire.datagram import MOST_BODY, MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
@@ -17,7 +18,6 @@ COUNT = st.integers(0, 2**32 - 1)
 BODIES = st.one_of(
     st.builds(
         messages.Beat,
-        sent_ns=WORD,
         offset_ns=st.integers(-(2**63), 2**63 - 1),
         drift=st.floats(-1, 1),
         bound_ns=st.none() | st.integers(0, 2**63),

@@ -30,16 +30,14 @@ class BadMessageError(Exception):
     """A signed body that is not what its kind says: another version, or a defect."""
 
 
-_BEAT: Final = struct.Struct("<QqdQIIIIIII")
+_BEAT: Final = struct.Struct("<qdQIIIIIII")
 _BEAT_REPLY: Final = struct.Struct("<QQIIIIH")
 
 
 @dataclass(frozen=True)
 class Beat:
-    """An agent lives. Counters count since it started; times are its own clock's, Unix ns."""
+    """An agent lives. Counters count since it started."""
 
-    sent_ns: int
-    """Stamped last before it is sent."""
     offset_ns: int = 0
     """Its clock minus the coordinator's, as it was fitted; with the bound None there is no fit."""
     drift: float = 0.0
@@ -71,15 +69,15 @@ class Beat:
             self.unsent_rows,
         )
         clamped = (min(one, 0xFFFF_FFFF) for one in counters)
-        return _BEAT.pack(self.sent_ns, self.offset_ns, self.drift, bound, *clamped)
+        return _BEAT.pack(self.offset_ns, self.drift, bound, *clamped)
 
     @classmethod
     def read(cls, body: bytes) -> "Beat":
         """Raises BadMessageError."""
-        sent, offset, drift, bound, *counters = _whole(_BEAT, body)
+        offset, drift, bound, *counters = _whole(_BEAT, body)
         if not -1 <= drift <= 1:
             raise BadMessageError("drift")
-        return cls(sent, offset, drift, None if bound == _NO_BOUND else bound, *counters)
+        return cls(offset, drift, None if bound == _NO_BOUND else bound, *counters)
 
 
 @dataclass(frozen=True)
