@@ -207,6 +207,10 @@ def _wanted(arguments: dict[str, Any]) -> JobWanted:
     return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
 
 
+def _run_process(entry: Entry, arguments: dict[str, Any]) -> int:
+    return int(entry.load()(store_root(take(StorePlace, arguments).store), **own_arguments(entry, arguments)))
+
+
 def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED
@@ -220,6 +224,7 @@ _RUN: Final = {
     "screen": _take_terminal,
     "shell": _take_terminal,
     "runbook": _run_runbook,
+    "process": _run_process,
     "nothing": _write_text,
 }
 """What runs a command that is not about a trace, by what it needs."""

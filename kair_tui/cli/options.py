@@ -182,6 +182,7 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "screen": (JobToShow, StorePlace, Diagnostics),
     "shell": (JobChoice, StorePlace, Diagnostics),
     "runbook": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
+    "process": (StorePlace, Diagnostics),
     "nothing": (Diagnostics,),
 }
 

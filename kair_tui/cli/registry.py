@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "nothing"]
-"""What a command is about. `shell` and `runbook` run other commands."""
+Needs = Literal["trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "process", "nothing"]
+"""What a command is about. `shell` and `runbook` run other commands, `process` runs until something else is over."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Entry:
     @property
     def is_single(self) -> bool:
         """Whether it is one question: typed in a shell or on the full screen, or a line of a runbook."""
-        return self.needs not in ("screen", "shell", "runbook")
+        return self.needs not in ("screen", "shell", "runbook", "process")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -65,6 +65,7 @@ ANALYSES: Final = "Find the straggler"
 LOOKS: Final = "Look at the job"
 MACHINE: Final = "Confirm it"
 STORE: Final = "Keep jobs"
+RUNNING: Final = "Watch a running job"
 MACHINES: Final = "For machines"
 
 GRAPH_NOTES: Final = """\
@@ -72,6 +73,10 @@ Formats of the graph (ranks wait for ranks, which root causes made late):
   dot        for Graphviz, to draw it: small parts put together
   graphml    all of it, for yEd, Gephi, Cytoscape or networkx.read_graphml
   node-link  all of it, as JSON for networkx.node_link_graph(..., edges="edges")"""
+
+CAPTURE_NOTES: Final = """\
+run ends with the exit status of the command that it ran. Failures of Kair never reach it: one warning, and it goes on
+without capture. docs/capture.md has the variables, and what it costs."""
 
 RUNBOOK_NOTES: Final = """\
 Runbooks that come with Kair (kair run NAME):
@@ -289,6 +294,17 @@ COMMANDS: Final = (
         "How much the parsed traces take; clear removes them.",
         ("kair cache", "kair cache clear"),
         needs="cache",
+    ),
+    Entry(
+        "capture",
+        RUNNING,
+        "Run a training job under watch, its script unchanged.",
+        (
+            "kair capture run -- torchrun --nproc-per-node 8 train.py",
+            "kair capture run --job job123 -- python train.py",
+        ),
+        needs="process",
+        notes=CAPTURE_NOTES,
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

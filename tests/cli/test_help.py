@@ -37,6 +37,7 @@ EXISTING = {
     "use",
     "import",
     "cache",
+    "capture",
     "spec",
     "schema",
 }

@@ -1,0 +1,56 @@
+"""`kair capture`: a training job run under watch."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.parameters import Argument, Option
+from kair_tui.cli.streams import say
+
+CaptureAction = Literal["run"]
+
+
+def run(
+    store: Path,
+    *,
+    action: Annotated[CaptureAction, Argument("run -- COMMAND…: run the command, and what it starts, under watch.")],
+    command: Annotated[Sequence[str], Argument("With run: the command that trains.")] = (),
+    job: Annotated[
+        str | None,
+        Option("--job", "The job's name. Default: $KAIR_JOB, else one of the scheduler's number or of the time."),
+    ] = None,
+) -> int:
+    """Becomes the command. Raises UsageError where there is none, InputError where it cannot be run."""
+    assert action == "run"
+    if not command:
+        raise UsageError("kair capture run needs a command", "kair capture run -- torchrun train.py")
+    _become(command, store, job)
+
+
+def _become(command: Sequence[str], store: Path, job: str | None) -> NoReturn:
+    """In this very process, so that signals and the exit status are the command's own."""
+    from kair_capture.job.launch import environment_of
+    from kair_capture.settings import default_run_dir, safe_name
+
+    name = safe_name(job or os.environ.get("KAIR_JOB") or _name_of(command, os.environ))
+    folder = os.environ.get("KAIR_RUN_DIR")
+    run_dir = Path(folder) if folder else default_run_dir(name)
+    environment = {**environment_of(os.environ, job=name, run_dir=run_dir), "KAIR_STORE": str(store)}
+    say(f"kair: capturing job {name} in {run_dir}")
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], list(command), environment)
+    except OSError as error:
+        raise InputError(f"cannot run {command[0]}: {error.strerror or error}") from error
+
+
+def _name_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Of a scheduler's job its number, which all its hosts see; else the script and the time."""
+    if number := environment.get("SLURM_JOB_ID"):
+        return f"slurm-{number}"
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    return f"{Path(script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
