@@ -150,4 +150,3 @@ def trainers_in(names: Iterable[str]) -> dict[Trainer, list[str]]:
         if match := _RING.fullmatch(name):
             found.setdefault(Trainer(int(match[1]), int(match[2])), []).append(name)
     return found
-
