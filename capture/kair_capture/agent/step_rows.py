@@ -27,6 +27,7 @@ ROW: Final = np.dtype(
 )
 """Times of one row; all but `begin_us` saturate at 71 minutes."""
 assert ROW.itemsize == ROW_BYTES
+COLUMNS: Final = ROW.names or ()
 Rows = npt.NDArray[Any]
 """A structured array of ROW, or of a ring's records."""
 

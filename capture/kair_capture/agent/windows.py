@@ -44,11 +44,11 @@ class Converted:
 
 def window_files(folder: Path) -> list[WindowFile]:
     """Those that are whole; they are renamed into their place."""
-    found = []
-    with suppress(FileNotFoundError):
-        for path in folder.iterdir():
-            if match := _NAME.fullmatch(path.name):
-                found.append(WindowFile(path, *(int(one) for one in match.groups())))
+    try:
+        matches = [(path, _NAME.fullmatch(path.name)) for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    found = [WindowFile(path, *map(int, match.groups())) for path, match in matches if match]
     return sorted(found, key=lambda one: (one.first, one.last, one.rank))
 
 
@@ -113,7 +113,7 @@ def _joined(group: Sequence[tuple[WindowFile, Path, FragmentInfo]], out: Path, a
     with FragmentWriter(out) as writer:
         for _, _, place, at in order:
             writer.write(_shifted(readers[place].read_row_group(at), shift))
-        joined = _joined_info(infos, f"host={about.host}/steps-{first}-{last}", shift)
+        joined = joined_info(infos, f"host={about.host}/steps-{first}-{last}", shift)
         writer.commit({**msgspec.to_builtins(joined, str_keys=True), "capture": _metadata(about, shift, first, last)})
     return Converted(out, joined.ranks, first, last)
 
@@ -134,7 +134,7 @@ def _shifted(table: pa.Table, shift: int) -> pa.Table:
     return table.set_column(at, table.schema.field(at), pc.subtract(table["start_ns"], pa.scalar(shift, pa.int64())))
 
 
-def _joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> FragmentInfo:
+def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> FragmentInfo:
     """One fragment's info; what ranks must state alike is the first one's."""
     times = [info.step_times for info in infos]
     warnings: dict[str, KairWarning] = {}

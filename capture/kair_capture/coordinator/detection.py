@@ -93,13 +93,13 @@ class Who:
 
     @property
     def noise(self) -> float:
-        """How much an excess changes by itself; a change lasts in one block, so a few ranks that become slow do not count."""
+        """How much an excess changes by itself. A rank that becomes slow does so in one block: that does not count."""
         if not self._changes:
             return 0.0
-        return float(np.median(np.abs(self._changes))) * _NORMAL / np.sqrt(2)
+        return float(np.median(np.abs(self._changes))) * _NORMAL / 2**0.5
 
     def look(self, recent: Recent, *, whole_block: bool) -> tuple[Standing, list[int]]:
-        """The standing, and the ranks that are slow now. `whole_block`: none of these steps was in the last such block."""
+        """The standing, and the ranks that are slow now. `whole_block`: the last such block had none of these steps."""
         now = standing(recent, self.noise)
         if whole_block:
             self._note(now)

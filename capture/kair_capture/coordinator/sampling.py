@@ -82,6 +82,15 @@ class Sampler:
     _sampled: dict[int, _Sampled] = field(default_factory=dict)
     _granted: bool = False
 
+    def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]], *, granted: bool) -> None:
+        """What an earlier coordinator of the job did."""
+        self.generation, self._granted = generation, granted
+        self._sampled = {rank: _Sampled(*one) for rank, one in sampled.items()}
+
+    def history(self) -> dict[int, tuple[float, float, int]]:
+        """rank → when it was sampled, its excess then, how often: for `take_up`."""
+        return {rank: (one.at_s, one.excess, one.times) for rank, one in self._sampled.items()}
+
     def is_due(self, rank: int, excess: float, now_s: float) -> bool:
         """Whether a suspect is to be sampled: not of late, unless it became much worse."""
         before = self._sampled.get(rank)

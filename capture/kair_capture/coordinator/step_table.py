@@ -11,6 +11,7 @@ from kair_capture.agent.step_rows import Rows
 
 HISTORY: Final = 256
 """Steps that are remembered of a rank."""
+STEPS_SHOWN: Final = 20
 MOST_RANKS: Final = 1 << 17
 _NONE: Final = -1
 
@@ -41,18 +42,24 @@ class StepTable:
         """The last step of every rank; −1 before its first."""
         self.latest_begin_us: Ints = np.zeros(0, np.int64)
 
-    def add(self, rows: Rows) -> Rows:
-        """Takes rows, and returns those that were new. Rows of impossible ranks are left out."""
+    def unknown(self, rows: Rows) -> Rows:
+        """Those of `rows` that are not here yet. Rows of impossible ranks are left out."""
         rows = rows[rows["rank"] < MOST_RANKS]
         if not len(rows):
             return rows
-        rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
-        begin = np.minimum(rows["begin_us"], np.uint64(2**62)).astype(np.int64)
+        rank, step, begin = _keys(rows)
         self._grow(int(rank.max()) + 1)
         place = step % HISTORY
-        # The same step of the same attempt: an agent that is killed reads its rings' clocks anew, within a millisecond.
+        # The same step of the same attempt: an agent that was killed reads its clocks anew, within a millisecond.
         known = (self._step[rank, place] == step) & (np.abs(self._begin_us[rank, place] - begin) < 2000)
-        rows, rank, step, begin, place = rows[~known], rank[~known], step[~known], begin[~known], place[~known]
+        unknown: Rows = rows[~known]
+        return unknown
+
+    def add(self, rows: Rows) -> None:
+        """Takes rows. Where two are of one place, the later one stays."""
+        rows = self.unknown(rows)
+        rank, step, begin = _keys(rows)
+        place = step % HISTORY
         newer = self._begin_us[rank, place] < begin
         rank, step, begin, place, kept = rank[newer], step[newer], begin[newer], place[newer], rows[newer]
         self._step[rank, place], self._begin_us[rank, place] = step, begin
@@ -62,7 +69,6 @@ class StepTable:
             # By time, not by number: a job that went back to a checkpoint counts lower ones.
             if at >= self.latest_begin_us[one]:
                 self.latest[one], self.latest_begin_us[one] = number, at
-        return rows
 
     @property
     def last_common_step(self) -> int:
@@ -99,3 +105,9 @@ class StepTable:
         self._flags = grown(self._flags, 0)
         self._step_us, self._self_us = grown(self._step_us, 0), grown(self._self_us, 0)
         self.latest, self.latest_begin_us = grown(self.latest, _NONE), grown(self.latest_begin_us, 0)
+
+
+def _keys(rows: Rows) -> tuple[Ints, Ints, Ints]:
+    """Rank, step and begin (Unix µs) of rows."""
+    begin = np.minimum(rows["begin_us"], np.uint64(2**62)).astype(np.int64)
+    return rows["rank"].astype(np.int64), rows["step"].astype(np.int64), begin
