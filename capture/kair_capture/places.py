@@ -71,6 +71,6 @@ def address_of(text: str) -> tuple[str, int]:
     if not colon or (":" in host and not host.startswith("[")) or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    if not host or not port.isdecimal() or int(port) >= 1 << 16:
         raise ValueError(f"an address is host:port, got {text[:80]!r}")
     return host, int(port)

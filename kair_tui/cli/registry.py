@@ -306,6 +306,17 @@ COMMANDS: Final = (
         needs="process",
         notes=CAPTURE_NOTES,
     ),
+    Entry(
+        "coordinator",
+        RUNNING,
+        "The process beside a running job that notices slow ranks, has them sampled, and keeps what is found.",
+        (
+            "kair coordinator --job job123",
+            "kair coordinator --job job123 --listen 0.0.0.0:7433 --max-overhead 0.5%",
+            "kair coordinator --job job123 --metrics 127.0.0.1:9433 --leave-after 60",
+        ),
+        needs="process",
+    ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(
         "schema",

@@ -42,8 +42,8 @@ class TrainerRings:
         self._rings: dict[str, RingReader] = {}
         self._names = NameReader(folder / f"rank-{trainer.rank}-{trainer.pid}.names")
         self._began = start_ticks(trainer.pid)
-        self._last: tuple[int, int] | None = None
-        """Begin (ns, monotonic) and number of the last step that became a row."""
+        self._with_steps = ""
+        """The ring of the thread that makes the steps."""
         self._early: list[Rows] = []
         """Records that left a ring that ran full before their step was over."""
 
@@ -72,7 +72,11 @@ class TrainerRings:
         if not any(ring.waiting for ring in self._rings.values()):
             return None
         # The ring with the steps first: what the others have for those steps is in them by then.
-        held = {name: ring.peek() for name, ring in sorted(self._rings.items(), key=lambda item: item[0])}
+        names = sorted(self._rings, key=lambda name: (name != self._with_steps, name))
+        held = {name: self._rings[name].peek() for name in names}
+        for name, records in held.items():
+            if (records["kind"] == Kind.STEP).any():
+                self._with_steps = name
         whole = np.concatenate([np.zeros(0, RECORD_DTYPE), *self._early, *held.values()])
         steps = whole[whole["kind"] == Kind.STEP]
         over = int(steps["step"].max()) if len(steps) else None

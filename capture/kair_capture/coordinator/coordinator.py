@@ -160,10 +160,10 @@ class Coordinator:
         self._settle()
         window = self._watching.turn(now)
         self._watching.hear(now)
-        if window is not None:
-            self._note_window(window)
         if self._watching.news:
             self._tell_news()
+        if window is not None:
+            self._note_window(window)
         if (delivered := self._hosts.delivered) != self._delivered:
             self._delivered = delivered
             self._store.look()

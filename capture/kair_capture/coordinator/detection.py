@@ -133,17 +133,16 @@ class When:
 
     def look(self, recent: Recent, *, whole_block: bool) -> tuple[float, float, bool]:
         """Shift (0.2 is 20 % longer), its z, and whether it is to be told."""
-        of_steps = np.nanmedian(recent.step_us, axis=0) if len(recent.ranks) else np.zeros(0)
-        of_steps = of_steps[~np.isnan(of_steps)]
+        told = ~np.isnan(recent.step_us).all(axis=0)
+        of_steps = np.nanmedian(recent.step_us[:, told], axis=0) if len(recent.ranks) else np.zeros(0)
         if not len(of_steps):
             return 0.0, 0.0, False
         now, usual = float(np.median(of_steps)), self.usual_us
         shift = z = 0.0
         if usual is not None and usual > 0:
-            blocks = np.array(self._blocks)
-            spread = float(np.median(np.abs(blocks - usual))) * _NORMAL / usual
+            # Of the blocks about their median, slow swings of the machine's included.
+            spread = float(np.median(np.abs(np.array(self._blocks) - usual))) * _NORMAL / usual
             shift = now / usual - 1
-            # Block medians drift: what they did between neighbours says as little as nothing about slow swings.
             z = shift / max(spread, _FLOOR)
         self._hits = self._hits + 1 if z > Z and shift > LEAST_SHIFT else 0
         if whole_block:
