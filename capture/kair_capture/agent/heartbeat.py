@@ -69,17 +69,14 @@ class Heartbeat:
         """When there is something to do besides listening, monotonic."""
         return self._next_beat
 
-    @property
-    def is_reached(self) -> bool:
-        """Whether the coordinator answered of late."""
-        return self._reached
-
     def use(self, key: bytes) -> None:
         """The job's key; without one nothing is said."""
         self._key = key
 
     def turn(self, now: float) -> None:
         """Says what is due. Raises ConnectionError when the agent is gone."""
+        if not self._reached:
+            self._coordinator.look(now)
         self._hear_agent()
         if now >= self._next_beat:
             # Not at the same moment as all other hosts.
@@ -204,9 +201,14 @@ class Coordinator:
             sock.setblocking(False)
             stamp_arrivals(sock)
             sock.connect(found)
-            if self._socket is not None:
-                self._socket.close()
+            self.close()
             self._socket, self._address = sock, address
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
 
 
 def _address_in(file: Path) -> tuple[str, int] | None:
@@ -228,8 +230,6 @@ def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> 
             with suppress(KeyFileError):
                 key = read_key(key_file, job)
                 heartbeat.use(key)
-        if not heartbeat.is_reached:
-            coordinator.look(now)
         try:
             heartbeat.turn(now)
         except ConnectionError:
@@ -238,11 +238,13 @@ def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> 
         watched = [link.socket, *([sock] if sock else [])]
         ready, _, _ = select.select(watched, [], [], min(max(heartbeat.wakes_at - time.monotonic(), 0.0), 1.0))
         if sock in ready:
-            _hear_all(sock, heartbeat)
+            hear_all(sock, heartbeat, time.monotonic())
 
 
-def _hear_all(sock: socket.socket | None, heartbeat: Heartbeat) -> None:
-    assert sock is not None
+def hear_all(sock: socket.socket | None, heartbeat: Heartbeat, now: float) -> None:
+    """Everything that came in."""
+    if sock is None:
+        return
     for _ in range(_MOST_OUTSTANDING):
         try:
             data, _, stamp = receive(sock, MOST_BYTES + 1)
@@ -250,7 +252,7 @@ def _hear_all(sock: socket.socket | None, heartbeat: Heartbeat) -> None:
             return
         except OSError:  # nobody listens there: the kernel tells of the datagram before
             continue
-        heartbeat.hear(data, stamp, time.monotonic())
+        heartbeat.hear(data, stamp, now)
 
 
 def main(arguments: list[str]) -> None:
