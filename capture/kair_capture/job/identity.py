@@ -6,9 +6,9 @@ import platform
 import socket
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from kair_capture.job.files import write_atomically
 from kair_capture.ring.process_identity import start_ticks
 from kair_capture.settings import Settings
 
@@ -29,16 +29,3 @@ def write_identity(settings: Settings, rank: int, world_size: int, framework: Ma
         **framework,
     }
     write_atomically(settings.run_dir / f"rank-{rank}.json", json.dumps(identity).encode())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """A file of its owner alone that is whole or not there. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -14,6 +14,8 @@ from kair_capture.ring.names import NameWriter
 clock: Final = time.monotonic_ns
 
 _MOST_PAUSES: Final = 1024
+_SHORTEST_PAUSE_NS: Final = 20_000
+"""A young generation is collected in less, many times a step."""
 
 
 class Recorder:
@@ -43,7 +45,8 @@ class Recorder:
         """A step that is over, the pauses in it, and the two clocks beside each other."""
         pauses, self._pauses = self._pauses, []
         for started, length, generation in pauses:
-            self._rings.emit(Kind.GC, started, length, self.step, 0, 0, generation)
+            if started >= begin:
+                self._rings.emit(Kind.GC, started, length, self.step, 0, 0, generation)
         self._rings.emit(Kind.STEP, begin, end - begin, self.step, 0, 0, flags)
         before, unix, after = clock(), time.time_ns(), clock()
         self._rings.emit(Kind.CLOCK, (before + after) // 2, unix, self.step, 0, 0, min(after - before, 0xFFFF_FFFF))
@@ -64,8 +67,10 @@ class Recorder:
         # A collection can begin in the middle of a record's writing: nothing is written here, only kept.
         if phase == "start":
             self._pause_began = clock()
-        elif self._pause_began and len(self._pauses) < _MOST_PAUSES:
-            self._pauses.append((self._pause_began, clock() - self._pause_began, info["generation"]))
+            return
+        length = clock() - self._pause_began
+        if self._pause_began and length >= _SHORTEST_PAUSE_NS and len(self._pauses) < _MOST_PAUSES:
+            self._pauses.append((self._pause_began, length, info["generation"]))
 
 
 class ScopeStack(threading.local):

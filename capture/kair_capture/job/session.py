@@ -3,11 +3,11 @@
 import atexit
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from kair_capture.job.control import ControlWords
 from kair_capture.job.failing import described, warn
+from kair_capture.job.files import make_own_folder
 from kair_capture.job.framework import Framework
 from kair_capture.job.identity import write_identity
 from kair_capture.job.recorder import Recorder, ScopeStack
@@ -96,15 +96,6 @@ class Current:
         """In a child forked from a process that is recorded, whose rings it shares: it writes nothing."""
         if self.session is not None:
             self.session, self._start, self._failed = None, None, True
-
-
-def make_own_folder(folder: Path) -> None:
-    """The folder that ranks and agent share, of its owner alone. Raises OSError where it is someone else's."""
-    for missing in (folder.parent, folder):
-        missing.mkdir(mode=0o700, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} is not this user's alone")
 
 
 def _closed(session: Session) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ MOST_RINGS: Final = 8
 
 
 class ThreadRings:
-    """The rings of one process, each made when its thread writes first."""
+    """The rings of one process, each made when its thread writes first; an ended thread's is another one's then."""
 
     def __init__(self, run_dir: Path, rank: int, records: int) -> None:
         self._stem = run_dir / f"rank-{rank}-{os.getpid()}"
@@ -59,12 +60,17 @@ class ThreadRings:
     def _ring(self) -> RingProducer | None:
         with self._lock:
             thread = threading.current_thread()
-            if len(self._rings) < MOST_RINGS:
-                path = self._stem.with_name(f"{self._stem.name}-{len(self._rings)}.ring")
-                self._rings.append((thread, RingProducer(path, self._records)))
-                return self._rings[-1][1]
             for place, (owner, ring) in enumerate(self._rings):
                 if not owner.is_alive():
                     self._rings[place] = (thread, ring)
                     return ring
+            if len(self._rings) < MOST_RINGS:
+                ring = RingProducer(self._free_path(), self._records)
+                self._rings.append((thread, ring))
+                return ring
             return None
+
+    def _free_path(self) -> Path:
+        """The next that is not there: a process can be captured twice."""
+        names = (self._stem.with_name(f"{self._stem.name}-{number}.ring") for number in count())
+        return next(path for path in names if not path.exists())

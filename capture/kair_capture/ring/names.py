@@ -15,9 +15,10 @@ class NameWriter:
     """Gives every text a number, from 1 on, and writes it down before the number is first used. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where the file cannot be made."""
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._numbers: dict[str, int] = {}
+        """Goes on with a file that is there: a process can be captured twice. Raises OSError where there can be none."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._handle = os.open(path, flags, 0o600)
+        self._numbers: dict[str, int] = NameReader(path).numbers()
         self._lock = threading.Lock()
 
     def number(self, text: str) -> int:
@@ -56,6 +57,11 @@ class NameReader:
         if number not in self._texts:
             self._follow()
         return self._texts.get(number, "?")
+
+    def numbers(self) -> dict[str, int]:
+        """text → number, of all that are there."""
+        self._follow()
+        return {text: number for number, text in self._texts.items() if number != OTHER}
 
     def _follow(self) -> None:
         try:

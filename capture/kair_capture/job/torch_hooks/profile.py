@@ -1,7 +1,6 @@
 """PyTorch's profiler for a few steps, and its recording as a file with what capture adds."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch.autograd.profiler import profile as autograd_profile
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler.profiler import _KinetoProfile
 
+from kair_capture.job.files import add_to_json
 from kair_capture.job.torch_hooks.guarding import replace
 
 _MOST_COLLECTIVES: Final = 100_000
@@ -118,17 +118,3 @@ class ProfilerOwner:
             return original(profiler, *args)
 
         return leave
-
-
-def add_to_json(path: Path, key: str, value: Mapping[str, Any]) -> None:
-    """Adds a member to the outermost object of a JSON file by its end alone. Raises ValueError where that is none."""
-    with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - 4096)
-        file.seek(start)
-        end = file.read().rstrip()
-        if not end.endswith(b"}"):
-            raise ValueError(f"{path.name} does not end as a JSON object does")
-        file.seek(start + len(end) - 1)
-        file.write(b',"%s":%s}' % (key.encode(), json.dumps(value).encode()))
-        file.truncate()

@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 import torch
+from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -17,6 +19,9 @@ from kair_capture.job.torch_hooks.gradients import GradientWaits
 from kair_capture.job.torch_hooks.guarding import beginning, guarded, is_compiling, replace
 from kair_capture.job.torch_hooks.roots import find_roots
 
+_MOST_OPTIMIZERS: Final = 8
+"""Past these nothing is looked for: a job that makes an optimizer in every step would pay for it in every step."""
+
 
 class _Open(threading.local):
     """What is under way on each thread."""
@@ -27,14 +32,15 @@ class _Open(threading.local):
 
 
 class ScopeFinder:
-    """The hooks. The models that the job calls are looked for once, when its first optimizer runs."""
+    """The hooks. The models that the job calls are looked for when an optimizer runs first."""
 
     def __init__(self) -> None:
         self._open = _Open()
         self._optimizer: int | None = None
         self._optimizer_began = 0
         self._optimizer_calls = 0
-        self._found_for: Session | None = None
+        self._known_optimizers: set[int] = set()
+        self._known_models: WeakSet[nn.Module] = WeakSet()
         self._forward_seen = False
         self._phase_ended = 0
         """When the last phase of this step was over: from there to backward is forward, where no model was found."""
@@ -107,8 +113,8 @@ class ScopeFinder:
         if self._optimizer is not None and self._optimizer != id(optimizer):
             return
         session.steps.phase_begins()
-        if self._found_for is not session:
-            self._found_for = session
+        if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < _MOST_OPTIMIZERS:
+            self._known_optimizers.add(id(optimizer))
             self._find_models(optimizer)
         self._optimizer, self._optimizer_began = id(optimizer), clock()
 
@@ -126,9 +132,11 @@ class ScopeFinder:
     def _find_models(self, optimizer: Optimizer) -> None:
         models = find_roots(optimizer)
         for model in models.callable:
-            model.register_forward_pre_hook(guarded(self._before_forward))
-            model.register_forward_hook(guarded(self._after_forward), always_call=True)
-        self._waits.watch(models.data_parallel)
+            if model not in self._known_models:
+                model.register_forward_pre_hook(guarded(self._before_forward))
+                model.register_forward_hook(guarded(self._after_forward), always_call=True)
+        self._waits.watch([model for model in models.data_parallel if model not in self._known_models])
+        self._known_models.update((*models.callable, *models.data_parallel))
 
     def _before_forward(self, session: Session, *_: object) -> None:
         self._open.forwards += 1
