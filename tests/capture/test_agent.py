@@ -19,7 +19,6 @@ KEY = b"k" * 32
 def written(journal: Journal) -> list[tuple[int, int]]:
     """Rank and step of the rows that wait."""
 
-
     rows = np.frombuffer(b"".join(journal.first(10_000)), ROW)
     return list(zip(rows["rank"].tolist(), rows["step"].tolist(), strict=True))
 

@@ -180,7 +180,7 @@ class Coordinator:
         self._settled = window.generation
         longest = self._table.longest_us(np.arange(window.first, window.last + 2))
         cost = float(np.nansum(np.maximum(longest - step_us, 0.0))) if window.steps < HISTORY else 0.0
-        self._sampler.settle(cost, step_us)
+        self._sampler.settle(cost)
         self._memory.windows = [
             replace(one, state="over") if (one.number, one.state) == (window.generation, "ordered") else one
             for one in self._memory.windows

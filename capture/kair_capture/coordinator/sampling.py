@@ -13,6 +13,11 @@ _COST: Final = 0.5
 """Of a step's time: what a sampled step takes more, until it is measured (23 % were, and the profiler's own end)."""
 _COOL_DOWN_S: Final = 300.0
 _MOST_COOL_DOWN_S: Final = 3600.0
+_AT_ONCE: Final = 3
+"""Windows that a suspect is given before the first pause: one of them is seldom enough to tell why it is slow."""
+_MOST_COST_US: Final = 500_000.0
+"""What a window may cost: where its steps cost more than was thought, the next one has fewer."""
+_FEWEST_STEPS: Final = 2
 _WORSE: Final = 1.5
 """A suspect that is so much worse than when it was sampled is sampled again at once."""
 
@@ -81,6 +86,10 @@ class Sampler:
     """The last one; another is ordered when it is over."""
     _sampled: dict[int, _Sampled] = field(default_factory=dict)
     _granted: bool = False
+    _charged_us: float = 0.0
+    """For the last window, until its cost is known."""
+    _step_cost_us: float | None = None
+    """Of a sampled step, as it was measured last."""
 
     def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]], *, granted: bool) -> None:
         """What an earlier coordinator of the job did."""
@@ -96,15 +105,24 @@ class Sampler:
         before = self._sampled.get(rank)
         if before is None:
             return True
-        pause = min(_COOL_DOWN_S * 2 ** (before.times - 1), _MOST_COOL_DOWN_S)
+        if before.times < _AT_ONCE:
+            return True
+        pause = min(_COOL_DOWN_S * 2 ** min(before.times - _AT_ONCE, 10), _MOST_COOL_DOWN_S)
         return now_s - before.at_s >= pause or excess > before.excess * _WORSE
 
-    def affords(self, step_us: float, steps: int = WINDOW_STEPS) -> bool:
+    @property
+    def steps(self) -> int:
+        """Of the next window."""
+        if not self._step_cost_us:
+            return WINDOW_STEPS
+        return int(min(max(_MOST_COST_US / self._step_cost_us, _FEWEST_STEPS), WINDOW_STEPS))
+
+    def affords(self, step_us: float) -> bool:
         """Whether the budget has a window's cost."""
         if not self._granted:
             self._granted = True
-            self.budget.grant(step_us, 3)
-        return self.budget.held_us >= steps * _COST * step_us
+            self.budget.grant(step_us, _AT_ONCE)
+        return self.budget.held_us >= self._cost(self.steps, step_us)
 
     def order(
         self,
@@ -123,22 +141,27 @@ class Sampler:
         chosen = [rank for rank, _ in suspects][: WINDOW_RANKS // 2]
         others = sorted(set(ranks) - set(chosen))
         chosen += self.chance.sample(others, min(WINDOW_RANKS - len(chosen), len(others)))
-        return self._ordered(first, WINDOW_STEPS, tuple(sorted(chosen)), step_us, why)
+        return self._ordered(first, self.steps, tuple(sorted(chosen)), step_us, why)
 
     def order_by_hand(self, ranks: Sequence[int], steps: int, first: int, step_us: float) -> Window:
         """A window that a person wants: at once, and on the budget's account."""
         return self._ordered(first, steps, tuple(sorted(ranks)), step_us, "asked for")
 
-    def settle(self, cost_us: float, step_us: float) -> None:
+    def settle(self, cost_us: float) -> None:
         """The last window's cost is known now: in the place of what it was guessed at."""
         assert self.window is not None
-        self.budget.spend(cost_us - self.window.steps * _COST * step_us)
+        self.budget.spend(cost_us - self._charged_us)
+        self._step_cost_us = max(cost_us / self.window.steps, 1.0)
 
     def _ordered(self, first: int, steps: int, ranks: tuple[int, ...], step_us: float, why: str) -> Window:
         self.generation += 1
         self.window = Window(self.generation, first, steps, ranks, why)
-        self.budget.spend(steps * _COST * step_us)
+        self._charged_us = self._cost(steps, step_us)
+        self.budget.spend(self._charged_us)
         return self.window
+
+    def _cost(self, steps: int, step_us: float) -> float:
+        return steps * (_COST * step_us if self._step_cost_us is None else self._step_cost_us)
 
 
 def first_step_of(latest: int, step_us: float, interval_s: float) -> int:
