@@ -70,7 +70,7 @@ class Slow(nn.Module):
 
     def __init__(self, rank: int) -> None:
         super().__init__()
-        self.seconds = 0.06 if rank == SLOW_RANK else 0.0
+        self.seconds = 0.12 if rank == SLOW_RANK else 0.0
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         time.sleep(self.seconds)

@@ -15,7 +15,7 @@ class NameWriter:
     """Gives every text a number, from 1 on, and writes it down before the number is first used. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Goes on with a file that is there: a process can be captured twice. Raises OSError where there can be none."""
+        """Goes on with a file that is there: a process can be captured twice. Raises OSError where it cannot be."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._handle = os.open(path, flags, 0o600)
         self._numbers: dict[str, int] = NameReader(path).numbers()
