@@ -28,9 +28,10 @@ from kair_capture.coordinator.step_log import StepLog
 from kair_capture.coordinator.step_table import HISTORY, StepTable
 from kair_capture.coordinator.store_work import StoreWork
 from kair_capture.coordinator.watching import Watching
+from kair_capture.coordinator.words import in_words
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Host, Rows
-from kair_engine.results.watch import Alert, WatchedWindow, WatchResult
+from kair_engine.results.watch import WatchedWindow, WatchResult
 from kair_engine.trace.private_files import write_whole
 
 _TURN_S: Final = 0.1
@@ -280,22 +281,6 @@ class Coordinator:
         self.endpoint.close()
         self._log.close()
         os.close(self._lock)
-
-
-def in_words(alert: Alert) -> str:
-    """An alert as a line of a log."""
-    who = f"rank {', '.join(map(str, alert.ranks[:8]))}" if alert.ranks else "the job"
-    where = f" on {', '.join(alert.hosts[:4])}" if alert.hosts else ""
-    text = {
-        "slow_rank": f"{who}{where} is slow" if not alert.over else f"{who} is no longer slow",
-        "longer_steps": "the job's steps became longer",
-        "stalled": "no step ends any more" if not alert.over else "steps end again",
-        "silent_host": f"{', '.join(alert.hosts)} is not heard"
-        if not alert.over
-        else f"{', '.join(alert.hosts)} is back",
-    }[alert.kind]
-    by = "" if alert.excess is None else f" by {alert.excess:.0%}"
-    return f"step {alert.step}: {text}{by}"
 
 
 def _sampler(memory: Remembered, share: float) -> Sampler:

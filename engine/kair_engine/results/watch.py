@@ -27,6 +27,7 @@ class WatchedRank:
     z: float
     """The excess in units of chance; beyond 6, three times in a row, is an alert."""
     slow: bool
+    """Whether an alert says so."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class WatchedHost:
     host: str
     ranks: int
     silent: bool
+    """Whether its agent is not heard, though ranks lived on it."""
     heard_s_ago: float
+    """When it was last heard."""
     clock_offset_us: float | None
     """Its clock minus the coordinator's."""
     clock_bound_us: float | None
@@ -50,6 +53,7 @@ class WatchedHost:
     discarded: int
     """Fragments, windows and rows that were given up."""
     unsent_rows: int
+    """Step times that wait for the coordinator."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,14 @@ class Alert:
     at: str
     """UTC, ISO 8601."""
     kind: AlertKind
+    """A rank beyond its peers, the whole job longer than before, no step's end for long, or a host not heard."""
     step: int
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     excess: float | None
     """Of the self time, or of the job's step time, as a share; None where that is not what was noticed."""
     z: float | None
+    """The excess in units of chance."""
     over: bool = False
     """It is no longer so."""
 
@@ -74,10 +80,14 @@ class WatchedWindow:
     """Steps that were sampled, or are to be."""
 
     number: int
+    """Counts the windows of a job."""
     first_step: int
+    """The first that is sampled."""
     last_step: int
+    """The last that is."""
     ranks: tuple[int, ...]
     why: str
+    """`slow ranks`, `longer steps`, or `asked for`."""
     state: Literal["ordered", "over", "committed"]
     """`over`: training is past it, and its fragments are not all there."""
 
@@ -95,6 +105,7 @@ class Sampling:
     refused: int
     """Delivered files that no agent of this job made."""
     duplicates: int
+    """Delivered fragments of steps that were there already."""
     windows: tuple[WatchedWindow, ...]
     """The last 20."""
 
@@ -104,6 +115,7 @@ class WatchResult:
     """The job as of `updated_at`."""
 
     job: str
+    """Its name in the store."""
     updated_at: str
     """UTC, ISO 8601."""
     state: JobState
@@ -119,6 +131,12 @@ class WatchResult:
     alerts: tuple[Alert, ...]
     """The last 100."""
     sampling: Sampling
+    """What is sampled, and what that costs."""
     refused_datagrams: dict[str, int]
     """By reason."""
     warnings: tuple[KairWarning, ...] = ()
+
+    def open_alerts(self) -> tuple[Alert, ...]:
+        """Those that are still so; longer steps are, once they were noticed."""
+        last = {(one.kind, one.ranks, one.hosts): one for one in self.alerts}
+        return tuple(one for one in last.values() if not one.over)
