@@ -63,6 +63,8 @@ class SimulatedRank:
         self.control = ControlWords(run_dir / f"rank-{rank}.control")
         self.wanted: Window | None = None
         self.begun: list[tuple[int, int]] = []
+        self.progress = -1
+        """A file that has every committed step's number, for who checks that none is lost."""
         write_identity(settings_of(), rank, plan.world, {"framework": "simulated"})
 
     def step(self, step: int, begin: int) -> None:
@@ -80,6 +82,8 @@ class SimulatedRank:
         self.ring.emit(Kind.STEP, begin, length, step, 0, 0, StepFlag.SAMPLED if sampled else 0)
         self.ring.emit(Kind.CLOCK, time.monotonic_ns(), time.time_ns(), step)
         self.ring.commit(step)
+        if self.progress >= 0:
+            os.write(self.progress, step.to_bytes(4, "little"))
         if sampled and self.wanted is not None:
             self.begun.append((step, begin))
             if step == self.wanted.last:
@@ -117,17 +121,31 @@ class SimulatedRank:
         return found
 
 
-def run(plan: Plan, ranks: list[int], steps: int, run_dir: Path, *, start_ns: int, first: int = 0) -> float:
+def run(
+    plan: Plan,
+    ranks: list[int],
+    steps: int,
+    run_dir: Path,
+    *,
+    start_ns: int,
+    first: int = 0,
+    progress: Path | None = None,
+    until: Path | None = None,
+) -> float:
     """Steps together from `start_ns` (CLOCK_MONOTONIC) on; returns the longest delay of the loop itself, ms.
 
     What a step's records take is no part of the plan: how much later than planned a step begins is what capture costs.
     """
     simulated = [SimulatedRank(plan, rank, run_dir) for rank in ranks]
+    for one in simulated if progress else ():
+        one.progress = os.open(f"{progress}/rank-{one.rank}-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     end, worst = start_ns, 0
     for step in range(steps):
         begin, end = end, end + plan.step_ns(step)
-        if step < first:
-            continue
+        if step < first or end < time.monotonic_ns() - 10**9:
+            continue  # before a rank that was restarted
+        if until is not None and until.exists():
+            break
         pause = end - time.monotonic_ns()
         if pause > 0:
             time.sleep(pause / 1e9)
@@ -155,13 +173,24 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start-ns", type=int, default=0)
+    parser.add_argument("--progress", type=Path)
+    parser.add_argument("--until", type=Path)
     given = parser.parse_args()
     plan = Plan(given.world, given.step_ms, noise=given.noise, seed=given.seed)
     if given.slow:
         rank, share, first = given.slow.split(":")
         plan = Plan(given.world, given.step_ms, int(rank), float(share), int(first), given.noise, given.seed)
     start = given.start_ns or time.monotonic_ns() + 200_000_000
-    worst = run(plan, ranks_of(given.ranks), given.steps, settings_of().run_dir, start_ns=start, first=given.first)
+    worst = run(
+        plan,
+        ranks_of(given.ranks),
+        given.steps,
+        settings_of().run_dir,
+        start_ns=start,
+        first=given.first,
+        progress=given.progress,
+        until=given.until,
+    )
     print(json.dumps({"longest_pause_ms": round(worst, 3)}))
 
 
