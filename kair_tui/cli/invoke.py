@@ -18,6 +18,7 @@ from kair_tui.cli.options import (
     BaselineChoice,
     Diagnostics,
     FailOn,
+    Following,
     JobChoice,
     Presentation,
     PresentationOfFile,
@@ -202,6 +203,21 @@ def _run_process(entry: Entry, arguments: dict[str, Any]) -> int:
     return int(entry.load()(store_root(take(StorePlace, arguments).store), **own_arguments(entry, arguments)))
 
 
+def _follow(entry: Entry, arguments: dict[str, Any]) -> int:
+    from kair_tui.cli.following import follow
+
+    presenter, conditions = presenter_of(entry, arguments), conditions_of(entry, arguments)
+    store, own = store_root(take(StorePlace, arguments).store), own_arguments(entry, arguments)
+    found = follow(
+        lambda: Answer(entry.name, entry.load()(store, **own), None, ()),
+        presenter,
+        take(Presentation, arguments).format,
+        take(Following, arguments),
+        lambda answer: status_of(conditions, answer) == ExitCode.FOUND,
+    )
+    return ExitCode.FOUND if found else ExitCode.ANSWERED
+
+
 def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED
@@ -216,6 +232,7 @@ _RUN: Final = {
     "shell": _take_terminal,
     "runbook": _run_runbook,
     "process": _run_process,
+    "running": _follow,
     "nothing": _write_text,
 }
 """What runs a command that is not about a trace, by what it needs."""

@@ -9,6 +9,7 @@ from kair_engine.errors import UsageError
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.probe import ProbeResult
 from kair_engine.results.triage import TriageResult
+from kair_engine.results.watch import AlertKind, WatchResult
 
 Found = Literal["straggler", "job_wide", "inconclusive", "finding"]
 """Verdicts, and any finding at all."""
@@ -18,14 +19,16 @@ _HINT: Final = f"use {', '.join(get_args(Found))}, or 'slowdown>1.05'"
 
 @dataclass(frozen=True)
 class Condition:
-    """Something found, a slowdown beyond a limit, or a machine that is `slower` than its peers."""
+    """Something found, a slowdown beyond a limit, a machine that is `slower` than its peers, or an alert."""
 
-    what: Found | Literal["slowdown", "slower"]
+    what: Found | AlertKind | Literal["slowdown", "slower", "alert"]
     limit: float = 1.0
     inclusive: bool = False
 
-    def is_met(self, result: TriageResult | LocalizeResult | ProbeResult) -> bool:
+    def is_met(self, result: TriageResult | LocalizeResult | ProbeResult | WatchResult) -> bool:
         """Whether `result` found it."""
+        if isinstance(result, WatchResult):
+            return any(self.what in ("alert", alert.kind) for alert in result.open_alerts())
         if isinstance(result, ProbeResult):
             return result.verdict == "confirmed"
         if isinstance(result, LocalizeResult):
@@ -55,6 +58,12 @@ def _parsed(text: str, command: str) -> Condition:
         if wanted != "slower":
             raise UsageError(f"--fail-on {text.strip()!r} is not a condition", "use --fail-on slower")
         return Condition("slower")
+    if command == "watch":
+        for kind in (*get_args(AlertKind), "alert"):
+            if wanted == kind:
+                return Condition(kind)
+        known = ", ".join((*get_args(AlertKind), "alert"))
+        raise UsageError(f"--fail-on {text.strip()!r} is not a condition", f"use {known}")
     match = _SLOWDOWN.fullmatch(wanted)
     if match is None and wanted not in get_args(Found):
         raise UsageError(f"--fail-on {text.strip()!r} is not a condition", _HINT)
