@@ -1,8 +1,8 @@
 """Kills parts of capture at random times, and checks what is left.
 
-Of a simulated job one part after the other is killed (or the store taken away, filled, or the coordinator stopped) while
-it runs; at its end every step that a rank committed must be in the store once, the job readable all the time, and no
-rank have stood still.
+Of a simulated job one part after the other is killed (or the store taken away, filled, or the coordinator stopped)
+while it runs; at its end every step that a rank committed must be in the store once, the job readable all the time, and
+no rank have stood still.
 
     python benchmarks/capture/kills.py --what agent --count 20
 """
