@@ -60,9 +60,7 @@ def _faults_of_rows(rows: pa.Table, cells: dict[tuple[int, int], int]) -> Iterat
         if set(_texts(rows, name)) - known - {None}:
             yield f"it has a {name} that there is not"
     start, duration = (rows[name].to_numpy() for name in ("start_ns", "duration_ns"))
-    if (
-        duration.min() < 0 or duration.max() > _LONGEST_NS or np.abs(start.astype(float)).max() > _LATEST_NS
-    ):
+    if duration.min() < 0 or duration.max() > _LONGEST_NS or np.abs(start.astype(float)).max() > _LATEST_NS:
         yield "it has times that no recording has"
     step, rank = (rows[name].to_numpy() for name in ("step", "rank"))
     scopes = np.array([name == STEP_SCOPE for name in _texts(rows, "name")], dtype=bool)
