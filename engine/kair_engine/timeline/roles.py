@@ -76,8 +76,8 @@ def _by_program(trace: Trace) -> dict[int, Role]:
             match = len(leaders)
             leaders.append((match, mine))
         of_rank[rank] = match
-    for rank in trace.job.ranks:
-        of_rank.setdefault(rank, _most_common(of_rank))
+    usual = _most_common(of_rank)
+    of_rank |= {rank: usual for rank in trace.job.ranks if rank not in of_rank}
     if len(leaders) <= 1:
         return dict.fromkeys(trace.job.ranks, Role("all"))
     return {rank: Role(f"program {code}") for rank, code in of_rank.items()}
