@@ -1,4 +1,4 @@
-"""What the full screen costs: first paint, a stored verdict, a cursor move, a full recolour, and what it sends when idle.
+"""What the full screen costs: first paint, a stored verdict, cursor moves, recolouring, and what it sends when idle.
 
     python benchmarks/tui_speed.py
 
