@@ -5,6 +5,7 @@ import os
 import stat
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ class FakeProfile:
         self.is_lost = False
         self.steps: list[int] = []
 
+    def scope(self, name: str) -> AbstractContextManager[str]:
+        return nullcontext(name)
+
     def begin_step(self, step: int) -> None:
         self.steps.append(step)
 
@@ -54,6 +58,7 @@ class FakeFramework:
     """A framework whose profiler can be someone else's."""
 
     is_taken = False
+    refusal = None
 
     def place(self) -> tuple[int, int]:
         return RANK, 8

@@ -1,13 +1,14 @@
 """What a training script may say itself: start, step, scope, stop. None of it raises, whatever happens in capture."""
 
-import sys
+import importlib.util
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final
 
-from kair_capture.job.failing import described, warn
+from kair_capture.job.failing import warn
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
-from kair_capture.settings import SettingsError, settings_of
+from kair_capture.settings import Settings, SettingsError, settings_of
 
 
 def start(job: str | None = None) -> None:
@@ -21,16 +22,8 @@ def start(job: str | None = None) -> None:
         settings = settings_of(job=job)
         if settings.disabled:
             return
-        from kair_capture.job.launch import quiet_profiler, torch_settings
-
-        torch_settings()
-        quiet_profiler()
-        from kair_capture.job.torch_hooks.installing import arm
-
-        arm(settings)
+        _arm(settings)
         current.begin(clock())
-    except ImportError as error:
-        warn(f"capture is off, training goes on: {described(error)}")
     except SettingsError as error:
         warn(f"capture is off, training goes on: {error}")
     except Exception as error:  # training goes on, whatever it is
@@ -51,12 +44,12 @@ def step() -> None:
 class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
     """A named part of a step, as a context manager. Scopes nest; forward, backward, optimizer and input are known."""
 
-    __slots__ = ("_begin", "_name", "_record", "_session")
+    __slots__ = ("_begin", "_name", "_sampled", "_session")
 
     def __init__(self, name: str) -> None:
         self._name: Final = name
         self._session: Session | None = None
-        self._record: object = None
+        self._sampled: AbstractContextManager[object] | None = None
 
     def __enter__(self) -> "scope":
         self._session = session = current.session
@@ -64,8 +57,9 @@ class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
             try:
                 session.steps.phase_begins()
                 session.depths.depth += 1
-                if session.profiles:
-                    self._record = _annotation(self._name)
+                self._sampled = session.sampled_scope(self._name)
+                if self._sampled is not None:
+                    self._sampled.__enter__()
             except Exception as error:  # training goes on, whatever it is
                 current.give_up(error)
         self._begin = clock()
@@ -80,8 +74,8 @@ class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
         try:
             session.depths.depth = depth = max(0, session.depths.depth - 1)
             session.recorder.scope(self._name, self._begin, depth)
-            if self._record is not None:
-                self._record.__exit__(None, None, None)  # type: ignore[attr-defined]  # torch ships no types for it
+            if self._sampled is not None:
+                self._sampled.__exit__(None, None, None)
         except Exception as failure:  # training goes on, whatever it is
             current.give_up(failure)
 
@@ -91,11 +85,17 @@ def stop() -> None:
     current.stop()
 
 
-def _annotation(name: str) -> object:
-    """The scope in the profiler's recording, too."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
-    record = torch.profiler.record_function(name)
-    record.__enter__()
-    return record
+def _arm(settings: Settings) -> None:
+    """For PyTorch, where it is; else for a job that says everything itself."""
+    if importlib.util.find_spec("torch") is None:
+        from kair_capture.frameworks.plain import PlainJob
+
+        current.arm(lambda begin: Session(settings, PlainJob(), begin=begin))
+        return
+    from kair_capture.job.launch import quiet_profiler, torch_settings
+
+    torch_settings()
+    quiet_profiler()
+    from kair_capture.job.torch_hooks.installing import arm
+
+    arm(settings)

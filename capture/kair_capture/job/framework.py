@@ -1,6 +1,7 @@
 """What a session asks of the framework that trains."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,10 @@ class Framework(Protocol):
     def description(self) -> Mapping[str, Any]:
         """What the rank's file says: name, versions, process groups."""
 
+    @property
+    def refusal(self) -> str | None:
+        """Why there is no profiler, if there is none for good."""
+
     def start_profile(self) -> "Profile | None":
         """Starts its profiler; None where someone else has it."""
 
@@ -23,6 +28,9 @@ class Profile(Protocol):
 
     is_lost: bool
     """Someone else wanted the profiler: what was recorded is given up."""
+
+    def scope(self, name: str) -> AbstractContextManager[object]:
+        """A stage of the step, as the profiler's own recording has it."""
 
     def begin_step(self, step: int) -> None:
         """Marks a step's begin."""

@@ -3,6 +3,7 @@
 import atexit
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from kair_capture.job.control import ControlWords
@@ -32,15 +33,16 @@ class Session:
         self.depths: Final = ScopeStack()
         control = ControlWords(settings.run_dir / f"rank-{rank}.control")
         folder = settings.run_dir / "windows"
-        self._windows = Windows(folder, rank, self.recorder, framework, control=control, every=settings.sample_every)
+        self._windows = Windows(
+            folder, (rank, world_size), self.recorder, framework, control=control, every=settings.sample_every
+        )
         self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
         self.recorder.watch_pauses()
         write_identity(settings, rank, world_size, framework.description())
 
-    @property
-    def profiles(self) -> bool:
-        """Whether the present step is sampled."""
-        return self._windows.profiles
+    def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
+        """A scope in the profiler's recording; None in steps that are not sampled."""
+        return self._windows.scope(name) if self._windows.profiles else None
 
     def close(self) -> None:
         """Ends the last step, and the recording."""

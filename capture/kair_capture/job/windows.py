@@ -1,6 +1,7 @@
 """Sampled steps: the framework's profiler is switched between steps, and what it saw left in the windows folder."""
 
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,16 +20,16 @@ class Windows:
     def __init__(
         self,
         folder: Path,
-        rank: int,
+        place: tuple[int, int],
         recorder: Recorder,
         framework: Framework,
         *,
         control: ControlWords,
         every: int,
     ) -> None:
-        """`every`: without being asked, one step in so many; 0 for none."""
+        """`place`: rank and world size. `every`: without being asked, one step in so many; 0 for none."""
         self._folder = folder
-        self._rank = rank
+        self._rank, self._world_size = place
         self._recorder = recorder
         self._framework = framework
         self._control = control
@@ -39,6 +40,10 @@ class Windows:
         self._is_off = False
         self.profiles = False
         """A profiler of capture's runs now."""
+
+    def scope(self, name: str) -> AbstractContextManager[object] | None:
+        """A scope for the profiler's recording; None in steps that are not sampled."""
+        return self._open[1].scope(name) if self._open is not None else None
 
     def between(self, step: int, begin: int, end: int) -> bool:
         """After `step` (CLOCK_MONOTONIC, ns). Whether it took time that is no step's."""
@@ -94,10 +99,16 @@ class Windows:
         profile = self._framework.start_profile()
         if profile is None:
             self._recorder.event("window missed", window.first)
+            self._tell_refusal()
             return
         self._open = (window, profile)
         self._steps = []
         profile.begin_step(window.first)
+
+    def _tell_refusal(self) -> None:
+        if self._framework.refusal is not None and not self._is_off:
+            self._is_off = True
+            warn(f"no steps are sampled, the rest of capture goes on: {self._framework.refusal}")
 
     def _finish(self, window: Window, profile: Profile, end: int) -> None:
         """Ends the profile, and says how long training stood still for it."""
@@ -122,6 +133,7 @@ class Windows:
         _, _, last_unix, last_length = self._steps[-1]
         return {
             "rank": self._rank,
+            "world_size": self._world_size,
             "steps": self._steps,
             "stop_ns": stop_ns,
             "collectives": profile.collectives(first_unix, last_unix + last_length),

@@ -21,6 +21,9 @@ class TorchJob:
     def __init__(self, owner: ProfilerOwner) -> None:
         self._owner = owner
 
+    refusal: str | None = None
+    """There always is a profiler, though at times the job has it."""
+
     def place(self) -> tuple[int, int] | None:
         """As torch.distributed has it."""
         distributed = torch.distributed

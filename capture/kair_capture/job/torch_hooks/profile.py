@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,11 @@ class TorchProfile:
         self._profile = _KinetoProfile(activities=activities)
         self._step: Any = None
         self._profile.start()
+
+    def scope(self, name: str) -> AbstractContextManager[object]:
+        """A scope of the script's, in the recording too."""
+        scope: AbstractContextManager[object] = record_function(name)
+        return scope
 
     def begin_step(self, step: int) -> None:
         """Marks a step's begin as torch.profiler's schedule does."""
