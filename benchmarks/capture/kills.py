@@ -1,8 +1,8 @@
 """Kills parts of capture at random times, and checks what is left.
 
-Of a simulated job one part after the other is killed (or the store taken away, filled, or the coordinator stopped) while
-it runs; at its end every step that a rank committed must be in the store once, the job readable all the time, and no
-rank have stood still.
+Of a simulated job one part after the other is killed (or the store taken away, filled, or the coordinator stopped)
+while it runs; at its end every step that a rank committed must be in the store once, the job readable all the time, and
+no rank have stood still.
 
     python benchmarks/capture/kills.py --what agent --count 20
 """
@@ -72,7 +72,6 @@ class Scene:
         self.progress = folder / "progress"
         self.progress.mkdir()
         self.until = folder / "until"
-        self.start_ns = time.monotonic_ns() + 2 * 10**9
         own = {
             "KAIR_STORE": str(self.store),
             "KAIR_JOB": "kills",
@@ -82,7 +81,10 @@ class Scene:
         }
         self.environment = {**os.environ, **own}
         self.coordinator = self.start_coordinator()
+        _wait_until(self.places.address.exists)
         self.agent = self.start_agent()
+        _wait_until((self.run_dir / "rows.journal").exists)
+        self.start_ns = time.monotonic_ns() + 2 * 10**9
         self.trainers = [self.start_trainer(rank) for rank in range(RANKS)]
         self.pauses: list[float] = []
 
@@ -137,12 +139,24 @@ def kill_agent(scene: Scene, _: random.Random) -> None:
     scene.agent.kill()
     scene.agent.wait()
     scene.agent = scene.start_agent()
+    journal, began = scene.run_dir / "rows.journal", time.time()
+    _wait_until(lambda: journal.stat().st_mtime > began)
 
 
 def kill_coordinator(scene: Scene, _: random.Random) -> None:
     scene.coordinator.kill()
     scene.coordinator.wait()
     scene.coordinator = scene.start_coordinator()
+    _wait_until(lambda: json.loads(scene.places.address.read_text())["pid"] == scene.coordinator.pid)
+
+
+def _wait_until(is_up: Callable[[], bool]) -> None:
+    """What is killed while it starts is killed at few different moments."""
+    for _ in range(600):
+        with suppress(OSError, ValueError, KeyError):
+            if is_up():
+                return
+        time.sleep(0.05)
 
 
 def stop_coordinator(scene: Scene, chance: random.Random) -> None:
@@ -233,6 +247,9 @@ def run(what: str, count: int, seed: int) -> Outcome:
         finally:
             reader.stop()
         _check(scene, outcome)
+        if not outcome.is_good:
+            for log in ("coordinator.log", "agent.log"):
+                print((folder / log).read_text()[-3000:], file=sys.stderr)
         if mounted:
             subprocess.run(["umount", str(folder / "store")], check=False)
     return outcome

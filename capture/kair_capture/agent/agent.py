@@ -26,7 +26,7 @@ from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
 _TURN_S: Final = 0.1
 _LOOK_S: Final = 0.5
 _FIRST_RANK_S: Final = 600.0
-"""A job may take long until its first rank is there."""
+"""A job may take long until its first rank is there. Where one was, an agent before this one has been killed."""
 _MOST_BATCHES: Final = 8
 """Rows on their way at once: 200, within what the coordinator remembers of a rank, should they come twice."""
 _REBIRTH_S: Final = 1.0
@@ -72,7 +72,9 @@ class Agent:
         _lowest_priority()
         self.spool.start()
         self.conversion.start()
-        lived, looked = time.monotonic() + _FIRST_RANK_S - self.settings.idle_s, float("-inf")
+        lived, looked = time.monotonic(), float("-inf")
+        if not any(self.settings.run_dir.glob("rank-*.json")):
+            lived += max(_FIRST_RANK_S - self.settings.idle_s, 0)
         while time.monotonic() - lived < self.settings.idle_s:
             began = time.monotonic()
             if began - looked >= _LOOK_S:
