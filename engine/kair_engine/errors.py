@@ -64,5 +64,11 @@ class UnwritableError(KairError):
         super().__init__(f"cannot write {place}: {error.strerror or error}", hint)
 
 
+def unwritable(path: Path, error: OSError) -> KairError:
+    """The error for a file that was to be written: no room for it is no wrong usage, a name that cannot be one is."""
+    no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+    return UnwritableError(path, error) if no_room else UsageError(f"cannot write {path}: {error.strerror or error}")
+
+
 class UnwritableStoreError(UnwritableError):
     """The same of the store."""

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kair_tui.cli.present import Presenter
-from kair_tui.cli.streams import is_terminal, write_answer
+from kair_tui.cli.output.present import Presenter
+from kair_tui.cli.output.streams import is_terminal, write_answer
 
 if TYPE_CHECKING:
     from kair_engine.results.watch import Alert, WatchResult

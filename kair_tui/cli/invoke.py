@@ -5,11 +5,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from kair_engine.errors import InputError, UsageError
+from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.baseline_choice import chosen_baseline
+from kair_tui.cli.choices.baseline import chosen_baseline
+from kair_tui.cli.choices.job import JobWanted, StoreSession, blaming_files, open_job, tidy
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
     CACHE,
@@ -27,12 +28,11 @@ from kair_tui.cli.options import (
     takes_cache,
     takes_progress,
 )
+from kair_tui.cli.output.present import Presenter
+from kair_tui.cli.output.progress import ProgressBar, Report, unwatched
+from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.cli.places import store_root
-from kair_tui.cli.present import Presenter
-from kair_tui.cli.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.registry import Entry
-from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.words.warnings import warnings_in_words
@@ -40,8 +40,8 @@ from kair_tui.render.words.warnings import warnings_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_tui.cli.fail_on import Condition
-    from kair_tui.cli.progress import Watcher
+    from kair_tui.cli.choices.fail_on import Condition
+    from kair_tui.cli.output.progress import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -75,11 +75,8 @@ def analysed(
         store = store_root(take(StorePlace, arguments).store)
         baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
         own |= {} if baseline is None else {"baseline": baseline}
-    try:
+    with blaming_files(trace):
         return answer_about(entry, entry.load()(trace, **own), trace)
-    except Exception as error:
-        require_whole(trace, error)
-        raise
 
 
 def with_notes(answer: Answer, trace: Trace) -> Answer:
@@ -89,17 +86,11 @@ def with_notes(answer: Answer, trace: Trace) -> Answer:
     return replace(answer, notes=Notes.of(trace.job).all())
 
 
-def require_whole(trace: Trace, error: Exception) -> None:
-    """Raises InputError where an analysis failed because parsed files were removed under it."""
-    gone = [path for path in trace.fragments if not path.is_file()]
-    if gone:
-        raise InputError(f"{gone[0].name} was removed while it was read", "ask again") from error
-
-
 def written_file(entry: Entry, arguments: dict[str, Any], trace: Trace) -> str:
     """What a command that writes a file says of it; `trace` is narrowed to the steps chosen. Raises KairError."""
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
-    told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+    with blaming_files(trace):
+        told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
     return told
 
 
@@ -263,7 +254,7 @@ def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, 
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()
-    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
+    from kair_tui.cli.choices.fail_on import parse_conditions  # loads results that other commands do without
 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")

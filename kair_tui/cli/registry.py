@@ -194,13 +194,23 @@ COMMANDS: Final = (
         "sensitivity",
         LOOKS,
         "The smallest slowdown that this recording can show, per cause, and what more steps would bring.",
-        ("kair sensitivity traces/", "kair sensitivity job123 --step 40-60 --json"),
+        ("kair sensitivity traces/", "kair sensitivity job123 --step 40-60 --fault slow_link --json"),
     ),
     Entry(
         "frequency",
         LOOKS,
         "How often an operator or phase ran per window of time, on every rank.",
         ("kair frequency traces/", "kair frequency job123 --phase forward --windows 60"),
+    ),
+    Entry(
+        "operators",
+        LOOKS,
+        "How long every operator ran, by type, and how that differs between ranks.",
+        (
+            "kair operators traces/",
+            "kair operators job123 --type communication",
+            "kair operators job123 --operator attention --by-rank --json",
+        ),
     ),
     Entry(
         "timeline",
@@ -276,7 +286,7 @@ COMMANDS: Final = (
         "baseline",
         STORE,
         "Keep a healthy run to hold later ones against: what takes longer on all ranks alike.",
-        ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline list"),
+        ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline rm healthy"),
         needs="store",
     ),
     Entry(

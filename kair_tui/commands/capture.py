@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.output.streams import say
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.cli.streams import say
 
 CaptureAction = Literal["run", "now"]
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from kair_engine.errors import InputError, UsageError
-from kair_tui.cli.streams import say
+from kair_tui.cli.output.streams import say
 
 
 def ask_now(store: Path, job: str | None, ranks: str | None, steps: int) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.output.streams import say
 from kair_tui.cli.parameters import Option
-from kair_tui.cli.streams import say
 
 if TYPE_CHECKING:
     from kair_capture.places import JobPlaces

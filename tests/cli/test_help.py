@@ -28,6 +28,7 @@ EXISTING = {
     "sensitivity",
     "fleet",
     "frequency",
+    "operators",
     "timeline",
     "steps",
     "info",

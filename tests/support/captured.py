@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
+from support.kineto_builder import trace, training_steps, write
+
 from kair_capture.agent.draining import Trainer, TrainerRings
 from kair_capture.agent.step_rows import ROW, Rows
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
 from kair_capture.ring.layout import Kind
 from kair_capture.ring.names import NameWriter
 from kair_capture.ring.producer import RingProducer
-from support.kineto_builder import trace, training_steps, write
-
-import numpy as np
 
 MS = 1_000_000
 

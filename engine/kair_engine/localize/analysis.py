@@ -11,6 +11,7 @@ from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Rank, rank_at
 from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import (
@@ -50,6 +51,8 @@ def localize(
     if whole_run or normalized or matrix or clock == "job":
         raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     found = conclude(job_excess(trace))
+    if (known := knowing_communication(trace, found)) is not None:
+        return localize(known, by=by)
     scores = rank_scores(trace.job, found)
     return LocalizeResult(
         method="robust",
@@ -70,7 +73,7 @@ def localize(
         patterns=tuple(sorted(job_patterns(found), key=lambda pattern: -pattern.lost_us)),
         matrix=None,
         steps=trace.steps,
-        warnings=warnings_of(found),
+        warnings=(*warnings_of(found), *communication_told(trace)),
         slow_operators=tuple(_slow_operators(found)),
         step_time_us=step_time_ns(trace, found.job) / 1e3,
     )

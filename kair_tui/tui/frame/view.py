@@ -120,6 +120,8 @@ class ViewScreen(FilteredScreen):
 
     def reask(self) -> None:
         """Asks what changed of the questions. What is known is shown at once, the rest when it is there."""
+        if not self.is_whole:
+            return  # Asked after the next drawing, and left before that; or not made yet, then it asks itself.
         wanted = dict(self.questions())
         if wanted == self._asked and self.waiting:
             return
@@ -161,7 +163,7 @@ class ViewScreen(FilteredScreen):
 
     def on_answered(self, message: Answered) -> None:
         """Shows an answer that is still wanted."""
-        if self._asked.get(message.name) != message.question:
+        if self._asked.get(message.name) != message.question or not self.is_whole:
             return
         self.waiting.discard(message.name)
         self._say_waiting()

@@ -32,6 +32,8 @@ from kair_engine.trace.warning_texts import short_warning
 _EPOCH_NS: Final = 10**17
 _BATCH: Final = 1 << 16
 _MAX_BASE_NS: Final = 2 * 10**18
+_LARGEST_STEP: Final = 2_000_000
+"""Operations of a step on one rank. Analyses hold a whole step: 700 bytes for each of its operations."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _first_pass(source: Path, spill: RowSpill) -> _Recording:
     for batch in _merged(tables.records(events) for events in stream):
         steps.add(batch, tables)
         spill.append(batch)
-    windows = steps.windows()
+    windows = steps.windows(spill, tables)
     if len(steps.processes) > 1:
         text = f"{source.name} holds the recordings of {len(steps.processes)} processes merged into one"
         raise InputError(text, "give the files of the single ranks, in one folder")
@@ -115,6 +117,9 @@ def _warnings(
     if tables.without_category:
         text = f"{tables.without_category} events of {source.name} have no category (cat) and are left out"
         found.append(short_warning("no_category", text))
+    if tables.names.is_full:
+        text = f"{source.name} has more names of operations than can be kept; beyond {len(tables.names):,} they are one"
+        found.append(short_warning("many_names", text))
     if windows.inferred_from is not None:
         told_by = f"its {len(windows.number)} steps are told by {windows.inferred_from}"
         text = f"{source.name} marks no steps (ProfilerStep#N); {told_by}"
@@ -151,6 +156,7 @@ def _second_pass(
     )
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
         parts = _partition(spill, by_step, recording)
+        _require_moderate(source, by_step, parts, windows)
         operations = np.zeros(len(windows.number), np.int64)
         for step in np.argsort(windows.number, kind="stable").tolist():
             records = np.concatenate([by_step.read(part) for part in parts[step]])
@@ -194,6 +200,17 @@ def _partition(spill: RowSpill, by_step: RowSpill, recording: _Recording) -> lis
             if steps[begin] != OUTSIDE:
                 parts[int(steps[begin])].append(by_step.append(batch[begin:end]))
     return parts
+
+
+def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], windows: StepWindows) -> None:
+    """Raises InputError where a step is too large for memory."""
+    sizes = [sum(map(by_step.size, numbers)) for numbers in parts]
+    largest = max(sizes, default=0)
+    if largest <= _LARGEST_STEP:
+        return
+    which = f"step {windows.number[sizes.index(largest)]}" if windows.marked else "without marks of steps"
+    text = f"{source.name}: {which} has {largest:,} operations, more than {_LARGEST_STEP:,} cannot be analysed"
+    raise InputError(text, "call profiler.step() in every step" if not windows.marked else "record fewer threads")
 
 
 def _step_times(windows: StepWindows, operations: npt.NDArray[np.int64], rank: int, base_ns: int) -> StepTimes:

@@ -20,7 +20,7 @@ _WIDE = 64
 class StepParts(Widget):
     """The parts of the step; the one that is most above its role's median stands out."""
 
-    DEFAULT_CSS = "StepParts { height: 6; }"
+    DEFAULT_CSS = "StepParts { height: 7; }"
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -33,10 +33,13 @@ class StepParts(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One part."""
+        """The titles where there is room for them, then a part in each line."""
         styles, width = styles_of(self._look), self.size.width
-        if y >= len(self._parts):
+        y -= self.size.height > len(self._parts)
+        if not self._parts or y >= len(self._parts):
             return Strip.blank(width, styles.base)
+        if y < 0:
+            return fitted([(self._titles(width), styles.dim)], width, styles.base, self._look)
         row = self._parts[y]
         figures = self._figures(row, width)
         room = width - len(figures) - 1
@@ -50,6 +53,10 @@ class StepParts(Widget):
         if width >= _WIDE:
             cells = [duration(row.own_us), typical_text(row), difference_text(row), percent(row.share)]
         return f" {row.part:<{_NAME}}" + "".join(f"{self._plain(cell):>{_FIGURE + 1}}" for cell in cells) + " "
+
+    def _titles(self, width: int) -> str:
+        titles = ("per step", "role", "differs", "of step") if width >= _WIDE else ("per step", "differs")
+        return f" {'part':<{_NAME}}" + "".join(f"{title:>{_FIGURE + 1}}" for title in titles)
 
     def _plain(self, text: str) -> str:
         return clean(text, ascii_only=self._look.ascii_only)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kair_engine.results.blame import BlamePath, PathNode, PathPart, RootCause
 from kair_tui.render.text import short_name
-from kair_tui.render.views.blame_paths import Key, end_of, key_of
+from kair_tui.render.views.blame.paths import Key, end_of, key_of
 
 MOST_STOPS = 5
 """Of a path that is shown whole; of a longer one the stops in the middle are folded away."""

@@ -41,7 +41,7 @@ class Neighbour:
 def neighbourhood(graph: DiGraph, cause: str) -> tuple[Neighbour, ...]:
     """The lines around a root cause of the blame graph: itself on top, on every level the largest first."""
     of = graph.nodes[cause]
-    lines = [Neighbour("cause", of["label"], _times(of["synchronisations"]), of["blamed_us"], of["share"], of["rank"])]
+    lines = [Neighbour("cause", of["label"], times(of["synchronisations"]), of["blamed_us"], of["share"], of["rank"])]
     late = _largest(graph.in_edges(cause, data=True), "blamed_us", end=0)
     for rank, edge in late:
         is_last = rank == late[-1][0]
@@ -62,8 +62,23 @@ def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN4
     return sorted(((edge[end], edge[2]) for edge in edges if figure in edge[2]), key=lambda edge: -edge[1][figure])
 
 
-def _waiters(graph: DiGraph, rank: str) -> Iterator[Neighbour]:
-    """Who waited for a rank; those that waited nearly as long in one line, and the rest in the last."""
+@dataclass(frozen=True)
+class WaitingGroup:
+    """Ranks that waited for one rank nearly as long as each other."""
+
+    ranks: tuple[int, ...]
+    """None where they are not told one by one."""
+    each: str
+    """What each waited: `about 40 ms`, `up to 40 ms`."""
+    detail: str
+    time_us: float
+    share: float
+    leads_to: int | None
+    """The one that waited longest."""
+
+
+def waiting_groups(graph: DiGraph, rank: str) -> Iterator[WaitingGroup]:
+    """Who waited for a rank; those that waited nearly as long together, and the rest in the last."""
     groups: list[list[_Edge]] = []
     edges = _largest(graph.in_edges(rank, data=True), "waited_us", end=0)
     for edge in (edge for edge in edges if edge[0] != OTHERS):
@@ -76,19 +91,25 @@ def _waiters(graph: DiGraph, rank: str) -> Iterator[Neighbour]:
         yield _group(graph, group, graph.nodes[rank]["rank"])
 
 
-def _group(graph: DiGraph, group: Sequence[_Edge], awaited: int) -> Neighbour:
+def _group(graph: DiGraph, group: Sequence[_Edge], awaited: int) -> WaitingGroup:
     ranks = tuple(sorted(graph.nodes[node]["rank"] for node, _ in group if "rank" in graph.nodes[node]))
     waited = [of["waited_us"] for _, of in group]
     alike = waited[-1] >= ALIKE * waited[0]
     each = f"about {duration(sum(waited) / len(waited))}" if alike else f"up to {duration(waited[0])}"
-    text = f"{_who(ranks, 4)} waited for it" + (f", {each} each" if len(ranks) > 1 else "")
-    times = sorted({of["collectives"] for _, of in group})
-    often = _times(times[-1], f"{times[0]} to " if len(times) > 1 else "")
+    often = sorted({of["collectives"] for _, of in group})
+    how_often = times(often[-1], f"{often[0]} to " if len(often) > 1 else "")
     shortest, longest = duration(waited[-1]), duration(waited[0])
     how_long = shortest if shortest == longest else f"{shortest} to {longest}"
-    detail = f"{_who(ranks)} waited {how_long}{' each' if len(ranks) > 1 else ''} for rank {awaited} {often}"
+    detail = f"{_who(ranks)} waited {how_long}{' each' if len(ranks) > 1 else ''} for rank {awaited} {how_often}"
     leads_to = graph.nodes[group[0][0]].get("rank")
-    return Neighbour("waited", text, detail, sum(waited), sum(of["share"] for _, of in group), leads_to)
+    return WaitingGroup(ranks, each, detail, sum(waited), sum(of["share"] for _, of in group), leads_to)
+
+
+def _waiters(graph: DiGraph, rank: str) -> Iterator[Neighbour]:
+    for group in waiting_groups(graph, rank):
+        each = f", {group.each} each" if len(group.ranks) > 1 else ""
+        text = f"{_who(group.ranks, 4)} waited for it{each}"
+        yield Neighbour("waited", text, group.detail, group.time_us, group.share, group.leads_to)
 
 
 def _who(ranks: tuple[int, ...], limit: int = 8) -> str:
@@ -104,7 +125,7 @@ def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[Neighbour]:
     for node, edge in found[:MOST_OTHER_CAUSES]:
         of = graph.nodes[node]
         where = "" if of["rank"] == number else f" on rank {of['rank']}"
-        text, often = f"also{where}: {of['label']}", _times(edge["synchronisations"])
+        text, often = f"also{where}: {of['label']}", times(edge["synchronisations"])
         yield Neighbour("also", text, often, edge["blamed_us"], edge["share"], of["rank"])
     if rest := [of for _, of in found[MOST_OTHER_CAUSES:]]:
         text, often = f"also: {plural(len(rest), 'lesser cause')}", ""
@@ -112,5 +133,6 @@ def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[Neighbour]:
         yield Neighbour("also", text, often, time, share, number)
 
 
-def _times(synchronisations: int, beyond: str = "") -> str:
+def times(synchronisations: int, beyond: str = "") -> str:
+    """How often: `in 4 synchronisations`."""
     return f"in {beyond}{plural(synchronisations, 'synchronisation')}"

@@ -11,7 +11,7 @@ from kair_tui.render.column import DIM, Cell, Column, Styled
 from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import count, duration, percent, plural, spans
 from kair_tui.render.view import View
-from kair_tui.render.views.blame_merged import MergedPath, each, folded_stops, merged, stops
+from kair_tui.render.views.blame.merged import MergedPath, each, folded_stops, merged, stops
 from kair_tui.render.words.blame import (
     blame_headline,
     blame_totals,
@@ -131,9 +131,9 @@ def _name(node: PathNode, *, wide: bool) -> str:
 
 
 def _graph(result: BlameResult, form: GraphFormat) -> DiGraph:
-    from kair_tui.render.views import blame_graph  # networkx, which no other format needs
+    from kair_tui.render.views.blame.graph import graph  # networkx, which no other format needs
 
-    return blame_graph.graph(result, form)
+    return graph(result, form)
 
 
 VIEW = View[BlameResult, RootCause](

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from kair_tui.cli.streams import is_terminal, say
+from kair_tui.cli.output.streams import is_terminal, say
 from kair_tui.render.text import clean
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from kair_engine.results.baseline import BaselineResult, SavedBaseline
 from kair_tui.render.column import Column
 from kair_tui.render.units import count, duration, plural
 from kair_tui.render.view import View
-from kair_tui.render.views.jobs import minute
+from kair_tui.render.views.store.jobs import minute
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -20,6 +20,8 @@ def _headline(result: BaselineResult) -> str:
     if result.action == "use":
         used = result.name
         return f"kair localize and kair triage hold runs against {used}" if used else "no baseline is in use"
+    if result.action == "rm":
+        return f"baseline {result.name} is removed"
     used = f"; in use: {result.current}" if result.current else ""
     return f"{plural(len(result.baselines), 'baseline')} in the store {result.store}{used}"
 

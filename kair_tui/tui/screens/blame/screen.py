@@ -1,8 +1,8 @@
-"""The blame screen: where the waiting comes from, and for each root cause the paths that lead to it."""
+"""The blame screen: where the waiting comes from, the paths that lead to each root cause, the graph of all ranks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from textual import events
 from textual.app import ComposeResult
@@ -10,29 +10,32 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
-from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, signed_duration, spans
-from kair_tui.render.views.blame import COLUMNS
-from kair_tui.render.views.blame_merged import MergedPath, each, merged, stops
-from kair_tui.render.views.blame_paths import Key, key_of, paths_by_cause
-from kair_tui.render.words.blame import blame_headline, blame_totals, cause_operator, path_end
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, plural
+from kair_tui.render.views.blame.merged import MergedPath, each, merged, stops
+from kair_tui.render.views.blame.paths import Key, key_of, paths_by_cause
+from kair_tui.render.views.blame.table import COLUMNS
+from kair_tui.render.words.blame import blame_headline, cause_operator, path_end
 from kair_tui.render.words.triage import TriageInWords
-from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.parts import ScreenOfParts
 from kair_tui.tui.question import Question
 from kair_tui.tui.screen_registry import find_screen
-from kair_tui.tui.screens.who_waited import WhoWaited
+from kair_tui.tui.screens.blame.who_waited import WhoWaited
+from kair_tui.tui.screens.blame.wording import about_answer, about_cause, about_line, about_neighbour, about_stop
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars.rank_bars import RankBars
 from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lines.paragraphs import Paragraphs
 from kair_tui.tui.widgets.lists.blame_tree import LATE, SHARE, TIME, WIDE, BlameTree
 from kair_tui.tui.widgets.lists.neighbours import Neighbours
+from kair_tui.tui.widgets.lists.rank_graph import RankGraph
 from kair_tui.tui.widgets.lists.table import Table
 from kair_tui.tui.widgets.styles import styles_of
 
 MOST_PATHS: Final = 1000
+Below = Literal["paths", "cause", "ranks"]
+"""What stands under (or beside) the root causes: paths, who waited because of a cause, or all ranks as a graph."""
 _SHORT: Final = 24
 _BESIDE: Final = 140
 """Columns from which on the paths stand beside the root causes."""
@@ -50,7 +53,8 @@ class RootCauses(Table[RootCause]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "its paths"),
-        Binding("w", "screen.who_waited", "who waited"),
+        Binding("w", "screen.below('cause')", "who waited"),
+        Binding("v", "screen.below('ranks')", "rank by rank"),
     ]
 
 
@@ -76,13 +80,16 @@ class BlameScreen(ScreenOfParts):
     BlameScreen #around { display: none; }
     BlameScreen.-around #around { display: block; }
     BlameScreen.-around #to { display: none; }
+    BlameScreen.-ranks #from { display: none; }
+    BlameScreen.-ranks.-beside #from { display: block; }
     BlameScreen.-nothing #from, BlameScreen.-nothing #to, BlameScreen.-nothing #around { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next part"),
         Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
         Binding("right_square_bracket", "step(1)", "step", key_display="[ ]"),
-        Binding("w", "who_waited", "who waited", show=False),
+        Binding("w", "below('cause')", "who waited because of a cause, or its paths again", show=False),
+        Binding("v", "below('ranks')", "who waited for whom, rank by rank, or paths again", show=False),
         Binding("a", "all_paths", "all paths"),
         Binding("x", "each_path", "alike paths one by one, or merged", show=False),
         Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
@@ -97,8 +104,7 @@ class BlameScreen(ScreenOfParts):
         self._triage: TriageInWords | None = None
         self._paths: Mapping[Key, Sequence[BlamePath]] = {}
         self._every_path = self._one_by_one = False
-        self._around = False
-        """Whether it shows who waited, in the place of paths."""
+        self._below: Below = "paths"
         self._return_to: Key | None = None
 
     @property
@@ -173,17 +179,27 @@ class BlameScreen(ScreenOfParts):
         return self._who_waited.neighbours
 
     @property
-    def _below(self) -> BlameTree | Neighbours:
-        """What stands under the root causes."""
-        return self._neighbours if self._around else self._tree
+    def _graph(self) -> RankGraph:
+        return self._who_waited.ranks
+
+    @property
+    def _part_below(self) -> BlameTree | Neighbours | RankGraph:
+        parts: dict[Below, BlameTree | Neighbours | RankGraph] = {
+            "paths": self._tree,
+            "cause": self._neighbours,
+            "ranks": self._graph,
+        }
+        return parts[self._below]
 
     def commands(self) -> Sequence[str]:
-        """Also the one that draws what is around the rank under the cursor."""
-        lines = super().commands()
-        cause = self._causes.chosen if self._around else None
+        """Also the one that draws the graph, of all ranks or around the one under the cursor."""
+        lines, drawn = super().commands(), self.questions()["blame"]
+        if self._below == "ranks":
+            return [*lines, f"{self.session.command(drawn)} -o dot"]
+        cause = self._causes.chosen if self._below == "cause" else None
         if cause is None:
             return lines
-        around = replace(self.questions()["blame"], arguments=(("rank", cause.rank),))
+        around = replace(drawn, arguments=(("rank", cause.rank),))
         return [*lines, f"{self.session.command(around)} -o dot"]
 
     # What is shown.
@@ -193,7 +209,7 @@ class BlameScreen(ScreenOfParts):
         if name == "triage":
             self._triage = result
             self._tree.accuse(self._accused)
-            self._neighbours.accuse(self._accused)
+            self._who_waited.accuse(self._accused)
         else:
             self._show_blame(result)
         self._say_about()
@@ -218,28 +234,10 @@ class BlameScreen(ScreenOfParts):
         result = self._blame
         if result is None:
             return
-        styles = styles_of(self.look)
-        alone = len(self.session.trace.job.ranks) == 1
-        first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
-        said = [Paragraph(first, styles.strong)]
-        if self._accused and self._triage is not None:
-            accused = ranks_in_words(tuple(sorted(self._accused)))
-            said.append(Paragraph(f"triage accuses {accused}", styles.alarm, f"{self.look.glyphs.alarm} "))
-        said += [Paragraph(text, styles.dim) for text in self._remarks(result)]
+        accused = None if self._triage is None else self._accused
+        alone, short = len(self.session.trace.job.ranks) == 1, self.has_class("-low")
+        said = about_answer(result, self.place, accused, self.look, alone=alone, short=short)
         self.query_one("#about", Paragraphs).show(*said)
-
-    def _remarks(self, result: BlameResult) -> Iterator[str]:
-        place = self.place
-        if result.collectives and not self.has_class("-low"):
-            yield blame_totals(result)
-        if self._triage is not None and not self._accused and result.waiting_us:
-            yield "triage accuses no rank: in every healthy job, too, somebody arrives last"
-        narrowed = [] if place.rank is None else [f"rank {place.rank}"]
-        narrowed += [] if place.operator is None else [f"operators with {place.operator!r}"]
-        if narrowed:
-            none = "" if result.root_causes else ": nobody waited for that"
-            yield f"only {' and '.join(narrowed)}{none} (r shows the whole job)"
-        yield from (f"warning: {warning.message}" for warning in warnings_in_words(result.warnings))
 
     # Root causes and their paths.
 
@@ -264,7 +262,7 @@ class BlameScreen(ScreenOfParts):
 
     def on_table_chosen(self) -> None:
         """On to the part below."""
-        self._below.focus()
+        self._part_below.focus()
 
     def _show_paths(self) -> None:
         result, cause = self._blame, self._causes.chosen
@@ -320,19 +318,24 @@ class BlameScreen(ScreenOfParts):
 
     # Who waited because of the cause under the cursor.
 
-    def action_who_waited(self) -> None:
-        """The root cause's neighbourhood in the place of its paths, or these again."""
-        had_keyboard = self._below.has_focus
-        self._around = not self._around
-        self.set_class(self._around, "-around")
-        if had_keyboard:
-            self._below.focus()
+    def action_below(self, what: Below) -> None:
+        """The graph, around the cause under the cursor or of all ranks, in the place of paths; or these again."""
+        had_keyboard = self._part_below.has_focus
+        was_of_all = self._below == "ranks"
+        self._below = "paths" if self._below == what else what
+        of_all = self._below == "ranks"
+        self.set_class(self._below != "paths", "-around")
+        self.set_class(of_all, "-ranks")
         self._show_around()
+        if of_all or (had_keyboard and not was_of_all):
+            self._part_below.focus()
+        elif was_of_all:
+            self._causes.focus()
         self.call_after_refresh(self._say_paths)
 
     def _show_around(self) -> None:
-        if self._around and self._blame is not None:
-            self._who_waited.show(self._blame, self._causes.chosen)
+        if self._below != "paths" and self._blame is not None:
+            self._who_waited.show(self._blame, self._causes.chosen, of_all=self._below == "ranks")
 
     def on_who_waited_shown(self) -> None:
         """Another cause's neighbours are there."""
@@ -344,7 +347,7 @@ class BlameScreen(ScreenOfParts):
 
     def on_choices_chosen(self) -> None:
         """To the rank's screen."""
-        line = self._neighbours.chosen
+        line = self._graph.chosen if self._below == "ranks" else self._neighbours.chosen
         if line is not None and line.rank is not None:
             self.kair.go_to_rank(line.rank)
 
@@ -368,6 +371,8 @@ class BlameScreen(ScreenOfParts):
             return self._tree.node.rank
         if self._neighbours.has_focus and self._neighbours.chosen is not None:
             return self._neighbours.chosen.rank
+        if self._graph.has_focus and self._graph.chosen is not None:
+            return self._graph.chosen.rank
         cause = self._causes.chosen
         return self.place.rank if cause is None else cause.rank
 
@@ -409,55 +414,22 @@ class BlameScreen(ScreenOfParts):
     def describe_cursor(self) -> None:
         """Says what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
-            self.describe(self._about_stop())
+            self.describe(about_stop(self._tree.path, self._tree.node, self.look))
         elif self._neighbours.has_focus:
-            self.describe(self._about_neighbour())
+            self.describe(about_neighbour(self._neighbours.chosen, self.look))
+        elif self._graph.has_focus:
+            self.describe(about_line(self._graph.chosen, self.look))
         else:
-            self.describe(self._about_cause())
-
-    def _about_cause(self) -> str:
-        row = self._causes.chosen
-        if row is None:
-            return ""
-        parts = (
-            f"rank {row.rank}",
-            cause_operator(row),
-            spaced(row.cause),
-            f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
-            f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
-        )
-        return self._dotted(parts)
-
-    def _about_stop(self) -> str:
-        path, node = self._tree.path, self._tree.node
-        if path is None or node is None:
-            return ""
-        is_end = node is path.chain[-1]
-        parts = (
-            f"rank {node.rank}",
-            node.operator,
-            f"began {signed_duration(node.lateness_us)} at {duration(node.start_us)} of step {path.step}",
-            f"took {duration(node.duration_us)}",
-            path_end(node, path) if is_end else "",
-            f"ranks together waited {duration(path.waited_us)}" if node is path.symptom else "",
-        )
-        return self._dotted(parts)
-
-    def _about_neighbour(self) -> str:
-        line = self._neighbours.chosen
-        if line is None:
-            return ""
-        said = line.detail if line.role == "waited" else f"{line.text} {self.look.glyphs.dot} {line.detail}"
-        return self._dotted((said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"))
-
-    def _dotted(self, parts: Sequence[str]) -> str:
-        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+            self.describe(about_cause(self._causes.chosen, self.look))
 
     def copied(self) -> str:
         """The sum, what is under the cursor, the path to it, and the commands."""
         said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
-        if self._around:
+        if self._below == "ranks":
+            lines = self._graph.items
+            said += [f"{'  ' * (line.edge is not None)}{line.text} ({duration(line.time_us)})" for line in lines]
+        elif self._below == "cause":
             said += [
                 f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})" for line in self._neighbours.items
             ]

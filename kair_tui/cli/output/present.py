@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.options import Presentation
-from kair_tui.cli.progress import ProgressBar
-from kair_tui.cli.streams import is_terminal, say, wants_color, write_answer
+from kair_tui.cli.output.progress import ProgressBar
+from kair_tui.cli.output.streams import is_terminal, say, wants_color, write_answer
 from kair_tui.render.graphs import GRAPH_FORMATS
 from kair_tui.render.page_options import UNLIMITED, PageOptions
 from kair_tui.render.text import speaks_unicode
