@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--slow", default="", help="RANK:SHARE:FROM_STEP: that rank works so much longer")
     parser.add_argument("--products", type=int, default=20, help="matrix products of a step, about a millisecond each")
+    parser.add_argument("--sleep-ms", type=float, default=0.0, help="and so long nothing, as for a device's work")
     given = parser.parse_args()
     slow_rank, share, first = -1, 0.0, 0
     if given.slow:
@@ -37,6 +38,7 @@ def main() -> None:
         extra = share if rank == slow_rank and step >= first else 0.0
         for _ in range(round(given.products * (1 + extra))):
             torch.mm(left, right)
+        time.sleep(given.sleep_ms / 1000 * (1 + extra))
         loss = model(batch).square().mean()
         loss.backward()
         optimizer.step()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from kair_capture.places import JobPlaces
 
@@ -22,7 +23,7 @@ ROOT = HERE.parents[1]
 SLOW_RANK, FROM_STEP = 2, 100
 
 
-def watched(steps: int, slow: str, products: int, folder: Path) -> JobPlaces:
+def watched(steps: int, slow: str, folder: Path, *, products: int = 20, sleep_ms: float = 0.0) -> JobPlaces:
     """The job from its begin to its end; what capture kept of it."""
     places = JobPlaces(folder / "store", "fault")
     own = {
@@ -35,14 +36,16 @@ def watched(steps: int, slow: str, products: int, folder: Path) -> JobPlaces:
     }
     environment = {**os.environ, **own}
     kair = [sys.executable, "-m", "kair_tui"]
-    coordinator = subprocess.Popen(
-        [*kair, "coordinator", "--job", places.job, "--listen", "127.0.0.1:0", "--leave-after", "5"],
-        env=environment,
-        cwd=ROOT,
-        stderr=(folder / "coordinator.log").open("w"),
-    )
+    with (folder / "coordinator.log").open("w") as log:
+        coordinator = subprocess.Popen(
+            [*kair, "coordinator", "--job", places.job, "--listen", "127.0.0.1:0", "--leave-after", "5"],
+            env=environment,
+            cwd=ROOT,
+            stderr=log,
+        )
     torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
     script = [str(HERE / "ddp_job.py"), "--steps", str(steps), "--slow", slow, "--products", str(products)]
+    script += ["--sleep-ms", str(sleep_ms)]
     try:
         command = [*kair, "capture", "run", "--job", places.job, "--", *torchrun, *script]
         subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
@@ -53,13 +56,13 @@ def watched(steps: int, slow: str, products: int, folder: Path) -> JobPlaces:
     return places
 
 
-def told(places: JobPlaces) -> dict[str, object]:
+def told(places: JobPlaces) -> dict[str, Any]:
     """What was noticed, sampled and concluded."""
     status = json.loads(places.status.read_bytes())
     alerts = [(one["kind"], one["step"], one["ranks"]) for one in status["alerts"] if not one["over"]]
     windows = [(one["first_step"], one["last_step"], one["state"]) for one in status["sampling"]["windows"]]
     noticed = next((step for kind, step, ranks in alerts if kind == "slow_rank" and ranks == [SLOW_RANK]), None)
-    found: dict[str, object] = {
+    found: dict[str, Any] = {
         "steps": status["step"] + 1,
         "alerts": alerts,
         "windows": windows,
@@ -85,13 +88,14 @@ def main() -> None:
     parser.add_argument("--healthy-steps", type=int, default=2000)
     parser.add_argument("--slow-by", type=float, default=0.2)
     parser.add_argument("--products", type=int, default=20)
+    parser.add_argument("--sleep-ms", type=float, default=0.0)
     given = parser.parse_args()
     slow = f"{SLOW_RANK}:{given.slow_by}:{FROM_STEP}"
     for number in range(given.repeat):
         for case, steps, fault in (("fault", given.steps, slow), ("healthy", given.healthy_steps, "")):
             if steps:
                 with tempfile.TemporaryDirectory(prefix="kair-fault-") as folder:
-                    found = told(watched(steps, fault, given.products, Path(folder)))
+                    found = told(watched(steps, fault, Path(folder), products=given.products, sleep_ms=given.sleep_ms))
                 print(json.dumps({"run": number, "case": case, **found}), flush=True)
 
 
