@@ -290,6 +290,7 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     assert not any(kind == Packet.ORDER for kind, _ in talk.packets)
     assert len(read_all(talk.places.steps)) == 4 * 200 + 20
     assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]
+    assert talk.coordinator._watching.slow == {2}
     talk.close()
 
 
