@@ -16,8 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--slow", default="", help="RANK:SHARE:FROM_STEP: that rank sleeps so much of a step longer")
-    parser.add_argument("--work-ms", type=float, default=40.0, help="sleep in the forward pass, beside the arithmetic")
+    parser.add_argument("--slow", default="", help="RANK:SHARE:FROM_STEP: that rank works so much longer")
+    parser.add_argument("--products", type=int, default=20, help="matrix products of a step, about a millisecond each")
+    parser.add_argument("--sleep-ms", type=float, default=0.0, help="and so long nothing, as for a device's work")
     given = parser.parse_args()
     slow_rank, share, first = -1, 0.0, 0
     if given.slow:
@@ -30,12 +31,14 @@ def main() -> None:
     layers = [layer for _ in range(4) for layer in (torch.nn.Linear(128, 128), torch.nn.ReLU())]
     model = DistributedDataParallel(torch.nn.Sequential(*layers, torch.nn.Linear(128, 10)))
     optimizer = torch.optim.AdamW(model.parameters())
+    left, right = torch.randn(2, 256, 256)
     began = time.perf_counter()
     for step in range(given.steps):
         batch = torch.randn(32, 128)
-        # A device would be at work for this long; on a machine with fewer cores than ranks nothing else is steady.
         extra = share if rank == slow_rank and step >= first else 0.0
-        time.sleep(given.work_ms / 1000 * (1 + extra))
+        for _ in range(round(given.products * (1 + extra))):
+            torch.mm(left, right)
+        time.sleep(given.sleep_ms / 1000 * (1 + extra))
         loss = model(batch).square().mean()
         loss.backward()
         optimizer.step()

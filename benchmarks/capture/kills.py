@@ -57,7 +57,7 @@ class Outcome:
     @property
     def is_good(self) -> bool:
         """Whether what must hold does."""
-        allowed = self.kills if self.what == "trainer" else 0
+        allowed = self.kills if "trainer" in self.what else 0
         return not (self.lost or self.twice or self.unreadable) and self.unknown <= allowed
 
 
@@ -72,7 +72,6 @@ class Scene:
         self.progress = folder / "progress"
         self.progress.mkdir()
         self.until = folder / "until"
-        self.start_ns = time.monotonic_ns() + 2 * 10**9
         own = {
             "KAIR_STORE": str(self.store),
             "KAIR_JOB": "kills",
@@ -82,7 +81,10 @@ class Scene:
         }
         self.environment = {**os.environ, **own}
         self.coordinator = self.start_coordinator()
+        _wait_until(self.places.address.exists)
         self.agent = self.start_agent()
+        _wait_until((self.run_dir / "rows.journal").exists)
+        self.start_ns = time.monotonic_ns() + 2 * 10**9
         self.trainers = [self.start_trainer(rank) for rank in range(RANKS)]
         self.pauses: list[float] = []
 
@@ -137,12 +139,24 @@ def kill_agent(scene: Scene, _: random.Random) -> None:
     scene.agent.kill()
     scene.agent.wait()
     scene.agent = scene.start_agent()
+    journal, began = scene.run_dir / "rows.journal", time.time()
+    _wait_until(lambda: journal.stat().st_mtime > began)
 
 
 def kill_coordinator(scene: Scene, _: random.Random) -> None:
     scene.coordinator.kill()
     scene.coordinator.wait()
     scene.coordinator = scene.start_coordinator()
+    _wait_until(lambda: json.loads(scene.places.address.read_text())["pid"] == scene.coordinator.pid)
+
+
+def _wait_until(is_up: Callable[[], bool]) -> None:
+    """What is killed while it starts is killed at few different moments."""
+    for _ in range(600):
+        with suppress(OSError, ValueError, KeyError):
+            if is_up():
+                return
+        time.sleep(0.05)
 
 
 def stop_coordinator(scene: Scene, chance: random.Random) -> None:
@@ -213,7 +227,7 @@ class Reader:
 
 
 def run(what: str, count: int, seed: int) -> Outcome:
-    """One job, `count` kills in it."""
+    """One job, `count` kills in it, of the kinds in `what` in turn."""
     chance, outcome = random.Random(seed), Outcome(what, count)
     with tempfile.TemporaryDirectory(prefix="kair-kills-") as name:
         folder = Path(name)
@@ -222,9 +236,10 @@ def run(what: str, count: int, seed: int) -> Outcome:
         reader = Reader(scene, outcome)
         try:
             time.sleep(max((scene.start_ns - time.monotonic_ns()) / 1e9, 0) + 1)
-            for _ in range(count):
+            for number in range(count):
                 time.sleep(chance.uniform(0.2, 2.0))
-                KINDS[what](scene, chance)
+                kinds = what.split(",")
+                KINDS[kinds[number % len(kinds)]](scene, chance)
             time.sleep(2)
             scene.finish()
         except BaseException:
@@ -233,6 +248,9 @@ def run(what: str, count: int, seed: int) -> Outcome:
         finally:
             reader.stop()
         _check(scene, outcome)
+        if not outcome.is_good:
+            for log in ("coordinator.log", "agent.log"):
+                print((folder / log).read_text()[-3000:], file=sys.stderr)
         if mounted:
             subprocess.run(["umount", str(folder / "store")], check=False)
     return outcome
@@ -266,7 +284,7 @@ def _check(scene: Scene, outcome: Outcome) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--what", choices=[*KINDS, "all"], default="all")
+    parser.add_argument("--what", default="all", help=f"{', '.join(KINDS)}; several, set apart by commas, in turn")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -28,6 +28,7 @@ from kair_capture.places import JobPlaces
 from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
 from kair_capture.wire.keys import read_key
 from kair_capture.wire.messages import BeatReply, Capture, CaptureReply, Host
+from kair_engine.recording.changes import state_of
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.triage.analysis import triage
 
@@ -171,7 +172,9 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
     before = triage(trace).verdict
     for first in (20, 30):
         delivered(places, work, "node-1", range(2), first)
+    seen = state_of(places.folder)
     assert len(committer.round().windows) == 2
+    assert state_of(places.folder) != seen  # who follows the job reads it again
     assert open_job_folder(places.folder).job.steps == (*range(5, 9), *range(20, 24), *range(30, 34))
     assert committer.compact(least=2)
     committer.tidy()
@@ -287,6 +290,7 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     assert not any(kind == Packet.ORDER for kind, _ in talk.packets)
     assert len(read_all(talk.places.steps)) == 4 * 200 + 20
     assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]
+    assert talk.coordinator._watching.slow == {2}
     talk.close()
 
 

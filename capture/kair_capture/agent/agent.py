@@ -26,7 +26,9 @@ from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
 _TURN_S: Final = 0.1
 _LOOK_S: Final = 0.5
 _FIRST_RANK_S: Final = 600.0
-"""A job may take long until its first rank is there."""
+"""A job may take long until its first rank is there. Where one was, an agent before this one has been killed."""
+_LAST_ROWS_S: Final = 30.0
+"""When the job is over, a coordinator that was there before may be on its way back."""
 _MOST_BATCHES: Final = 8
 """Rows on their way at once: 200, within what the coordinator remembers of a rank, should they come twice."""
 _REBIRTH_S: Final = 1.0
@@ -65,6 +67,7 @@ class Agent:
         self._batch = 0
         self._told: tuple[int, ...] | None = None
         self._lost_drops = 0
+        self._was_reached = False
 
     def run(self) -> None:
         """Until no rank has lived for the settings' idle time."""
@@ -72,7 +75,9 @@ class Agent:
         _lowest_priority()
         self.spool.start()
         self.conversion.start()
-        lived, looked = time.monotonic() + _FIRST_RANK_S - self.settings.idle_s, float("-inf")
+        lived, looked = time.monotonic(), float("-inf")
+        if not any(self.settings.run_dir.glob("rank-*.json")):
+            lived += max(_FIRST_RANK_S - self.settings.idle_s, 0)
         while time.monotonic() - lived < self.settings.idle_s:
             began = time.monotonic()
             if began - looked >= _LOOK_S:
@@ -93,11 +98,13 @@ class Agent:
 
     def _finish(self) -> None:
         """The job is over: what waits has some more time."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + (_LAST_ROWS_S if self._was_reached else 0)
+        self._look()
         while time.monotonic() < until and not (self.conversion.is_idle and not len(self.journal)):
             self._turn()
             time.sleep(_TURN_S)
         self.conversion.stop(5)
+        until = max(until, time.monotonic() + 5)
         while time.monotonic() < until and self.spool.waiting:
             self._turn()
             time.sleep(_TURN_S)
@@ -205,6 +212,8 @@ class Agent:
                 self._acknowledge(batch_of(content))
             elif kind == Packet.FIT:
                 self._fit = read_fit(content)
+            elif kind == Packet.REACHED:
+                self._was_reached |= content == b"\x01"
             elif kind == Packet.ORDER:
                 self._obey(BeatReply.read(content))
 

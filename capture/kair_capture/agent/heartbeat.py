@@ -100,6 +100,10 @@ class Heartbeat:
         except (RefusedError, BadMessageError):
             return
 
+    def refused(self) -> None:
+        """Nobody is there: it may be somewhere else by now."""
+        self._answered = float("-inf")
+
     def _heard(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
         if reply.kind == Kind.EPOCH_REPLY:
             self._begin_epoch(batch_of(reply.body))
@@ -251,6 +255,7 @@ def hear_all(sock: socket.socket | None, heartbeat: Heartbeat, now: float) -> No
         except (BlockingIOError, InterruptedError):
             return
         except OSError:  # nobody listens there: the kernel tells of the datagram before
+            heartbeat.refused()
             continue
         heartbeat.hear(data, stamp, now)
 

@@ -256,7 +256,9 @@ class Coordinator:
         """From the steps of before a restart: what is usual, and what is chance."""
         rows = self._log.recover()
         order = np.argsort(rows["begin_us"], kind="stable")
-        for part in np.array_split(rows[order], max(len(rows) // 1024, 1)):
+        # 80 steps at a time: so many are tested at once.
+        at_a_time = 80 * max(len(np.unique(rows["rank"])), 1)
+        for part in np.array_split(rows[order], max(len(rows) // at_a_time, 1)):
             self._table.add(part)
             self._watching.turn(time.monotonic(), muted=True)
 

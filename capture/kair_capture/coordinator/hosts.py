@@ -1,7 +1,7 @@
 """The hosts of the job: who lives, what their agents count, how well their clocks are known."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kair_capture.wire.messages import Beat, Host
 
@@ -52,7 +52,10 @@ class Hosts:
             self._by_sender.pop(state.sender, None)
             state.sender = sender
         # An agent that ends says that it has no ranks: those that it had keep their place.
-        state.ranks = host.ranks or state.ranks
+        if host.ranks:
+            state.ranks = host.ranks
+            # Its beat has not come yet; until then it is not taken for one whose ranks have ended.
+            state.beat = replace(state.beat, ranks=len(host.ranks))
         state.heard_s = now
         self._by_sender[sender] = state
         self.world_size = max(self.world_size, host.world_size)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_engine.results.watch import JobState, Sampling, WatchedHost, WatchedRank, WatchResult
+
+_GONE_S: Final = 60.0
+"""A host that is not heard for so long takes no part any more."""
 
 
 def status_of(
@@ -29,7 +33,7 @@ def status_of(
     return WatchResult(
         job=job,
         updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        state=_state(table, hosts, watching),
+        state=_state(table, hosts, watching, now),
         step=table.last_common_step,
         step_time_us=watching.step_us,
         usual_step_time_us=watching.usual_us,
@@ -49,12 +53,14 @@ def status_of(
     )
 
 
-def _state(table: StepTable, hosts: Hosts, watching: Watching) -> JobState:
-    if table.last_common_step < 0:
+def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float) -> JobState:
+    """A coordinator that was started again waits for agents, though it knows steps."""
+    if table.last_common_step < 0 or not len(hosts):
         return "waiting"
     if watching.is_stalled:
         return "stalled"
-    return "training" if any(state.beat.ranks and not state.is_silent for state in hosts) else "over"
+    gone = all(not state.beat.ranks or now - state.heard_s > _GONE_S for state in hosts)
+    return "over" if gone else "training"
 
 
 def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedRank, ...]:

@@ -62,7 +62,7 @@ class Watching:
             return None
         if self._looked is None or until < self._looked:
             # The first steps, or a job that went back to a checkpoint.
-            self._looked = self._block_until = until if self._looked is not None else max(until - 2 * STEPS, -1)
+            self._looked = self._block_until = until if self._looked is not None else -1
         self._looked = max(self._looked, until - _MOST_LOOKS * EVERY)
         window = None
         while until - self._looked >= EVERY:
@@ -91,6 +91,7 @@ class Watching:
         self.step_us = float(np.median(of_steps))
         self._sampler.budget.pass_time(self.step_us, EVERY)
         if muted:
+            self.slow = set(slow) & self._told_slow()
             return None
         self._tell_slow(set(slow), until)
         if is_longer:
@@ -141,6 +142,11 @@ class Watching:
                 continue
             self._tell("slow_rank", step, (rank,), over=True)
         self.slow = slow
+
+    def _told_slow(self) -> set[int]:
+        """Ranks of which an alert is open."""
+        last = {alert.ranks: alert.over for alert in self.alerts if alert.kind == "slow_rank"}
+        return {rank for ranks, over in last.items() for rank in ranks if not over}
 
     def _is_below(self, rank: int) -> bool:
         assert self.standing is not None
