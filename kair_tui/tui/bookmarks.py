@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from kair_engine.recording.job_file import BOOKMARKS
-from kair_tui.cli.job_source import JobSource
+from kair_tui.cli.choices.job import JobSource
 from kair_tui.cli.places import kept_with
 
 
@@ -38,7 +38,7 @@ class Bookmarks:
         """In the order they were set; none where the file is missing or damaged."""
         try:
             return msgspec.json.decode(self.file.read_bytes(), type=tuple[Bookmark, ...])
-        except (OSError, msgspec.MsgspecError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return ()
 
     def toggle(self, bookmark: Bookmark) -> bool:
