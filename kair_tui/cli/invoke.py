@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.baseline_choice import chosen_baseline
+from kair_tui.cli.choices.baseline import chosen_baseline
+from kair_tui.cli.choices.job import JobWanted, StoreSession, blaming_files, open_job, tidy
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, blaming_files, open_job, tidy
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
     CACHE,
@@ -17,6 +18,7 @@ from kair_tui.cli.options import (
     BaselineChoice,
     Diagnostics,
     FailOn,
+    Following,
     JobChoice,
     Presentation,
     PresentationOfFile,
@@ -26,12 +28,11 @@ from kair_tui.cli.options import (
     takes_cache,
     takes_progress,
 )
+from kair_tui.cli.output.present import Presenter
+from kair_tui.cli.output.progress import ProgressBar, Report, unwatched
+from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.cli.places import store_root
-from kair_tui.cli.present import Presenter
-from kair_tui.cli.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.registry import Entry
-from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.words.warnings import warnings_in_words
@@ -39,8 +40,8 @@ from kair_tui.render.words.warnings import warnings_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_tui.cli.fail_on import Condition
-    from kair_tui.cli.progress import Watcher
+    from kair_tui.cli.choices.fail_on import Condition
+    from kair_tui.cli.output.progress import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -202,6 +203,25 @@ def _wanted(arguments: dict[str, Any]) -> JobWanted:
     return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
 
 
+def _run_process(entry: Entry, arguments: dict[str, Any]) -> int:
+    return int(entry.load()(store_root(take(StorePlace, arguments).store), **own_arguments(entry, arguments)))
+
+
+def _follow(entry: Entry, arguments: dict[str, Any]) -> int:
+    from kair_tui.cli.following import follow
+
+    presenter, conditions = presenter_of(entry, arguments), conditions_of(entry, arguments)
+    store, own = store_root(take(StorePlace, arguments).store), own_arguments(entry, arguments)
+    found = follow(
+        lambda: Answer(entry.name, entry.load()(store, **own), None, ()),
+        presenter,
+        take(Presentation, arguments).format,
+        take(Following, arguments),
+        lambda answer: status_of(conditions, answer) == ExitCode.FOUND,
+    )
+    return ExitCode.FOUND if found else ExitCode.ANSWERED
+
+
 def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED
@@ -215,6 +235,8 @@ _RUN: Final = {
     "screen": _take_terminal,
     "shell": _take_terminal,
     "runbook": _run_runbook,
+    "process": _run_process,
+    "running": _follow,
     "nothing": _write_text,
 }
 """What runs a command that is not about a trace, by what it needs."""
@@ -236,7 +258,7 @@ def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, 
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()
-    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
+    from kair_tui.cli.choices.fail_on import parse_conditions  # loads results that other commands do without
 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")

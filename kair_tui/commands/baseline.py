@@ -4,18 +4,18 @@ from typing import Annotated
 
 from kair_engine.errors import UsageError
 from kair_engine.results.baseline import BaselineAction, BaselineResult
+from kair_tui.cli.choices.job import StoreSession, blaming_files, locate, open_source
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import StoreSession, blaming_files, locate, open_source
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.cli.step_choice import parse_steps
 
-RENDERER = "kair_tui.render.views.baseline"
+RENDERER = "kair_tui.render.views.store.baseline"
 
 
 def run(
     session: StoreSession,
     *,
-    action: Annotated[BaselineAction, Argument("save NAME JOB, list, or use NAME (none: no baseline).")] = "list",
+    action: Annotated[BaselineAction, Argument("save NAME JOB, list, use NAME (or none), or rm NAME.")] = "list",
     name: Annotated[str | None, Argument("The baseline's name.")] = None,
     job: Annotated[
         str | None, Argument("With save: a job of the store, or a path. Default: the job in use.", offers=job_names)
@@ -43,5 +43,7 @@ def run(
         kept.save(name, profile, replace=replace)
     elif action == "use" and name is not None:
         kept.use(name)
+    elif action == "rm" and name is not None:
+        kept.remove(name)
     told = None if action == "list" or name == NONE_IN_USE else name
     return BaselineResult(str(session.store.root), action, told, kept.current(), kept.listing())

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.choices.job import StoreSession, blaming_files, locate, open_source
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import StoreSession, blaming_files, locate, open_source
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.cli.step_choice import parse_steps
 
 RENDERER = "kair_tui.render.views.compare"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import UsageError, unwritable
 from kair_tui import __version__
+from kair_tui.cli.output.whole_file import whole_file
 from kair_tui.cli.parameters import Option
-from kair_tui.cli.whole_file import whole_file
 
 if TYPE_CHECKING:
     from kair_tui.render.report.content import Report

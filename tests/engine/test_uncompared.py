@@ -10,6 +10,7 @@ from support.altered import (
     nothing,
     on_another_host,
     renamed,
+    searching_less,
     silent,
     thinned,
     undistributed,
@@ -91,6 +92,16 @@ def test_a_healthy_rank_without_its_collectives_is_not_accused(tmp_path: Path) -
     result = triaged(altered(tmp_path / "job", {1: silent}, sample="healthy"), tmp_path / "cache")
     assert (result.verdict, result.findings) == ("inconclusive", ())
     assert codes_about(result, 1) == {"fewer_recorded"}
+
+
+def test_a_rank_that_runs_a_few_operators_less_often_is_compared(tmp_path: Path) -> None:
+    trace = open_trace(altered(tmp_path / "job", {1: searching_less}, sample="healthy"), cache=tmp_path / "cache")
+    records = {row.rank: row for row in info(trace).by_rank}
+    assert records[1].operations < 0.94 * records[0].operations
+    assert records[1].odd == ()
+    result = triage(trace)
+    assert result.verdict == "no_straggler"
+    assert codes_about(result, 1) == set()
 
 
 def test_steps_that_nothing_marks_are_told_by_the_operators_that_repeat(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from support.screen_text import answered, opened, played, screen_lines, screen_t
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.choices.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.shell.runner import run_line
 from kair_tui.tui.frame.app import KairApp
@@ -16,7 +16,7 @@ from kair_tui.tui.frame.completing import completed
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.palette import ChoiceScreen
 from kair_tui.tui.screen_registry import SCREENS
-from kair_tui.tui.screens.blame import BlameScreen
+from kair_tui.tui.screens.blame.screen import BlameScreen
 from kair_tui.tui.screens.matrix import MatrixScreen
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.screens.rank import RankScreen
@@ -181,7 +181,7 @@ async def test_the_cursor_is_no_block_of_alarm() -> None:
 
 
 async def _storm(pilot: Pilot[int]) -> None:
-    for size in ((160, 50), (60, 20), (80, 24), (59, 19), (200, 60), (80, 24)):
+    for size in ((160, 50), (59, 19), (200, 60), (80, 24)):
         await pilot.resize_terminal(*size)
     await pilot.pause()
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-BaselineAction = Literal["save", "list", "use"]
+BaselineAction = Literal["save", "list", "use", "rm"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BaselineResult:
     action: BaselineAction
     """What was asked for."""
     name: str | None
-    """The baseline that was saved or put to use; null of a list, and where none is in use any more."""
+    """The baseline that was saved, put to use or removed; null of a list, and where none is in use any more."""
     current: str | None
     """The one in use."""
     baselines: tuple[SavedBaseline, ...]

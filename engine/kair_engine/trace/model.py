@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from kair_engine.trace.step_memory import StepMemory
 
-SourceFormat = Literal["kineto", "whatif"]
+SourceFormat = str
+"""The name of a row of `readers/formats.py`."""
 
 
 @dataclass(frozen=True)

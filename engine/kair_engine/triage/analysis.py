@@ -49,8 +49,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return step_excess(ops, sync, ranks, role)
 
     found = conclude(reduce_steps(trace, look))
-    if (better_told := knowing_communication(trace, found)) is not None:
-        return triage(better_told, gpu_cost=gpu_cost)
+    if (told_apart := knowing_communication(trace, found)) is not None:
+        return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
     shared = SharedCosts(trace, replays)

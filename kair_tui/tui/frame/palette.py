@@ -112,7 +112,8 @@ async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]
     """Opens a list over `screen`; what is typed ahead narrows it."""
     over = ChoiceScreen(title, choices)
     await screen.app.push_screen(over)
-    over.set_focus(over.query_one(Input))
+    if over.is_whole:  # and not closed again before it was made
+        over.set_focus(over.query_one(Input))
 
 
 async def show_palette(screen: BaseScreen) -> None:

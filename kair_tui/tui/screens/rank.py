@@ -53,7 +53,7 @@ class RankScreen(ViewScreen):
 
     DEFAULT_CSS = """
     RankScreen #about { margin-bottom: 1; }
-    RankScreen #top { height: 36%; min-height: 7; max-height: 16; margin-bottom: 1; }
+    RankScreen #top { height: 36%; min-height: 8; max-height: 16; margin-bottom: 1; }
     RankScreen #left { width: 11fr; }
     RankScreen #right { width: 9fr; }
     """

@@ -36,26 +36,32 @@ class _Row:
 class StepParts(Widget):
     """The parts of the step; the one that is most above its role's median stands out."""
 
-    DEFAULT_CSS = "StepParts { height: 6; }"
+    DEFAULT_CSS = "StepParts { height: 7; }"
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._look = look
         self._rows: tuple[_Row, ...] = ()
+        self._what = "part"
 
     def show(self, result: RankProfileResult | None, *, subgraphs: bool = False) -> None:
         """Replaces the parts; with `subgraphs` phases and scopes stand there, those first that differ most."""
         self._rows = () if result is None else tuple(map(_of_part, result.parts))
+        self._what = "scope" if subgraphs else "part"
         if subgraphs and result is not None:
             found = [_of_subgraph(row, result.step_time_us) for row in result.subgraphs]
             self._rows = tuple(sorted(found, key=lambda row: -abs(row.difference_us or 0.0)))
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One part."""
+        """The titles where there is room for them, then a part in each line."""
         styles, width = styles_of(self._look), self.size.width
-        if y >= len(self._rows):
+        # Of scopes, which can be more than there are lines for, the first ones stand under their titles, too.
+        y -= self._what != "part" or self.size.height > len(self._rows)
+        if not self._rows or y >= len(self._rows):
             return Strip.blank(width, styles.base)
+        if y < 0:
+            return fitted([(self._titles(width), styles.dim)], width, styles.base, self._look)
         row = self._rows[y]
         figures = self._figures(row, width)
         room = width - len(figures) - 1
@@ -72,6 +78,10 @@ class StepParts(Widget):
             typical = "–" if row.typical_us is None else duration(row.typical_us)
             cells = [duration(row.own_us), typical, difference, percent(row.share)]
         return f" {row.name:<{_NAME}}" + "".join(f"{self._plain(cell):>{_FIGURE + 1}}" for cell in cells) + " "
+
+    def _titles(self, width: int) -> str:
+        titles = ("per step", "role", "differs", "of step") if width >= _WIDE else ("per step", "differs")
+        return f" {self._what:<{_NAME}}" + "".join(f"{title:>{_FIGURE + 1}}" for title in titles)
 
     def _plain(self, text: str) -> str:
         return clean(text, ascii_only=self._look.ascii_only)
