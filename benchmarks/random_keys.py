@@ -258,6 +258,8 @@ class Walk:
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             terminal.send(number)
             terminal.settle(2.0)
+        self.complaints += [f"told: {mark.decode()}" for mark in MARKS if mark in terminal.written]
+        self.done.append(terminal.written[-TOLD:].decode(errors="replace"))
         self.done.append((self.folder / THREADS).read_text())
 
     def _wait(self, terminal: Terminal, text: bytes) -> bool:

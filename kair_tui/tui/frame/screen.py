@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -243,6 +243,10 @@ class BaseScreen(Screen[None]):
         if isinstance(event, (events.Mount, events.ScreenResume, events.Resize)) and not self.is_whole:
             return
         await super().on_event(event)
+
+    def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:  # noqa: ANN401
+        """As Textual does, but not on a screen that is taken down before."""
+        return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_whole else None)
 
     def on_mount(self) -> None:
         """Keeps the footer true to what has the keyboard."""
