@@ -164,6 +164,7 @@ class Walk:
             before = terminal.modes()
             if not self._wait(terminal, b"\x1b[?1049h"):
                 self.complaints.append("nothing was painted")
+                self.done.append(terminal.written[-TOLD:].decode(errors="replace"))
                 return
             if self.rnd.random() < 0.7:
                 terminal.settle(1.0)

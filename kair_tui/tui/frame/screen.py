@@ -177,7 +177,7 @@ class BaseScreen(Screen[None]):
         super().__init__()
         self._compositor = NarrowCompositor()
         self._is_made = False
-        self._footer: FooterLine | None = None
+        self._body: Widget | None = None
 
     @property
     def kair(self) -> Program:
@@ -224,17 +224,17 @@ class BaseScreen(Screen[None]):
         yield TooSmall(self.look)
         yield HeaderLine(self.look)
         yield Paragraphs(self.look, id="problem")
-        with Vertical(id="body"):
+        with Vertical(id="body") as self._body:
             yield from self.body()
         yield StatusLine(self.look)
-        self._footer = FooterLine(self.look)
-        yield self._footer
+        yield FooterLine(self.look)
 
     @property
     def is_whole(self) -> bool:
         """Whether its widgets are there: not before it is made, and no more once it is taken down, or all are."""
-        is_attached = self._footer is not None and self._footer.is_attached
-        return self._is_made and is_attached and self.app.return_code is None
+        body = self._body
+        is_there = body is not None and body.is_attached and bool(body.children)
+        return self._is_made and is_there and self.app.return_code is None
 
     async def on_event(self, event: events.Event) -> None:
         """A screen can be left before it was made: then it is told of that, and finds none of its widgets."""
