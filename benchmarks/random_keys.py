@@ -222,7 +222,8 @@ class Walk:
     # What becomes of the job meanwhile.
 
     def _change(self) -> None:
-        what = self.rnd.choice(("again", "other", "delete"))
+        there = (self._store / "walk").exists()
+        what = self.rnd.choice(("again", "other", *(["delete"] if there else [])))
         self.done.append(f"<{what}>")
         self.changes += 1
         if what == "delete":

@@ -2,7 +2,7 @@
 
     python capture/check_gpu.py            # PyTorch's profiler in sampled steps, then CUPTI by itself
 
-Every check prints one line; the exit status is 1 where one failed.
+Every check prints one line; the exit status is 1 where one failed, 2 where there is no GPU.
 """
 
 import json
@@ -23,6 +23,9 @@ def main() -> int:
     if len(sys.argv) == 3:
         {"torch": by_torch, "cupti": by_cupti}[sys.argv[1]](Path(sys.argv[2]))
         return 0
+    if not has_gpu():
+        print("there is no GPU that PyTorch can use here")
+        return 2
     failed = 0
     for way, check in (("torch", check_torch), ("cupti", check_cupti)):
         with tempfile.TemporaryDirectory() as folder:
@@ -32,6 +35,12 @@ def main() -> int:
             if done.returncode == 0:
                 failed += check(Path(folder))
     return int(failed > 0)
+
+
+def has_gpu() -> bool:
+    """Asked in a process of its own: who asks opens the driver."""
+    ask = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", ask], check=False).returncode == 0
 
 
 def told(what: str, holds: bool) -> int:

@@ -135,6 +135,10 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
         answer = with_notes(analysed(entry, arguments, trace, progress=progress), trace)
     presenter.present(answer)
+    if any(one.rests_on_estimates(answer.result) for one in conditions):
+        presenter.note(
+            "--fail-on slowdown is met by an estimate: no replay could price the finding, it costs at most that"
+        )
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return status_of(conditions, answer)
 

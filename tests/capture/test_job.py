@@ -17,6 +17,7 @@ from support.answers import recorded
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.reader import Records, RingReader
+from kair_engine.trace.columns import read_columns
 from kair_engine.triage.analysis import triage
 
 pytestmark = [
@@ -28,7 +29,7 @@ JOBS = (
     "plain", "captured", "sharded", "accumulation", "several_optimizers", "skipped_steps", "compiled", "failing_hook",
     "own_profiler", "explicit", "no_place",
 )  # fmt: skip
-WINDOW = list(range(4, 12))
+WINDOW = list(range(4, 20))
 
 
 @dataclass(frozen=True)
@@ -100,26 +101,26 @@ def test_the_loss_is_the_same_to_the_last_bit(jobs: Jobs) -> None:
     for rank in range(2):
         assert jobs.seen("captured", rank)["started"]
         assert jobs.seen("captured", rank)["losses"] == jobs.seen("plain", rank)["losses"]
-    assert len(set(jobs.seen("plain")["losses"])) == 16
+    assert len(set(jobs.seen("plain")["losses"])) == 24
 
 
 def test_a_data_parallel_step_has_input_forward_wait_backward_optimizer(jobs: Jobs) -> None:
     for rank in range(2):
         steps = jobs.steps("captured", rank)
-        assert len(steps) == 16
+        assert len(steps) == 24
         assert [number for number, step in enumerate(steps) if step.flags & StepFlag.SAMPLED] == WINDOW
         # The models, and the wait of the first backward, are known once the first optimizer has run.
         assert steps[0].scopes[-4:] == ["INPUT", "forward", "backward", "optimizer"]
         whole = ["INPUT", "forward", "COLLECTIVE", "backward", "optimizer"]
-        assert [step.scopes for step in steps[1:]] == [whole] * 15 or steps[-1].scopes == whole[:-1]
-    unsampled = [jobs.steps("captured")[number] for number in (*range(1, 3), *range(13, 15))]
-    follow = [jobs.steps("captured")[number + 1].begin for number in (*range(1, 3), *range(13, 15))]
+        assert [step.scopes for step in steps[1:]] == [whole] * 23
+    unsampled = [jobs.steps("captured")[number] for number in (*range(1, 3), *range(20, 23))]
+    follow = [jobs.steps("captured")[number + 1].begin for number in (*range(1, 3), *range(20, 23))]
     assert [step.end for step in unsampled] == follow
 
 
 def test_a_window_is_a_kineto_recording_with_steps_and_numbered_collectives(jobs: Jobs) -> None:
     for rank in range(2):
-        window = json.loads((jobs.folder / "captured/run/windows" / f"rank-{rank}-4-11.json").read_text())
+        window = json.loads((jobs.folder / "captured/run/windows" / f"rank-{rank}-4-19.json").read_text())
         told, steps = window["kair"], jobs.steps("captured", rank)
         assert [number for number, *_ in told["steps"]] == WINDOW
         assert [[begin, length] for _, begin, _, length in told["steps"]] == [
@@ -134,15 +135,17 @@ def test_a_window_is_a_kineto_recording_with_steps_and_numbered_collectives(jobs
     assert {"window stop ns", "window save ns"} <= set(jobs.events("captured"))
 
 
-def test_windows_give_the_verdict_of_an_ordinary_recording(jobs: Jobs) -> None:
-    verdicts = []
+def test_windows_hold_what_an_ordinary_recording_of_the_run_holds(jobs: Jobs) -> None:
+    contents = []
     for folder in ("plain", "captured/run/windows"):
         trace = recorded(jobs.folder / folder)
         assert [*trace.steps] == WINDOW
-        result = triage(trace)
-        accused = {(finding.ranks, finding.cause) for finding in result.findings if finding.ranks}
-        verdicts.append((result.verdict, accused))
-    assert verdicts == [("straggler", {((1,), "host")})] * 2
+        rows = read_columns(trace, ["name", "kind", "phase"])
+        phases = [None if code < 0 else rows.texts["phase"][code] for code in rows.of["phase"]]
+        contents.append(set(zip(rows.of["rank"].tolist(), rows.text("name"), rows.text("kind"), phases, strict=True)))
+        # Of two runs on a busy machine one can be too noisy for an accusation; who is waited for shows in both.
+        assert triage(trace).ranking[0].rank == 1
+    assert contents[0] == contents[1]
 
 
 def test_sharded_models_wait_in_collectives(jobs: Jobs) -> None:

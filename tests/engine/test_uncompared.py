@@ -18,6 +18,7 @@ from support.altered import (
     without_step_marks,
 )
 
+from kair_engine.localize.analysis import localize
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.timeline.coverage import NOT_COMPARED
@@ -62,6 +63,7 @@ def test_a_slow_rank_that_was_not_compared_leaves_the_verdict_open(
     assert said in summary(result)
     assert result.findings == ()
     if change is renamed:
+        assert {row.rank: row.compared for row in localize(trace).scores} == {0: True, 1: True, 2: False, 3: True}
         assert "nearly all waiting is for it" in summary(result)
     records = {row.rank: row for row in info(trace).by_rank}
     assert {rank: row.odd for rank, row in records.items()} == {0: (), 1: (), 2: (code,), 3: ()}

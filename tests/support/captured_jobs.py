@@ -26,8 +26,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 RANKS = 2
-STEPS = 16
-WINDOW = (4, 8)
+STEPS = 24
+WINDOW = (4, 16)
 """First step and number of steps of the window that is sampled."""
 SLOW_RANK = 1
 Seen = dict[str, Any]
@@ -70,7 +70,7 @@ class Slow(nn.Module):
 
     def __init__(self, rank: int) -> None:
         super().__init__()
-        self.seconds = 0.12 if rank == SLOW_RANK else 0.0
+        self.seconds = 0.08 if rank == SLOW_RANK else 0.0
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         time.sleep(self.seconds)

@@ -1,6 +1,7 @@
 """Stage 1: which rank behaves differently from its peers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
-from kair_engine.timeline.coverage import coverage
+from kair_engine.timeline.coverage import NOT_COMPARED, coverage
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.requirements import require_steps
@@ -53,7 +54,9 @@ def localize(
     found = conclude(job_excess(trace))
     if (known := knowing_communication(trace, found)) is not None:
         return localize(known, by=by)
-    scores = rank_scores(trace.job, found)
+    limits = (*warnings_of(found), *communication_told(trace))
+    uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
+    scores = tuple(replace(row, compared=row.rank not in uncompared) for row in rank_scores(trace.job, found))
     return LocalizeResult(
         method="robust",
         scores=scores,
@@ -73,7 +76,7 @@ def localize(
         patterns=tuple(sorted(job_patterns(found), key=lambda pattern: -pattern.lost_us)),
         matrix=None,
         steps=trace.steps,
-        warnings=(*warnings_of(found), *communication_told(trace)),
+        warnings=limits,
         slow_operators=tuple(_slow_operators(found)),
         step_time_us=step_time_ns(trace, found.job) / 1e3,
     )

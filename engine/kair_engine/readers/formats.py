@@ -55,6 +55,7 @@ FORMATS: Final = (
     Format(
         "kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, "kair_engine.readers.kineto.reader:read_kineto"
     ),
+    Format("nsys", "Nsight Systems' SQLite exports", signs.is_nsys_export, "kair_engine.readers.nsys.reader:read_nsys"),
     Format("xplane", "XLA profiles (.xplane.pb)", signs.is_xplane, "kair_engine.readers.xplane.reader:read_xplane"),
 )
 
@@ -74,6 +75,7 @@ UNSUPPORTED: Final = (
         signs.is_rocprof_database,
         "record with rocprofv3 --output-format json, or with torch.profiler",
     ),
+    Unsupported("a compressed SQLite database", signs.is_compressed_sqlite, "decompress it: gunzip FILE"),
     Unsupported(
         "a Perfetto protobuf trace",
         signs.is_perfetto,

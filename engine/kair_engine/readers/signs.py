@@ -82,6 +82,16 @@ def is_sqlite(head: Head) -> bool:
     return head.raw.startswith(_SQLITE)
 
 
+def is_compressed_sqlite(head: Head) -> bool:
+    """The same compressed, which is read from anywhere in the file and so has to be a file."""
+    return head.content.startswith(_SQLITE)
+
+
+def is_nsys_export(head: Head) -> bool:
+    """A database that Nsight Systems exported, or one of which the tables will tell."""
+    return is_sqlite(head) and not is_rocprof_database(head)
+
+
 def is_rocprof_database(head: Head) -> bool:
     """A database that rocprof (v2 or v3) wrote: the tables' definitions stand in its first pages."""
     return is_sqlite(head) and any(name in head.raw for name in (b"rocpd_", b"rocprof", b"roctx"))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from kair_engine.errors import UsageError
@@ -37,6 +37,13 @@ class Condition:
             slowdown = slowdown_of(result)
             return slowdown >= self.limit if self.inclusive else slowdown > self.limit
         return bool(result.findings) if self.what == "finding" else result.verdict == self.what
+
+    def rests_on_estimates(self, result: TriageResult | LocalizeResult | ProbeResult) -> bool:
+        """Whether a slowdown is met, and would not be by what a replay tells: then it is at most as large."""
+        if self.what != "slowdown" or not isinstance(result, TriageResult) or not self.is_met(result):
+            return False
+        sure = tuple(finding for finding in result.findings if finding.priced_by == "replay")
+        return not self.is_met(replace(result, findings=sure))
 
 
 def slowdown_of(result: TriageResult) -> float:

@@ -113,6 +113,8 @@ class KairApp(App[int]):
 
     async def _is_front_made(self) -> bool:
         for _ in range(_PATIENCE):
+            if self.return_code is not None:
+                return False  # The program is to end.
             screen = self.screen_stack[-1] if self.screen_stack else None
             if not isinstance(screen, BaseScreen) or screen.is_whole:
                 return True

@@ -10,7 +10,7 @@ and where they make sense
 - `rank`: the rank under the cursor, to which other screens go from here; `moment`: what `t` shows over time;
 - `FIELDS` and `filter_by(filter)`: what `/` can name, and its effect; returns what to say of it;
 - `SORTS` and `sort_by(name, descending)`: what `s` goes through, and its effect;
-- `copied()`: what `y` copies.
+- `copied()`: what `y` copies; `about_waiting()`: what an answer that is waited for is made of.
 `self.place` says what the screen was opened for (`place.rank`, `place.operator`, `place.step`).
 """
 
@@ -66,6 +66,10 @@ class ViewScreen(FilteredScreen):
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Puts the answer to the question of that name on the screen."""
         raise NotImplementedError
+
+    def about_waiting(self) -> str:
+        """What makes an answer take long, where that is known before."""
+        return ""
 
     @property
     def rank(self) -> int | None:
@@ -182,7 +186,8 @@ class ViewScreen(FilteredScreen):
         waiting = [self._asked[name].command for name in self._asked if name in self.waiting]
         before, self._said = self._said, ""
         if waiting:
-            self._said = f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}"
+            asked = ", ".join(dict.fromkeys(waiting))
+            self._said = f"asking kair {asked}{self.about_waiting()} {self.look.glyphs.ellipsis}"
             self.say(self._said)
         elif before and self.said == before:
             self.say("")

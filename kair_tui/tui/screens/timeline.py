@@ -94,6 +94,13 @@ class TimelineScreen(ViewScreen):
         )
         return {"timeline": question}
 
+    def about_waiting(self) -> str:
+        """The first view of a large step takes seconds: all of it is read and matched, for what comes after."""
+        job = self.session.trace.job
+        if self._result is not None or not job.steps:
+            return ""
+        return f": reading {plural(job.operations // len(job.steps), 'operation')} of {plural(len(job.ranks), 'rank')}"
+
     def body(self) -> ComposeResult:
         """The delay in a sentence, the rows, and what their signs mean."""
         yield Paragraphs(self.look, id="about")

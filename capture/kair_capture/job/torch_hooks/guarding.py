@@ -14,7 +14,15 @@ is_compiling: Callable[[], bool] = torch.compiler.is_compiling
 
 def guarded(hook: Callable[Concatenate[Session, Arguments], None]) -> Callable[Arguments, None]:
     """`hook` without its session. What it returns is dropped: a hook's return can replace what it was called with."""
+    return _safe(hook, begins=False)
 
+
+def beginning(hook: Callable[Concatenate[Session, Arguments], None]) -> Callable[Arguments, None]:
+    """The same for a hook that is a sign of training: it starts the session that is armed."""
+    return _safe(hook, begins=True)
+
+
+def _safe(hook: Callable[Concatenate[Session, Arguments], None], *, begins: bool) -> Callable[Arguments, None]:
     @functools.wraps(hook)
     def safe(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         # Asked first: what torch.compile traces stays without hooks, and so without a break or a guard.
@@ -22,26 +30,13 @@ def guarded(hook: Callable[Concatenate[Session, Arguments], None]) -> Callable[A
             return
         session = current.session
         if session is None:
-            return
+            session = current.begin() if begins else None
+            if session is None:
+                return
         try:
             hook(session, *args, **kwargs)
         except Exception as error:  # training goes on, whatever it is
             current.give_up(error)
-
-    return safe
-
-
-def beginning(hook: Callable[Concatenate[Session, Arguments], None]) -> Callable[Arguments, None]:
-    """The same for a hook that is a sign of training: it starts the session that is armed."""
-    inner = guarded(hook)
-
-    @functools.wraps(hook)
-    def safe(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        if is_compiling():
-            return
-        if current.session is None:
-            current.begin()
-        inner(*args, **kwargs)
 
     return safe
 

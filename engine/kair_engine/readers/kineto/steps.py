@@ -1,6 +1,6 @@
 """The training steps of one recording, and the step each event belongs to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,7 @@ class StepFinder:
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[int, int, int]] = {}
+        self._of_process: dict[int | str, dict[int, tuple[int, int, int]]] = {}
         self._host_rows: dict[int, int] = {}
         self._extent: tuple[int, int] | None = None
         self._signs = StepSigns()
@@ -89,9 +90,11 @@ class StepFinder:
         match = STEP_MARK.match(tables.names.items_[record["name"]])
         assert match is not None
         step, start, duration = int(match.group(1)), int(record["start"]), int(record["duration"])
-        self._see_process(step, start, start + duration, tables.tracks.items_[record["track"]].device, tables)
-        if duration > self._marks.get(step, (0, -1, 0))[1]:
-            self._marks[step] = (start, duration, int(record["track"]))
+        process = tables.tracks.items_[record["track"]].device
+        self._see_process(step, start, start + duration, process, tables)
+        for marks in (self._marks, self._of_process.setdefault(process, {})):
+            if duration > marks.get(step, (0, -1, 0))[1]:
+                marks[step] = (start, duration, int(record["track"]))
 
     def _see_process(self, step: int, start: int, end: int, process: int | str, tables: EventTables) -> None:
         if step not in self._marks:
@@ -107,11 +110,11 @@ class StepFinder:
             return None
         if not self._marks:
             return self._inferred(batches, tables) or self._whole(self._extent)
-        steps = sorted(self._marks.items(), key=lambda item: item[1][0])
-        begin_ns = np.array([start for _, (start, _, _) in steps], np.int64)
-        end_ns = begin_ns + np.array([duration for _, (_, duration, _) in steps], np.int64)
-        numbers = np.array([step for step, _ in steps], np.int64)
-        return StepWindows(numbers, begin_ns, end_ns, steps[0][1][2], marked=True)
+        return _marked(self._marks)
+
+    def windows_of(self, process: int | str) -> StepWindows:
+        """The steps that one of `processes` marks."""
+        return _marked(self._of_process[process])
 
     def _inferred(self, batches: Iterable[Records], tables: EventTables) -> StepWindows | None:
         """The steps that the optimizer or the data loader shows, else a sequence of operators that repeats."""
@@ -138,6 +141,15 @@ class StepFinder:
     def _busiest(self) -> int:
         """The track of the thread that ran most."""
         return max(self._host_rows, key=lambda track: self._host_rows[track], default=-1)
+
+
+def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
+    """The steps as their marks, (begin, duration, track) by number, have them."""
+    steps = sorted(marks.items(), key=lambda item: item[1][0])
+    begin_ns = np.array([start for _, (start, _, _) in steps], np.int64)
+    end_ns = begin_ns + np.array([duration for _, (_, duration, _) in steps], np.int64)
+    numbers = np.array([step for step, _ in steps], np.int64)
+    return StepWindows(numbers, begin_ns, end_ns, steps[0][1][2], marked=True)
 
 
 def find_launches(batches: Iterable[Records], tables: EventTables, windows: StepWindows, id_field: str) -> Launches:

@@ -181,9 +181,10 @@ class EventTables:
             self._categories = np.array([track.category for track in self.tracks.items_], np.int8)
         return self._categories
 
-    def lane_names(self) -> list[str]:
-        """The lane of every track."""
-        device_tracks = [track for track in self.tracks.items_ if track.category in DEVICE_CATEGORIES]
+    def lane_names(self, own: npt.NDArray[np.bool_] | None = None) -> list[str]:
+        """The lane of every track, for a rank whose tracks are its `own` (None: all)."""
+        tracks = self.tracks.items_ if own is None else list(compress(self.tracks.items_, own.tolist()))
+        device_tracks = [track for track in tracks if track.category in DEVICE_CATEGORIES]
         several = len({track.device for track in device_tracks}) > 1
         return [_lane_name(track, several) for track in self.tracks.items_]
 
