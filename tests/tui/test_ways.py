@@ -206,11 +206,11 @@ async def test_enter_twice_in_a_row_chooses_once() -> None:
     async with opened(SLOW) as (app, pilot):
         await pilot.press("ctrl+p")
         assert isinstance(app.screen, ChoiceScreen)
-        line = app.screen.query_one(Input)
-        line.value = "overview"
+        over = app.screen
+        over.query_one(Input).value = "overview"
         await pilot.pause()
-        for _ in range(2):
-            line.post_message(Input.Submitted(line, line.value))
+        over.on_input_submitted()
+        over.on_input_submitted()
         await until(pilot, lambda: isinstance(app.screen, OverviewScreen))
         assert app.failure is None and not app.defects
 
