@@ -28,7 +28,7 @@ class Notes:
 
         try:
             return msgspec.json.decode(self.file.read_bytes(), type=tuple[Note, ...])
-        except (OSError, msgspec.MsgspecError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return ()
 
     def on(self, about: str, screen: str) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from kair_engine.errors import UsageError
 from kair_engine.results.baseline import BaselineAction, BaselineResult
-from kair_tui.cli.choices.job import StoreSession, locate, open_source
+from kair_tui.cli.choices.job import StoreSession, blaming_files, locate, open_source
 from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option
@@ -15,7 +15,7 @@ RENDERER = "kair_tui.render.views.store.baseline"
 def run(
     session: StoreSession,
     *,
-    action: Annotated[BaselineAction, Argument("save NAME JOB, list, or use NAME (none: no baseline).")] = "list",
+    action: Annotated[BaselineAction, Argument("save NAME JOB, list, use NAME (or none), or rm NAME.")] = "list",
     name: Annotated[str | None, Argument("The baseline's name.")] = None,
     job: Annotated[
         str | None, Argument("With save: a job of the store, or a path. Default: the job in use.", offers=job_names)
@@ -38,8 +38,12 @@ def run(
 
         trace = open_source(locate(job, session.store.root), progress=session.progress)
         steps = parse_steps(step).among(trace.job.steps)
-        kept.save(name, profile_of(trace if steps is None else trace.select(steps)), replace=replace)
+        with blaming_files(trace):
+            profile = profile_of(trace if steps is None else trace.select(steps))
+        kept.save(name, profile, replace=replace)
     elif action == "use" and name is not None:
         kept.use(name)
+    elif action == "rm" and name is not None:
+        kept.remove(name)
     told = None if action == "list" or name == NONE_IN_USE else name
     return BaselineResult(str(session.store.root), action, told, kept.current(), kept.listing())

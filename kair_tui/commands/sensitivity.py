@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.trace.model import Trace
 from kair_tui.cli.output.progress import Report, unwatched
 from kair_tui.cli.parameters import Option
@@ -18,9 +19,15 @@ def run(
         float, Option("--probability", "The probability with which a fault should be found.", metavar="P")
     ] = 0.95,
     seed: Annotated[int, Option("--seed", "Random seed.", metavar="N", minimum=0)] = 0,
+    fault: Annotated[
+        InjectedFault | None, Option("--fault", "The one kind of fault to ask about, sooner than about all.")
+    ] = None,
     progress: Report = unwatched,
 ) -> SensitivityInWords:
     """Asks the engine, which tells `progress` how far it is."""
-    from kair_engine.sensitivity.analysis import sensitivity
+    from kair_engine.sensitivity.analysis import FAULTS, sensitivity
 
-    return sensitivity_in_words(sensitivity(trace, draws=draws, probability=probability, seed=seed, report=progress))
+    chosen = FAULTS if fault is None else (fault,)
+    return sensitivity_in_words(
+        sensitivity(trace, draws=draws, probability=probability, seed=seed, chosen=chosen, report=progress)
+    )

@@ -38,7 +38,7 @@ class Bookmarks:
         """In the order they were set; none where the file is missing or damaged."""
         try:
             return msgspec.json.decode(self.file.read_bytes(), type=tuple[Bookmark, ...])
-        except (OSError, msgspec.MsgspecError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return ()
 
     def toggle(self, bookmark: Bookmark) -> bool:

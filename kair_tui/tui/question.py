@@ -54,18 +54,15 @@ class Question:
 
     def answer(self, trace: Trace, cache: OneEntryCache) -> Any:  # noqa: ANN401
         """The command's result on `trace`, narrowed to the steps; `cache` serves the next one. Raises KairError."""
-        from kair_tui.cli.invoke import require_whole
+        from kair_tui.cli.choices.job import blaming_files
         from kair_tui.cli.options import CACHE, takes_cache
 
         chosen = trace if self.steps is None else trace.select(self.steps)
         arguments: dict[str, Any] = dict(self.arguments)
         if takes_cache(self.entry):
             arguments[CACHE] = cache
-        try:
+        with blaming_files(chosen):
             return self.entry.load()(chosen, **arguments)
-        except Exception as error:
-            require_whole(chosen, error)
-            raise
 
     def answer_of_store(self, store: Path | None) -> "Answer":
         """The answer of a command about the store, without a word on how far it is. Raises KairError."""

@@ -12,6 +12,7 @@ import report
 import run
 import sensitivity
 from fault_model import Truth
+from host_faults import ProfilerOnOneRank
 from layouts import STANDARD
 from recording import Columns
 from scenarios import Scenario, scenarios
@@ -268,7 +269,8 @@ def test_scenarios_have_names_of_their_own_and_faults_that_their_layouts_allow()
     assert len(set(keys)) == len(keys)
     for scenario in scenarios():
         assert scenario.layout in STANDARD
-        assert bool(scenario.faults(1)) == (scenario.kind != "healthy")
+        harmless = all(isinstance(fault, ProfilerOnOneRank) for fault in scenario.faults(1))
+        assert harmless == (scenario.kind == "healthy")
 
 
 @pytest.fixture
@@ -290,7 +292,7 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("layout", "seeds"), [("dp8", 20), ("dp64", 20), ("3d64", 3)])
+@pytest.mark.parametrize(("layout", "seeds"), [("dp8", 20), ("dp64", 8), ("3d64", 2)])
 def test_healthy_jobs_are_left_alone(layout: str, seeds: int) -> None:
     # Of 20 jobs, each accused with 2 % at most, two are in 94 % of all runs and more in the rest.
     assert sum(answer.accuses for answer in robust("healthy", layout, seeds)) <= 1
@@ -301,7 +303,7 @@ def test_healthy_jobs_are_left_alone(layout: str, seeds: int) -> None:
     ("name", "layout", "seeds", "enough"),
     [
         ("slow GPU ×1.1", "dp8", 20, 19),
-        ("slow GPU ×1.1", "dp16", 20, 19),
+        ("slow GPU ×1.1", "dp16", 10, 9),
         ("slow GPU ×1.1", "3d64", 3, 3),
         ("slow pipeline edge +8 ms", "3d64", 3, 2),
         ("stage imbalance ×1.3", "3d64", 3, 3),

@@ -66,6 +66,10 @@ def test_what_is_saved_and_used_is_held_against_later_runs() -> None:
     assert "against the baseline" not in kair("localize", UPGRADED, "--baseline", "none").out
     kair("baseline", "use", "none")
     assert "against the baseline" not in kair("localize", UPGRADED).out
+    kair("baseline", "use", "healthy")
+    assert kair("baseline", "rm", "healthy").out.startswith("baseline healthy is removed")
+    assert json.loads(kair("baseline", "--json").out)["data"]["current"] is None
+    assert "against the baseline" not in kair("localize", UPGRADED).out
 
 
 @pytest.mark.parametrize(
@@ -73,6 +77,7 @@ def test_what_is_saved_and_used_is_held_against_later_runs() -> None:
     [
         (("baseline", "save"), "needs a name"),
         (("baseline", "use", "nowhere"), "no baseline 'nowhere'"),
+        (("baseline", "rm", "nowhere"), "no baseline 'nowhere'"),
         (("baseline", "save", "../up", HEALTHY), "cannot name a baseline"),
         (("baseline", "save", "short", HEALTHY, "--step", "4-5"), "too few for a baseline"),
         (("localize", HEALTHY, "--baseline", "nowhere"), "no baseline 'nowhere'"),
@@ -95,3 +100,6 @@ def test_a_baseline_is_replaced_only_if_asked_and_a_damaged_one_is_refused(tmp_p
     with pytest.raises(InputError, match="damaged"):
         kept.load("healthy")
     assert kept.listing() == ()
+    kept.remove("healthy")
+    with pytest.raises(UsageError, match="no baseline 'healthy'"):
+        kept.load("healthy")

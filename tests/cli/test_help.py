@@ -38,6 +38,9 @@ EXISTING = {
     "use",
     "import",
     "cache",
+    "capture",
+    "coordinator",
+    "watch",
     "spec",
     "schema",
 }
@@ -96,7 +99,7 @@ def test_only_the_verdicts_take_fail_on() -> None:
         for command in document["data"]["commands"]
         if any(option["name"] == "fail_on" for option in command["options"])
     }
-    assert takers == {"triage", "localize", "probe"}
+    assert takers == {"triage", "localize", "probe", "watch"}
 
 
 def test_version() -> None:

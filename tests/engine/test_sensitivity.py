@@ -16,7 +16,7 @@ from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.links import Link, OwnTime
 from kair_engine.localize.localization import conclude
 from kair_engine.results.sensitivity import DetectableFault, InjectedFault, SensitivityResult
-from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity_of
+from kair_engine.sensitivity.analysis import FAULTS, FEWEST_DRAWS, sensitivity_of
 from kair_engine.sensitivity.bootstrap import Draw, draw_steps, in_blocks, source_of, take_apart
 from kair_engine.sensitivity.injection import finds, finds_stalls, rank_faults, with_slow_rank, with_stalls
 from kair_engine.sensitivity.link_injection import finds_slow_link, healthy_links
@@ -24,11 +24,11 @@ from kair_engine.sensitivity.trials import sizes, smallest_found
 from kair_engine.sensitivity.without_faults import without_faults
 from kair_tui.render.words.sensitivity import reason_in_words
 
-KINDS = ["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
 
-
-def asked(made: JobExcess, *, draws: int = FEWEST_DRAWS, probability: float = 0.95, seed: int = 0) -> SensitivityResult:
-    return sensitivity_of(made, draws=draws, probability=probability, seed=seed)
+def asked(
+    made: JobExcess, *of: InjectedFault, draws: int = FEWEST_DRAWS, probability: float = 0.95, seed: int = 0
+) -> SensitivityResult:
+    return sensitivity_of(made, draws=draws, probability=probability, seed=seed, chosen=of or FAULTS)
 
 
 @cache
@@ -125,7 +125,9 @@ def test_steps_of_a_block_follow_each_other_around_the_end() -> None:
 def test_spells_hide_more_than_noise_that_changes_with_every_step() -> None:
     spells = in_spells(24, 8, seed=2)
     mixed = spells[np.random.default_rng(0).permutation(24)]
-    assert share(asked(job(spells)), "slow_device") > 1.1 * share(asked(job(mixed)), "slow_device")
+    assert share(asked(job(spells), "slow_device"), "slow_device") > 1.1 * share(
+        asked(job(mixed), "slow_device"), "slow_device"
+    )
 
 
 def test_a_rank_that_was_at_fault_differs_as_one_of_its_peers_does() -> None:
@@ -250,7 +252,7 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
         percents[:, COMPUTE] += lasting
         return percents
 
-    smallest = 100 * share(asked(job(recorded(0))), "slow_device")
+    smallest = 100 * share(asked(job(recorded(0)), "slow_device"), "slow_device")
     found = {}
     for factor in (0.6, 1.0, 1.3):
         hits = 0
@@ -266,7 +268,7 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
 
 @pytest.mark.slow
 def test_noise_hides_faults_and_steps_uncover_them() -> None:
-    calm, noisy = asked(job(quiet(12, 8, percent=0.2))), asked(job(quiet(12, 8, percent=6.0)))
+    calm, noisy = (asked(job(quiet(12, 8, percent=percent)), "slow_device") for percent in (0.2, 6.0))
     assert share(calm, "slow_device") < share(noisy, "slow_device")
     longest = of(noisy, "slow_device").longer[-1]
     assert longest.steps == 120
@@ -280,7 +282,7 @@ def test_noise_hides_faults_and_steps_uncover_them() -> None:
 def test_where_ranks_differ_for_good_more_steps_do_not_help() -> None:
     percents = quiet(20, 24, percent=0.1)
     percents[:, COMPUTE] += np.random.default_rng(2).normal(0, 2, 24)
-    device = of(asked(job(percents)), "slow_device")
+    device = of(asked(job(percents), "slow_device"), "slow_device")
     assert device.limited_by == "ranks"
     assert device.spread_us_per_step == pytest.approx(2000, rel=0.3)
     assert "differ for good" in reason_in_words(device)
@@ -288,7 +290,7 @@ def test_where_ranks_differ_for_good_more_steps_do_not_help() -> None:
 
 @pytest.mark.slow
 def test_what_is_found_as_soon_as_it_is_reported_says_so() -> None:
-    result = asked(job(quiet(20, 24, percent=0.05)))
+    result = asked(job(quiet(20, 24, percent=0.05)), "slow_input")
     assert of(result, "slow_input").limited_by == "smallest_share"
     assert share(result, "slow_input") == pytest.approx(0.01, rel=0.25)
     assert "1 % of the step" in reason_in_words(of(result, "slow_input"))
@@ -307,9 +309,9 @@ def test_figures_of_one_answer_agree() -> None:
 @pytest.mark.slow
 def test_a_job_with_a_straggler_is_asked_about_what_is_left() -> None:
     percents = quiet(20, 8, percent=0.5)
-    healthy = asked(job(percents))
+    healthy = asked(job(percents), "slow_device")
     percents[:, COMPUTE, 3] += 15
-    result = asked(job(percents))
+    result = asked(job(percents), "slow_device")
     assert result.corrected_ranks == (3,)
     assert share(result, "slow_device") == pytest.approx(share(healthy, "slow_device"), rel=0.4)
 
@@ -317,27 +319,30 @@ def test_a_job_with_a_straggler_is_asked_about_what_is_left() -> None:
 @pytest.mark.parametrize(("steps", "ranks", "said"), [(20, 1, "one rank only"), (1, 8, "1 step:"), (2, 8, "2 steps:")])
 def test_too_little_is_said_and_nothing_else(steps: int, ranks: int, said: str) -> None:
     result = asked(job(quiet(steps, ranks)))
-    assert [fault.fault for fault in result.faults] == KINDS
+    assert [fault.fault for fault in result.faults] == list(FAULTS)
     assert all(
         reason_in_words(fault).startswith(said) and fault.smallest_us_per_step is None for fault in result.faults
     )
 
 
 def test_ranks_without_peers_have_none_to_be_compared_with() -> None:
-    assert "alone in their role" in reason_in_words(of(asked(job(quiet(12, 4), role=[0, 1, 2, 3])), "slow_device"))
+    assert "alone in their role" in reason_in_words(
+        of(asked(job(quiet(12, 4), role=[0, 1, 2, 3]), "slow_device"), "slow_device")
+    )
 
 
 def test_what_was_not_recorded_cannot_be_slow() -> None:
     result = of_a_healthy_job()
     assert "no compute operator" in reason_in_words(of(result, "slow_operator"))
     assert "siblings" in reason_in_words(of(result, "slow_link"))
-    assert of(asked(linked({})), "slow_link").smallest_own_slowdown == pytest.approx(1.25, abs=0.1)
+    assert of(asked(linked({}), "slow_link"), "slow_link").smallest_own_slowdown == pytest.approx(1.25, abs=0.1)
 
 
 @pytest.mark.slow
-def test_the_seed_alone_decides_what_is_drawn() -> None:
-    assert asked(job(quiet(12, 8))) == of_a_healthy_job()
-    assert asked(job(quiet(12, 8)), seed=3).faults != of_a_healthy_job().faults
+def test_the_seed_alone_decides_what_is_drawn_whatever_else_is_asked() -> None:
+    whole, quick = of_a_healthy_job(), asked(job(quiet(12, 8)), "slow_host", "stall")
+    assert quick.faults == (of(whole, "slow_host"), of(whole, "stall"))
+    assert asked(job(quiet(12, 8)), "slow_host", seed=3).faults != quick.faults[:1]
 
 
 @pytest.mark.parametrize(("draws", "probability", "said"), [(19, 0.95, "got 19"), (40, 1.0, "got 1")])

@@ -11,6 +11,7 @@ from kair_engine.blame.analysis import blame
 from kair_engine.blame.waiting_graph import waiting_graph
 from kair_engine.localize.analysis import localize
 from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.results.triage import TriageResult
 from kair_engine.sensitivity import detection
 from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity
@@ -84,22 +85,23 @@ def test_a_slow_operator_is_the_first_outlier(sample: Sample) -> None:
 
 @pytest.mark.slow
 def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What five and ten times the steps would show takes most of the time: the healthy recording is asked for it.
+    # What five and ten times the steps would show takes most of the time; tests of the command ask for it.
     monkeypatch.setattr(detection, "MULTIPLES", (1, 2))
     truth, trace, _ = sample
     if len(truth["ranks"]) != 1:
         return
-    kinds = {"compute": "slow_operator", "input": "slow_input", "host": "slow_host"}
-    kind = "stall" if truth["pattern"] == "intermittent" else kinds[truth["cause"]]
-    result = sensitivity(trace, draws=FEWEST_DRAWS)
-    (fault,) = (fault for fault in result.faults if fault.fault == kind)
+    kinds: dict[str, InjectedFault] = {"compute": "slow_operator", "input": "slow_input", "host": "slow_host"}
+    kind: InjectedFault = "stall" if truth["pattern"] == "intermittent" else kinds[truth["cause"]]
+    result = sensitivity(trace, draws=FEWEST_DRAWS, chosen=(kind,))
+    (fault,) = result.faults
     assert list(result.corrected_ranks) == truth["ranks"]
     assert fault.smallest_us_per_step is not None
     assert fault.smallest_us_per_step < truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
 
 
 @pytest.mark.slow
-def test_what_the_healthy_recording_can_show() -> None:
+def test_what_the_healthy_recording_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "MULTIPLES", (1, 2))
     result = sensitivity(recorded(SAMPLES / "healthy"), draws=FEWEST_DRAWS)
     found = {fault.fault: fault.smallest_share_of_step for fault in result.faults}
     expected = {"slow_device": 0.085, "slow_operator": 0.055, "slow_input": 0.023, "slow_host": 0.12, "stall": 0.146}

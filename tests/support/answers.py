@@ -18,6 +18,7 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
+from kair_tui.cli.options import PROGRESS
 from kair_tui.cli.registry import Entry
 
 PLACE = "KAIR_TESTS_CACHE"
@@ -66,6 +67,8 @@ def _remembering(run: Callable[..., Any]) -> Callable[..., Any]:
         # A screen leaves out what a command line has at its default.
         given = signature(run).bind(trace, **options)
         given.apply_defaults()
+        # Who watches how far it is changes nothing in an answer.
+        given.arguments.pop(PROGRESS, None)
         question = (run, trace.job.source, trace.steps, _content(trace), *map(repr, given.args[1:]), repr(given.kwargs))
         if question not in _answers:
             _answers[question] = run(trace, **options)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "sample_traces"
+RECORDINGS = ROOT / "tests" / "recordings"
+"""Small ones of other profilers; a README beside each says where it is from."""
 TRACES = ROOT.parent / "shared" / "traces"
 MEGATRON = TRACES / "megatron-tp8"
 BYTEDANCE = TRACES / "bytedance"

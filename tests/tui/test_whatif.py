@@ -165,7 +165,7 @@ async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> No
         await until(pilot, lambda: "nothing in the chosen steps fits rank=77 (the ranks are 0-7)" in status.text)
         await type_line(pilot, "plus", "op=kair*:0.5")
         await until(pilot, lambda: len(screen.shown) == 4 and settled(app))
-        assert "[x] --scale op=kair*:0.5" in screen_text(app)
+        assert "[x] --scale 'op=kair*:0.5'" in screen_text(app)
         assert screen.commands()[-1].endswith("--scale 'op=kair*:0.5' --only-fixes")
 
 
@@ -212,9 +212,10 @@ async def test_it_opens_on_the_rank_one_came_from_and_fits_a_small_terminal() ->
         ("rank=3", "--fix rank=3"),
         ("--fix rank=3", "--fix rank=3"),
         ("--fix=rank=3", "--fix rank=3"),
-        ("op='flash*':0.5", "--scale op=flash*:0.5"),
+        ("op='flash*':0.5", "--scale 'op=flash*:0.5'"),
         ("--scale op=aten::mm:2", "--scale op=aten::mm:2"),
         ("op=aten::mm", "--fix op=aten::mm"),
+        ("op='my layer; reboot'", "--fix 'op=my layer; reboot'"),
     ],
 )
 def test_what_is_typed_is_an_option(typed: str, option: str) -> None:

@@ -63,6 +63,18 @@ class Baselines:
         except OSError as error:
             raise KairError(f"cannot write {self._used}: {error.strerror or error}") from error
 
+    def remove(self, name: str) -> None:
+        """Forgets a baseline, damaged or not; one in use is in use no more. Raises UsageError where there is none."""
+        in_use = self.current() == name
+        if not _NAME.fullmatch(name) or not self._path(name).is_file():
+            raise self._unknown(name)
+        try:
+            self._path(name).unlink()
+        except OSError as error:
+            raise KairError(f"cannot remove {self._path(name)}: {error.strerror or error}") from error
+        if in_use:
+            self.use(NONE_IN_USE)
+
     def current(self) -> str | None:
         """The one in use, where it still exists."""
         try:
@@ -87,16 +99,19 @@ class Baselines:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
+    def _unknown(self, name: str) -> UsageError:
+        known = ", ".join(sorted(one.stem for one in self._folder.glob("*.json"))[:8])
+        return UsageError(f"no baseline {name!r}", f"there are {known}" if known else "kair baseline save NAME JOB")
+
     def _read(self, name: str) -> _File:
         path = self._path(name)
         if not _NAME.fullmatch(name) or not path.is_file():
-            known = ", ".join(sorted(one.stem for one in self._folder.glob("*.json"))[:8])
-            raise UsageError(f"no baseline {name!r}", f"there are {known}" if known else "kair baseline save NAME JOB")
+            raise self._unknown(name)
         try:
             if path.stat().st_size > MAX_BYTES:
                 raise InputError(f"{path} is larger than any baseline", "save it again with --replace")
             kept = msgspec.json.decode(path.read_bytes(), type=_File)
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"baseline {name} is damaged: {error}", "save it again with --replace") from error
         if kept.version != FILE_VERSION or not _is_sound(kept.profile):
             raise InputError(f"baseline {name} is none that this Kair reads", "save it again with --replace")

@@ -16,6 +16,8 @@ _RANK_WORD: Final = re.compile(
 _NUMBERS: Final = re.compile(r"(\d+)")
 # Longer numbers are dates, times and process ids.
 _MOST_DIGITS: Final = 4
+# XLA's profiles are named for hosts, which may have several ranks each.
+_HOST_FILE: Final = re.compile(r"\.xplane\.pb(\.gz)?$")
 _HOST_FOLDER: Final = re.compile(r"^host=(.+)$")
 
 
@@ -41,7 +43,7 @@ def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
     """
     of_folder: dict[Path, list[Path]] = {}
     for path in paths:
-        if rank_from_name(path) is None and not _HANDLER_NAME.match(path.name):
+        if rank_from_name(path) is None and not _HANDLER_NAME.match(path.name) and not _HOST_FILE.search(path.name):
             of_folder.setdefault(path.absolute().parent, []).append(path)
     found: dict[Path, int] = {}
     for folder, files in of_folder.items():

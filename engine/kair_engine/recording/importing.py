@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Protocol
@@ -17,6 +18,8 @@ from kair_engine.trace.model import FragmentInfo
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+    from kair_engine.readers.formats import Reader
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
@@ -45,6 +48,8 @@ class ImportOutcome:
     hint: str | None = None
     is_trace: bool = True
     """False for a file that was readable and turned out to be something else."""
+    is_supported: bool = True
+    """False for a recording of a format that is known and not read; `hint` says how to convert it."""
     write_error: OSError | None = None
     """Why the fragment could not be written; the next one could not be either."""
 
@@ -86,7 +91,8 @@ def import_files(
 
 def import_file(task: ImportTask) -> ImportOutcome:
     """Parses one file; what is wrong with the input comes back as a value, so that it can cross processes."""
-    from kair_engine.readers.detect import NotATraceError  # only where something is to be parsed
+    # Only where something is to be parsed.
+    from kair_engine.readers.detect import NotATraceError, UnsupportedFormatError
 
     unfinished = (task.work or task.out.parent) / task.out.name
     try:
@@ -97,6 +103,8 @@ def import_file(task: ImportTask) -> ImportOutcome:
         return ImportOutcome(info)
     except NotATraceError as error:
         return ImportOutcome(None, str(error), error.hint, is_trace=False)
+    except UnsupportedFormatError as error:
+        return ImportOutcome(None, str(error), error.hint, is_supported=False)
     except InputError as error:
         return ImportOutcome(None, str(error), error.hint)
     except OSError as error:
@@ -112,20 +120,17 @@ def _in_plain_words(error: OSError) -> OSError:
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:
     from kair_engine.readers.detect import NotATraceError, detect_format
+    from kair_engine.readers.formats import FORMATS
 
     try:
         form = detect_format(task.source)
     except OSError as error:
         raise InputError(f"cannot read {task.source}: {error.strerror or error}") from error
-    if form == "kineto":
-        from kair_engine.readers.kineto.reader import read_kineto
-
-        return read_kineto(task.source, out, rank_hint=task.rank_hint)
-    if form == "parquet":
-        from kair_engine.readers.whatif_parquet.reader import read_whatif
-
-        return read_whatif(task.source, out)
-    raise NotATraceError("its content is neither Kineto JSON nor a what-if Parquet file")
+    if form is None:
+        raise NotATraceError(f"its content is none of {', '.join(one.words for one in FORMATS)}")
+    module, function = form.reader.split(":")
+    reader: Reader = getattr(import_module(module), function)
+    return reader(task.source, out, rank_hint=task.rank_hint)
 
 
 def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[ImportOutcome]:

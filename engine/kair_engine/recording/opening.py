@@ -1,12 +1,16 @@
 """Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
 
+import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError, UnwritableError
+from kair_engine.readers.detect import UnsupportedFormatError
+from kair_engine.readers.formats import FORMATS
 from kair_engine.readers.identity import ranks_from_siblings
 from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.cache_upkeep import CHOOSE, LIMIT
@@ -131,7 +135,8 @@ def _parse(
             elif not outcome.is_trace:
                 file.refusal = outcome.error
             else:
-                problems.append(InputError(outcome.error or "", outcome.hint))
+                problem = InputError if outcome.is_supported else UnsupportedFormatError
+                problems.append(problem(outcome.error or "", outcome.hint))
     except UnwrittenError as error:
         if store.is_temporary:
             raise UnwritableError(store.place, error.reason, CHOOSE) from error
@@ -151,17 +156,36 @@ def _number_ranks(
     if not unknown:
         return fragments, []
     taken = {rank for one in fragments if one.info.rank_known for rank in one.info.ranks}
-    free = (rank for rank in range(len(taken) + len(files)) if rank not in taken)
-    hints = dict(zip(sorted(file.source for file in unknown), free, strict=False))
+    hints = _free_numbers(unknown, taken)
     if hints == {file.source: 0 for file in unknown}:
-        text = f"{unknown[0].source.name} does not say its rank; it counts as rank 0"
+        ranks = listed([rank for file in unknown if file.fragment is not None for rank in file.fragment.info.ranks])
+        text = f"{unknown[0].source.name} does not say its rank; it counts as rank {ranks}"
         return fragments, [short_warning("rank_from_order", text)]
     again = _look_up_numbered(hints, store)
     _parse(again, store, progress, workers, hints)
     fragments = [one for one in fragments if one.info.rank_known]
     fragments += [file.fragment for file in again if file.fragment is not None]
     text = f"{len(unknown)} files do not say their rank; by the order of their names they count as rank "
-    return fragments, [short_warning("rank_from_order", text + listed(list(hints.values())))]
+    numbered = sorted(rank for file in again if file.fragment is not None for rank in file.fragment.info.ranks)
+    return fragments, [short_warning("rank_from_order", text + listed(numbered))]
+
+
+def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Path, int]:
+    """The first rank of each file, in the order of their names: as many in a row as it has, none of them taken."""
+    hints: dict[Path, int] = {}
+    first = 0
+    for file in sorted(unknown, key=lambda file: _by_numbers(file.source)):
+        count = len(file.fragment.info.ranks) if file.fragment is not None else 1
+        while any(rank in taken for rank in range(first, first + count)):
+            first += 1
+        hints[file.source] = first
+        first += count
+    return hints
+
+
+def _by_numbers(path: Path) -> list[tuple[int, str]]:
+    """Sorts names as people count: host2 before host10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", str(path))]
 
 
 def _look_up_numbered(hints: dict[Path, int], store: FragmentCache) -> list[_File]:
@@ -176,16 +200,20 @@ def _look_up_numbered(hints: dict[Path, int], store: FragmentCache) -> list[_Fil
 
 
 def _file_warnings(problems: Sequence[InputError]) -> list[KairWarning]:
-    shown = [
-        short_warning("unreadable_file", f"{problem}; it is left out") for problem in problems[:_MAX_FILE_WARNINGS]
-    ]
+    shown = [_left_out(problem) for problem in problems[:_MAX_FILE_WARNINGS]]
     if len(problems) > len(shown):
         shown.append(short_warning("unreadable_file", f"{len(problems) - len(shown)} more files are left out"))
     return shown
 
 
+def _left_out(problem: InputError) -> KairWarning:
+    if isinstance(problem, UnsupportedFormatError):
+        return short_warning("unsupported_format", f"{problem}; it is left out ({problem.hint})")
+    return short_warning("unreadable_file", f"{problem}; it is left out")
+
+
 def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError]) -> InputError:
-    hint = "a trace is a PyTorch profiler (Kineto) JSON, plain, .gz or .zst, or a what-if Parquet file"
+    hint = f"what is read: {'; '.join(form.words for form in FORMATS)} (docs/formats.md says how to record them)"
     if problems:
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
         return InputError(f"{problems[0]}{more}", problems[0].hint)

@@ -1,6 +1,6 @@
 """Sensitivity of a recording: faults put into it, and the smallest that stage 1 would find."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
@@ -29,19 +29,26 @@ CAUSE_OF_FAULT: dict[InjectedFault, Cause | None] = {
     "stall": None,
     "slow_link": "communication",
 }
-
+FAULTS: tuple[InjectedFault, ...] = tuple(CAUSE_OF_FAULT)
 
 Report = Callable[[int, int, str], None]
 """Told of so many kinds of faults of so many, the last of them that one."""
 
 
 def sensitivity(
-    trace: Trace, *, draws: int = 100, probability: float = 0.95, seed: int = 0, report: Report = lambda *_: None
+    trace: Trace,
+    *,
+    draws: int = 100,
+    probability: float = 0.95,
+    seed: int = 0,
+    chosen: Collection[InjectedFault] = FAULTS,
+    report: Report = lambda *_: None,
 ) -> SensitivityResult:
     """The smallest fault of each kind that triage would find, and what more steps would change.
 
-    `draws` recordings like this one are drawn (redrawing.py), a fault is put on one rank of each, and the smallest
-    size that stage 1 finds in `probability` of them is the answer. `report` is told how far it is.
+    `draws` recordings like this one are drawn (bootstrap.py), a fault is put on one rank of each, and the smallest
+    size that stage 1 finds in `probability` of them is the answer. Only the `chosen` kinds of faults are tried.
+    `report` is told how far it is.
 
     Raises UsageError where the selection holds no step, for fewer than FEWEST_DRAWS draws, and for a probability that
     is none.
@@ -49,7 +56,9 @@ def sensitivity(
     require_steps(trace)
     job = job_excess(trace)
     step_ns = step_time_ns(trace, job)
-    return sensitivity_of(job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, report=report)
+    return sensitivity_of(
+        job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, chosen=chosen, report=report
+    )
 
 
 def sensitivity_of(
@@ -59,6 +68,7 @@ def sensitivity_of(
     probability: float,
     seed: int,
     step_ns: float | None = None,
+    chosen: Collection[InjectedFault] = FAULTS,
     report: Report = lambda *_: None,
 ) -> SensitivityResult:
     """The same of a job's excesses; shares are of `step_ns`, or of the median step."""
@@ -74,11 +84,10 @@ def sensitivity_of(
         known = ~np.isin(np.arange(len(job.ranks)), accused)
         source = source_of(without_faults(table_of(job), found.anomalies), known, random)
         study = Study(job, source, known, draws, probability, random)
-        faults = tuple(
-            _answer(detection, study.lengths, step_ns) for detection in _reported(study.detections(found.links), report)
-        )
+        detections = _reported(study.detections(found.links, chosen), len(chosen), report)
+        faults = tuple(_answer(detection, study.lengths, step_ns) for detection in detections)
     else:
-        faults = tuple(_nothing(fault, too_little) for fault in CAUSE_OF_FAULT)
+        faults = tuple(_nothing(fault, too_little) for fault in FAULTS if fault in chosen)
     return SensitivityResult(
         faults=faults,
         probability=probability,
@@ -93,9 +102,9 @@ def sensitivity_of(
     )
 
 
-def _reported(detections: Iterable[Detection], report: Report) -> Iterator[Detection]:
+def _reported(detections: Iterable[Detection], kinds: int, report: Report) -> Iterator[Detection]:
     for done, detection in enumerate(detections, 1):
-        report(done, len(CAUSE_OF_FAULT), detection.fault.replace("_", " "))
+        report(done, kinds, detection.fault.replace("_", " "))
         yield detection
 
 

@@ -1,7 +1,7 @@
 """The smallest fault of each kind that stage 1 finds in drawn recordings of a job, of several lengths."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -62,14 +62,22 @@ class Study:
     probability: float
     random: np.random.Generator
 
-    def detections(self, slow: Sequence[SlowLink]) -> Iterator[Detection]:
-        """One for each kind of fault; the `slow` links are as fast as their siblings first."""
+    def detections(self, slow: Sequence[SlowLink], chosen: Collection[InjectedFault]) -> Iterator[Detection]:
+        """One for each chosen kind of fault; the `slow` links are as fast as their siblings first.
+
+        Each kind has random numbers of its own, so that what is said of one does not depend on the others.
+        """
         drawn = self._drawn(self.job.role, self.known, self.source.block)
-        for fault in rank_faults(self.source.table):
-            yield self._slow_rank(fault, drawn)
-        yield self._stall(drawn)
-        links = healthy_links(self.job, slow, self.random)
-        yield Detection("slow_link") if links is None else self._slow_link(links)
+        of_ranks = rank_faults(self.source.table)
+        *streams, of_stalls, of_links = self.random.spawn(len(of_ranks) + 2)
+        for fault, random in zip(of_ranks, streams, strict=True):
+            if fault.fault in chosen:
+                yield replace(self, random=random)._slow_rank(fault, drawn)
+        if "stall" in chosen:
+            yield replace(self, random=of_stalls)._stall(drawn)
+        if "slow_link" in chosen:
+            links = healthy_links(self.job, slow, of_links)
+            yield Detection("slow_link") if links is None else replace(self, random=of_links)._slow_link(links)
 
     @property
     def lengths(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from kair_engine.trace.step_memory import StepMemory
 
-SourceFormat = Literal["kineto", "whatif"]
+SourceFormat = str
+"""The name of a row of `readers/formats.py`."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class StepTimes:
     duration_ns: tuple[int, ...]
     operations: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns of different lengths: they may come from a file."""
+        if len({*map(len, (self.rank, self.step, self.begin_ns, self.duration_ns, self.operations))}) > 1:
+            raise ValueError("the columns of step times are of different lengths")
+
 
 @dataclass(frozen=True)
 class FragmentInfo:
@@ -135,6 +141,8 @@ class Job:
     """rank → how many files hold its recording."""
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
+    communicates: tuple[str, ...] = ()
+    """Kernels that are communication though the table has them as compute, which their name does not tell."""
     stored_in: str | None = None
     """The folder of the recording in the store; None for traces that were not imported."""
 

@@ -1,16 +1,17 @@
 """Finds the job of a command: named, by path, or the one in use."""
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kair_engine.errors import InputError, UsageError
+from kair_engine.errors import InputError, KairError, UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.places import cache_limit, cache_root, store_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kair_engine.recording.importing import Progress
     from kair_engine.store.jobs import Store
@@ -98,6 +99,23 @@ def open_source(source: JobSource, *, progress: "Progress") -> Trace:
     from kair_engine.recording.opening import open_trace
 
     return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
+
+
+@contextmanager
+def blaming_files(*traces: Trace) -> "Iterator[None]":
+    """Raises InputError where what is done within fails since a trace's files are gone, or no such as Kair writes."""
+    try:
+        yield
+    except KairError:
+        raise
+    except Exception as error:
+        from kair_engine.trace.soundness import unsound_file
+
+        for trace in traces:
+            if (found := unsound_file(trace)) is not None:
+                again = "ask again" if trace.job.stored_in is None else "import the job again with --replace"
+                raise InputError(f"cannot use {found[0]}: {found[1]}", again) from error
+        raise
 
 
 def _default_job(root: Path) -> tuple[str, str]:

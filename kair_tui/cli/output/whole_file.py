@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import UnwritableError, UsageError
 
 
 @contextmanager
@@ -23,8 +23,10 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(final)
-    except UsageError as error:
-        raise UsageError(str(error).replace(str(temporary), str(path)), error.hint) from error
+    except (UsageError, UnwritableError) as error:
+        # Nobody knows the name that is written under.
+        error.args = (str(error).replace(str(temporary), str(path)),)
+        raise
     finally:
         with suppress(OSError):
             temporary.unlink()

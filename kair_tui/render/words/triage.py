@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +77,7 @@ def suggestion_of(finding: Finding) -> str:
 
 def fix_option(fix: Fix) -> str:
     """The option of `kair whatif` that asks for a fix: `--fix rank=3+kind=compute`."""
-    return " ".join(fix_words(fix))
+    return shlex.join(fix_words(fix))
 
 
 def options_of(shown_by: ShownBy) -> list[str]:
@@ -91,8 +92,8 @@ def fix_words(fix: Fix) -> tuple[str, str]:
 
 
 def command_of(shown_by: ShownBy) -> str:
-    """As one types it."""
-    return " ".join(["kair", shown_by.analysis, *options_of(shown_by)])
+    """As one types it: names from a trace are quoted for a shell."""
+    return shlex.join(["kair", shown_by.analysis, *options_of(shown_by)])
 
 
 def _finding(finding: Finding) -> FindingInWords:

@@ -28,7 +28,7 @@ _LARGEST: Final = 20_000_000
 """Ranks × operation types: a million ranks have room for 20."""
 
 
-def read_whatif(source: Path, out: Path) -> FragmentInfo:
+def read_whatif(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001  (it states its ranks)
     """Writes `source` as the fragment `out`: whole steps in each row group.
 
     Raises NotATraceError where the Parquet file has other columns, InputError where it is damaged, empty or no job's,

@@ -20,6 +20,8 @@ def _headline(result: BaselineResult) -> str:
     if result.action == "use":
         used = result.name
         return f"kair localize and kair triage hold runs against {used}" if used else "no baseline is in use"
+    if result.action == "rm":
+        return f"baseline {result.name} is removed"
     used = f"; in use: {result.current}" if result.current else ""
     return f"{plural(len(result.baselines), 'baseline')} in the store {result.store}{used}"
 

@@ -1,0 +1,94 @@
+"""All formats, one row each: those that are read, and those that are only recognised.
+
+A new reader is a folder of `readers/` and a row of FORMATS: how its files are told, and the function that reads them.
+Rows are asked in their order; the first that knows the file has it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from kair_engine.readers import signs
+from kair_engine.readers.signs import Head
+from kair_engine.trace.model import FragmentInfo
+
+
+class Reader(Protocol):
+    """What reads a file of one format."""
+
+    def __call__(self, source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
+        """Writes `source` as the fragment `out`, and says what it holds.
+
+        `rank_hint` is the rank of a file that does not say its own. Raises NotATraceError where the file is something
+        else after all, InputError where it cannot be read or holds no operations, OSError when the disk is full.
+        """
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that is read."""
+
+    name: str
+    """As `FragmentInfo.format` and `kair info` have it."""
+    words: str
+    """For people, in a list of what is read."""
+    is_sign: Callable[[Head], bool]
+    """Whether a file that begins like this is of the format."""
+    reader: str
+    """`module:function`, imported when the first file is read."""
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A format that is known and not read: what it is, and how one comes to something that is."""
+
+    words: str
+    is_sign: Callable[[Head], bool]
+    way_out: str
+
+
+FORMATS: Final = (
+    Format(
+        "whatif", "what-if Parquet files", signs.is_parquet, "kair_engine.readers.whatif_parquet.reader:read_whatif"
+    ),
+    Format(
+        "kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, "kair_engine.readers.kineto.reader:read_kineto"
+    ),
+    Format("nsys", "Nsight Systems' SQLite exports", signs.is_nsys_export, "kair_engine.readers.nsys.reader:read_nsys"),
+    Format("xplane", "XLA profiles (.xplane.pb)", signs.is_xplane, "kair_engine.readers.xplane.reader:read_xplane"),
+)
+
+UNSUPPORTED: Final = (
+    Unsupported(
+        "an Nsight Systems report",
+        signs.is_nsys_report,
+        "convert it: nsys export --type sqlite --lazy=false FILE.nsys-rep",
+    ),
+    Unsupported(
+        "an old Nsight Systems report (.qdrep)",
+        signs.is_old_nsys_report,
+        "convert it: nsys export --type sqlite FILE.qdrep (or open it in Nsight Systems and export to SQLite)",
+    ),
+    Unsupported(
+        "a database of rocprof",
+        signs.is_rocprof_database,
+        "record with rocprofv3 --output-format json, or with torch.profiler",
+    ),
+    Unsupported("a compressed SQLite database", signs.is_compressed_sqlite, "decompress it: gunzip FILE"),
+    Unsupported(
+        "a Perfetto protobuf trace",
+        signs.is_perfetto,
+        "convert it: traceconv json FILE.pftrace FILE.json, or record with rocprofv3 --output-format json",
+    ),
+    Unsupported(
+        "a Chakra execution trace",
+        signs.is_chakra_protobuf,
+        "it has no times of its own; give the Kineto traces that it was linked from (chakra_trace_link)",
+    ),
+    Unsupported(
+        "an OTF2 archive",
+        signs.is_otf2,
+        "OTF2 is not read; record with torch.profiler or Nsight Systems",
+    ),
+)

@@ -1,0 +1,78 @@
+"""Nsight Systems reports, exported to SQLite: one file to one fragment, a rank for each process with a GPU."""
+
+from pathlib import Path
+
+from kair_engine.errors import InputError
+from kair_engine.readers.identity import host_from_name, rank_from_name
+from kair_engine.readers.nsys.database import Report, opened
+from kair_engine.readers.nsys.processes import Process, main_thread, marks_of, processes_of, rows_of
+from kair_engine.readers.nsys.ranks import environment, host_name, said_rank
+from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, write_recording
+from kair_engine.readers.step_marks import Steps, marked_steps, one_step
+from kair_engine.trace.model import FragmentInfo, KairWarning
+
+
+def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
+    """Writes `source` as the fragment `out`, and says what it holds.
+
+    The rank of a process is what its marks state, of a single process also what its environment or the file's name
+    does; otherwise processes count on from `rank_hint`, or from 0 with `rank_known` false. Raises NotATraceError where
+    it is another database, InputError where it is damaged or no GPU did anything in it, OSError when the disk is full.
+    """
+    with opened(source) as report:
+        processes = processes_of(report)
+        if not processes:
+            hint = "record with nsys profile --trace=cuda,nvtx, and export that"
+            raise InputError(f"{source.name} holds no operations of a GPU", hint)
+        known = environment(report)
+        ranks, are_known = _ranks(processes, known.rank, source, rank_hint)
+        base, device = _epoch(report), _device(report)
+        host = host_from_name(source) or host_name(report)
+    recordings = [_recording(process, rank, base, host) for process, rank in zip(processes, ranks, strict=True)]
+    warnings: tuple[KairWarning, ...] = recordings[0].steps.warnings(source, "an NVTX range for each, `step N`")
+    about = About(
+        format="nsys",
+        rank_known=are_known,
+        has_device=True,
+        absolute_time=base > EPOCH_NS,
+        world_size=known.world_size if known.rank is not None else None,
+        device=device,
+        warnings=warnings,
+    )
+    return write_recording(source, out, recordings, about)
+
+
+def _ranks(
+    processes: list[Process], of_environment: int | None, source: Path, rank_hint: int | None
+) -> tuple[list[int], bool]:
+    """The processes' ranks, and whether they are known."""
+    said = [said_rank(process.said) for process in processes]
+    stated = [rank for rank in said if rank is not None]
+    if len(stated) == len(processes) == len(set(stated)):
+        return stated, True
+    single = of_environment if len(processes) == 1 else None
+    named = next((rank for rank in (single, rank_hint, rank_from_name(source)) if rank is not None), None)
+    first = named or 0
+    return list(range(first, first + len(processes))), named is not None
+
+
+def _epoch(report: Report) -> int:
+    """What the report's times count from, in ns since 1970; 0 where it does not say."""
+    (began,) = next(report.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)), (0,))
+    return began if isinstance(began, int) and EPOCH_NS < began < 1 << 62 else 0
+
+
+def _device(report: Report) -> str | None:
+    names = (name for (name,) in report.rows("TARGET_INFO_GPU", ("name",)))
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def _recording(process: Process, rank: int, base: int, host: str | None) -> RankRecording:
+    thread = main_thread(process)
+    rows = rows_of(process, base, thread)
+    found = marked_steps(marks_of(process, thread))
+    if found is None:
+        steps = one_step(rows.extent() if len(rows) else (0, 0))
+    else:
+        steps = Steps(found.number, found.begin + base, found.end + base, found.inferred_from)
+    return RankRecording(rank, rows, steps, f"thread {thread & 0xFFFFFF}", host)

@@ -1,0 +1,276 @@
+"""Rows of one or several ranks, gathered by a reader, written as a fragment of the operations table.
+
+For formats that are read whole: a reader adds rows, says where the steps are, and gets its fragment.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kair_engine.errors import InputError
+from kair_engine.readers.columns import Int64s, dictionary, nullable, occurrences
+from kair_engine.readers.step_marks import Steps
+from kair_engine.trace.format import KINDS, MAX_NAME_LENGTH, PHASES, SCHEMA, STEP_SCOPE, FragmentWriter
+from kair_engine.trace.model import FragmentInfo, KairWarning, Layout, StepTimes
+from kair_engine.trace.warning_texts import short_warning
+
+_ABSENT: Final = -1
+_TIMES: Final = range(-(1 << 62), 1 << 62)
+_DURATIONS: Final = range(10**18)
+_NUMBERS: Final = range((1 << 63) - 1)
+_PEERS: Final = range(1 << 31)
+# Microseconds since 1970 passed this in 1973; clocks that start at boot do not reach it.
+EPOCH_NS: Final = 10**17
+
+
+class _Codes(dict[str, int]):
+    """Text → its number, in the order of first use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def __missing__(self, text: str) -> int:
+        stored = text[:MAX_NAME_LENGTH].encode("utf-8", "replace").decode()
+        if stored != text:
+            self[text] = number = self[stored]
+            return number
+        self.texts.append(text)
+        self[text] = len(self.texts) - 1
+        return self[text]
+
+
+def _column() -> "array[int]":
+    return array("q")
+
+
+@dataclass
+class Rows:
+    """The operations of one rank, as columns that grow; 8 bytes a value."""
+
+    bad: int = 0
+    """Rows that were turned away: their time or duration is none."""
+    lanes: _Codes = field(default_factory=_Codes)
+    names: _Codes = field(default_factory=_Codes)
+    groups: _Codes = field(default_factory=_Codes)
+    lane: "array[int]" = field(default_factory=_column)
+    name: "array[int]" = field(default_factory=_column)
+    kind: "array[int]" = field(default_factory=_column)
+    phase: "array[int]" = field(default_factory=_column)
+    start: "array[int]" = field(default_factory=_column)
+    duration: "array[int]" = field(default_factory=_column)
+    moment: "array[int]" = field(default_factory=_column)
+    group: "array[int]" = field(default_factory=_column)
+    sequence: "array[int]" = field(default_factory=_column)
+    size: "array[int]" = field(default_factory=_column)
+    peer: "array[int]" = field(default_factory=_column)
+    correlation: "array[int]" = field(default_factory=_column)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def add(
+        self,
+        lane: str,
+        name: str,
+        kind: str,
+        start: int,
+        duration: int,
+        *,
+        phase: str | None = None,
+        group: str | None = None,
+        sequence: int | None = None,
+        size: int | None = None,
+        peer: int | None = None,
+        correlation: int | None = None,
+        moment: int | None = None,
+    ) -> None:
+        """Adds one operation; times in ns. `moment` is when it was launched, which decides its step.
+
+        A row without a usable time is counted as bad; other numbers that do not fit their column are left out.
+        """
+        if start not in _TIMES or duration not in _DURATIONS:
+            self.bad += 1
+            return
+        self.lane.append(self.lanes[lane])
+        self.name.append(self.names[name])
+        self.kind.append(KINDS.index(kind))
+        self.phase.append(_ABSENT if phase is None else PHASES.index(phase))
+        self.start.append(start)
+        self.duration.append(duration)
+        self.moment.append(start if moment is None or moment not in _TIMES else moment)
+        self.group.append(_ABSENT if group is None else self.groups[group])
+        self.sequence.append(sequence if sequence is not None and sequence in _NUMBERS else _ABSENT)
+        self.size.append(size if size is not None and size in _NUMBERS else _ABSENT)
+        self.peer.append(peer if peer is not None and peer in _PEERS else _ABSENT)
+        self.correlation.append(correlation if correlation is not None and correlation in _NUMBERS else _ABSENT)
+
+    def extent(self) -> tuple[int, int]:
+        """The first begin and the last end. Raises ValueError where there are no rows."""
+        start, duration = _numbers(self.start), _numbers(self.duration)
+        return int(start.min()), int((start + duration).max())
+
+
+@dataclass(frozen=True)
+class RankRecording:
+    """What one rank did, and where its steps are."""
+
+    rank: int
+    rows: Rows
+    steps: Steps
+    main_lane: str
+    """The lane of the steps' scopes."""
+    host: str | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a file besides its rows."""
+
+    format: str
+    rank_known: bool
+    has_device: bool
+    absolute_time: bool
+    world_size: int | None = None
+    device: str | None = None
+    layout: Layout | None = None
+    warnings: tuple[KairWarning, ...] = ()
+
+
+def write_recording(source: Path, out: Path, ranks: Sequence[RankRecording], about: About) -> FragmentInfo:
+    """Writes the ranks' rows as the fragment `out`, step by step and rank by rank.
+
+    Raises InputError where no row of any rank lies in a step, OSError when the disk is full.
+    """
+    ranks = sorted(ranks, key=lambda one: one.rank)
+    parts = [_Part(one) for one in ranks]
+    if not any(part.count for part in parts):
+        raise InputError(f"{source.name} holds no operations")
+    times: list[tuple[int, int, int, int, int]] = []
+    with FragmentWriter(out) as writer:
+        for number in sorted({number for part in parts for number in part.numbers}):
+            for part in parts:
+                if (at := part.numbers.get(number)) is not None:
+                    table = part.table(at, number)
+                    writer.write(table)
+                    begin, length = part.window(at)
+                    times.append((part.rank, number, begin, length, len(table) - 1))
+        info = _info(source, ranks, about, sorted(times))
+        writer.commit(msgspec.to_builtins(info, str_keys=True))
+    return info
+
+
+class _Part:
+    """One rank's rows, by step."""
+
+    def __init__(self, recording: RankRecording) -> None:
+        self.rank, self._rows, self._steps = recording.rank, recording.rows, recording.steps
+        rows = recording.rows
+        self._main = rows.lanes[recording.main_lane]
+        self._scope = rows.names[STEP_SCOPE]
+        # Lanes are in the order of their names within a step.
+        order = sorted(range(len(rows.lanes.texts)), key=rows.lanes.texts.__getitem__)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        self._lane_place = place
+        step = self._steps.index_at(_numbers(rows.moment))
+        by_step = np.argsort(step, kind="stable")
+        bounds = np.searchsorted(step[by_step], np.arange(len(self._steps.number) + 1))
+        self._of_step = [by_step[begin:end] for begin, end in pairwise(bounds)]
+        self.count = sum(map(len, self._of_step))
+        self.numbers = {int(number): at for at, number in enumerate(self._steps.number.tolist())}
+
+    def window(self, at: int) -> tuple[int, int]:
+        begin = int(self._steps.begin[at])
+        return begin, int(self._steps.end[at]) - begin
+
+    def table(self, at: int, number: int) -> pa.Table:
+        """The rows of one step, in the table's order, the step's scope among them."""
+        rows, chosen = self._rows, self._of_step[at]
+        begin, length = self.window(at)
+        scope = {"lane": self._main, "name": self._scope, "kind": KINDS.index("scope"), "start": begin}
+        scope["duration"] = length
+        of = {
+            name: np.append(_numbers(getattr(rows, name))[chosen], np.int64(scope.get(name, _ABSENT)))
+            for name in _COLUMNS
+        }
+        order = np.lexsort((-of["duration"], of["start"], self._lane_place[of["lane"]]))
+        of = {name: values[order] for name, values in of.items()}
+        return _arrow(of, rows, self.rank, number)
+
+
+_COLUMNS: Final = (
+    "lane",
+    "name",
+    "kind",
+    "phase",
+    "start",
+    "duration",
+    "group",
+    "sequence",
+    "size",
+    "peer",
+    "correlation",
+)
+
+
+def _arrow(of: dict[str, Int64s], rows: Rows, rank: int, step: int) -> pa.Table:
+    count = len(of["start"])
+    absent = pa.nulls(count, pa.int32())
+    arrays = [
+        pa.array(np.full(count, step, np.int32)),
+        pa.array(np.full(count, rank, np.int32)),
+        dictionary(of["lane"], rows.lanes.texts),
+        dictionary(of["name"], rows.names.texts),
+        dictionary(of["kind"], KINDS),
+        dictionary(of["phase"], PHASES),
+        pa.array(occurrences(of["phase"], of["name"], of["kind"], of["start"]).astype(np.int32)),
+        pa.array(of["start"]),
+        pa.array(of["duration"]),
+        dictionary(of["group"], rows.groups.texts),
+        nullable(of["sequence"], pa.int64()),
+        nullable(of["size"], pa.int64()),
+        nullable(of["peer"], pa.int32()),
+        absent,
+        absent,
+        nullable(of["correlation"], pa.int64()),
+    ]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+def _info(
+    source: Path, ranks: Sequence[RankRecording], about: About, times: list[tuple[int, int, int, int, int]]
+) -> FragmentInfo:
+    rank, step, begin, duration, operations = map(tuple, zip(*times, strict=True))
+    bad = sum(one.rows.bad for one in ranks)
+    warnings = list(about.warnings)
+    if bad:
+        text = f"{bad} events of {source.name} have no valid time or duration and are left out"
+        warnings.append(short_warning("bad_events", text))
+    return FragmentInfo(
+        source=str(source),
+        format=about.format,
+        ranks=tuple(one.rank for one in ranks),
+        rank_known=about.rank_known,
+        world_size=about.world_size,
+        hosts={one.rank: one.host for one in ranks if one.host},
+        device=about.device,
+        has_device=about.has_device,
+        absolute_time=about.absolute_time,
+        operations=sum(operations),
+        layout=about.layout,
+        step_times=StepTimes(rank, step, begin, duration, operations),
+        warnings=tuple(warnings),
+    )
+
+
+def _numbers(column: "array[int]") -> npt.NDArray[np.int64]:
+    return np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64)

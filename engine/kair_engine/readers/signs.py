@@ -1,0 +1,117 @@
+"""What the first bytes of a file say it is. Names and suffixes are not trusted where the content speaks."""
+
+import re
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader
+
+HEAD_SIZE: Final = 64 << 10
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_TRACE_EVENTS: Final = re.compile(rb'"traceEvents"\s*:')
+_PLANE_NAME: Final = re.compile(rb"\x12.(/host:|/device:|Task Environment|#Chip)", re.DOTALL)
+_SQLITE: Final = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Head:
+    """How a file begins: `raw` as it is on disk, `content` decompressed, up to HEAD_SIZE bytes."""
+
+    path: Path
+    raw: bytes
+    content: bytes
+
+    @property
+    def text(self) -> bytes:
+        """The content without the signs that may stand before JSON."""
+        return self.content.removeprefix(_BYTE_ORDER_MARK).lstrip()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file ends within the head."""
+        return len(self.content) < HEAD_SIZE
+
+
+def read_head(path: Path) -> Head:
+    """The file's head. Raises OSError or InputError where it cannot be read."""
+    with path.open("rb") as file:
+        raw = file.read(HEAD_SIZE)
+    if raw.startswith(PARQUET_MAGIC):
+        return Head(path, raw, raw)
+    content = b""
+    with closing(iter(BlockReader(path, block_size=HEAD_SIZE))) as blocks:
+        for block in blocks:
+            content += block
+            if len(content) >= HEAD_SIZE:
+                break
+    return Head(path, raw, content)
+
+
+def is_parquet(head: Head) -> bool:
+    """A Parquet file, which may be of the what-if format."""
+    return head.raw.startswith(PARQUET_MAGIC)
+
+
+def is_kineto(head: Head) -> bool:
+    """JSON with `traceEvents` near its beginning or too long to tell, or a list of Chrome's events."""
+    text = head.text
+    if text.startswith(b"["):
+        return text[1:].lstrip()[:1] == b"{" and b'"ph"' in text
+    return text.startswith(b"{") and (not head.is_whole or bool(_TRACE_EVENTS.search(text)))
+
+
+def is_xplane(head: Head) -> bool:
+    """An XSpace message: planes (field 1), of which the first has a name that XLA gives."""
+    return head.content[:1] == b"\x0a" and bool(_PLANE_NAME.search(head.content[:200]))
+
+
+def is_nsys_report(head: Head) -> bool:
+    """A report of Nsight Systems as it records it: binary, told by its name and by what it is not."""
+    return head.path.suffix.lower() == ".nsys-rep" and is_binary(head)
+
+
+def is_old_nsys_report(head: Head) -> bool:
+    """The same of versions before 2021.4."""
+    return head.path.suffix.lower() == ".qdrep" and is_binary(head)
+
+
+def is_sqlite(head: Head) -> bool:
+    """An SQLite database."""
+    return head.raw.startswith(_SQLITE)
+
+
+def is_compressed_sqlite(head: Head) -> bool:
+    """The same compressed, which is read from anywhere in the file and so has to be a file."""
+    return head.content.startswith(_SQLITE)
+
+
+def is_nsys_export(head: Head) -> bool:
+    """A database that Nsight Systems exported, or one of which the tables will tell."""
+    return is_sqlite(head) and not is_rocprof_database(head)
+
+
+def is_rocprof_database(head: Head) -> bool:
+    """A database that rocprof (v2 or v3) wrote: the tables' definitions stand in its first pages."""
+    return is_sqlite(head) and any(name in head.raw for name in (b"rocpd_", b"rocprof", b"roctx"))
+
+
+def is_perfetto(head: Head) -> bool:
+    """A Perfetto protobuf: packets (field 1, nested), under a name that says so."""
+    return head.path.suffix.lower() in (".pftrace", ".perfetto-trace") and head.content[:1] == b"\x0a"
+
+
+def is_chakra_protobuf(head: Head) -> bool:
+    """A Chakra trace: length-prefixed messages, of which the first is the schema's version."""
+    return head.path.suffix.lower() == ".et" and is_binary(head)
+
+
+def is_otf2(head: Head) -> bool:
+    """An anchor file of an OTF2 archive."""
+    return head.path.suffix.lower() == ".otf2" and head.raw.startswith(b"OTF2")
+
+
+def is_binary(head: Head) -> bool:
+    """Whether this is no text: it has a byte that text does not."""
+    return any(byte < 9 for byte in head.content[:4096])

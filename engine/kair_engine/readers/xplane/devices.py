@@ -1,0 +1,224 @@
+"""The devices of a profile, and what ran on each: planes of their own, or threads of the host for CPU devices."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kair_engine.readers.xplane.classify import collective_part
+from kair_engine.readers.xplane.hlo import Instruction, Module
+from kair_engine.readers.xplane.space import Event, Line, Plane, Space
+
+_DEVICE: Final = re.compile(r"^/device:(?P<kind>[A-Za-z_]+):(?P<number>\d{1,6})$")
+_OPERATIONS: Final = "XLA Ops"
+_ASYNCHRONOUS: Final = "Async XLA Ops"
+_MODULES: Final = "XLA Modules"
+_STEPS: Final = "Steps"
+_STREAM: Final = re.compile(r"^Stream #(\d+)")
+_NUMBER: Final = re.compile(r"^\D*(\d{1,9})\D*$")
+_UNKNOWN: Final = Instruction("")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation on a device; times in ns."""
+
+    lane: str
+    name: str
+    start: int
+    duration: int
+    instruction: Instruction
+    op_name: str
+    module: str
+    run: int | None = None
+    """Which execution of a module it is part of."""
+    correlation: int | None = None
+    """The call that launched it, where calls are recorded."""
+
+    @property
+    def end(self) -> int:
+        """When it was over, in ns."""
+        return self.start + self.duration
+
+
+@dataclass
+class Device:
+    """One device, which is one rank."""
+
+    number: int
+    words: str
+    operations: list[Operation] = field(default_factory=list)
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+    """(number, begin, end) where the device's own plane tells them."""
+
+
+class Modules:
+    """The compiled modules of a profile, by program id and by name."""
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        self._by_id = {one.program_id: one for one in modules if one.program_id is not None}
+        self._by_name = {one.name: one for one in modules}
+
+    def find(self, event: Event) -> tuple[str, Module | None]:
+        """The name of the module that an event is of, and the module where it is recorded."""
+        program = event.stat("program_id")
+        name = event.stat("hlo_module")
+        found = self._by_id.get(program) if isinstance(program, int) else None
+        if found is None and isinstance(name, str):
+            found = self._by_name.get(name)
+        return (name if isinstance(name, str) else found.name if found else ""), found
+
+    def named(self, name: str) -> Module | None:
+        """The module of that name."""
+        return self._by_name.get(name)
+
+    @property
+    def devices(self) -> int | None:
+        """How many devices the largest module was compiled for; None where no module says it, or for one alone."""
+        most = max((one.devices or 0 for one in self._by_name.values()), default=0)
+        return most if most > 1 else None
+
+
+def devices_of(space: Space, modules: Modules) -> list[Device]:
+    """The devices that have operations, by their numbers. Raises WireError where an event is damaged."""
+    found = []
+    for plane in space.planes:
+        match = _DEVICE.match(plane.name)
+        if match is not None:
+            device = Device(int(match["number"]), _words(plane, match["kind"]))
+            _read_plane(plane, device, modules)
+            found.append(device)
+    kept = [device for device in found if device.operations]
+    if not kept:
+        kept = [device for plane in space.named("/host:") for device in _on_threads(plane, modules)]
+    return sorted(kept, key=lambda device: device.number)
+
+
+def _words(plane: Plane, kind: str) -> str:
+    known = (plane.stats.get(name) for name in ("device_type_string", "device_type", "chip_type"))
+    return next((value for value in known if isinstance(value, str) and value), kind)
+
+
+def _read_plane(plane: Plane, device: Device, modules: Modules) -> None:
+    streams = [line for line in plane.lines if _STREAM.match(line.name)]
+    lines = streams or [line for line in plane.lines if line.name in (_OPERATIONS, _ASYNCHRONOUS)]
+    executions = sorted(
+        (start, start + event.duration_ps // 1000, number)
+        for line in plane.lines
+        if line.name == _MODULES
+        for number, (event, start) in enumerate(_timed(plane, line))
+    )
+    has_asynchronous = any(line.name == _ASYNCHRONOUS and line.events for line in lines)
+    for line in lines:
+        stream = _STREAM.match(line.name)
+        lane = f"stream {stream[1]}" if stream else f"stream {line.name}"
+        rows = [_operation(event, start, lane, modules, executions) for event, start in _timed(plane, line)]
+        if stream:
+            device.operations += rows
+        elif line.name == _ASYNCHRONOUS:
+            device.operations += [one for one in rows if collective_part(one.instruction.opcode, one.name)]
+        else:
+            device.operations += _leaves(list(_joined(rows, drop=has_asynchronous)))
+    for line in plane.lines:
+        if line.name == _STEPS:
+            device.steps += [
+                (int(match[1]), start, start + event.duration_ps // 1000)
+                for event, start in _timed(plane, line)
+                if (match := _NUMBER.match(event.kind.display_name or event.kind.name))
+            ]
+
+
+def _timed(plane: Plane, line: Line) -> Iterator[tuple[Event, int]]:
+    """Events with their begin in ns on the plane's clock."""
+    for event in plane.events(line):
+        yield event, line.timestamp_ns + event.offset_ps // 1000
+
+
+def _operation(
+    event: Event, start: int, lane: str, modules: Modules, executions: Sequence[tuple[int, int, int]] = ()
+) -> Operation:
+    module_name, module = modules.find(event)
+    hlo = event.stat("hlo_op")
+    shown = event.kind.display_name or event.kind.name
+    key = hlo if isinstance(hlo, str) and hlo else shown.split(" = ")[0].lstrip("%")
+    instruction = module.instructions.get(key, _UNKNOWN) if module is not None else _UNKNOWN
+    origin = event.stat("tf_op") or event.stat("name") or instruction.op_name
+    run = event.stat("run_id")
+    if not isinstance(run, int) and executions:
+        run = next((number for begin, end, number in executions if begin <= start < end), None)
+    correlation = event.stat("correlation_id")
+    return Operation(
+        lane=lane,
+        name=shown if lane.startswith("stream ") and shown[:1] not in ("%", "") else key,
+        start=start,
+        duration=event.duration_ps // 1000,
+        instruction=instruction,
+        op_name=origin if isinstance(origin, str) else instruction.op_name,
+        module=module_name,
+        run=run if isinstance(run, int) else None,
+        correlation=correlation if isinstance(correlation, int) else None,
+    )
+
+
+def _on_threads(plane: Plane, modules: Modules) -> list[Device]:
+    """CPU devices, whose operations run on the host's threads."""
+    devices: dict[int, Device] = {}
+    for number, line in enumerate(plane.lines):
+        rows: dict[int, list[Operation]] = {}
+        for event, start in _timed(plane, line):
+            if not isinstance(event.stats.get("hlo_op"), str):
+                continue
+            ordinal = event.stats.get("device_ordinal")
+            ordinal = ordinal if isinstance(ordinal, int) else 0
+            rows.setdefault(ordinal, []).append(_operation(event, start, f"stream {number}", modules))
+        for ordinal, some in rows.items():
+            devices.setdefault(ordinal, Device(ordinal, "CPU")).operations += _leaves(some)
+    return list(devices.values())
+
+
+def _joined(rows: Sequence[Operation], *, drop: bool) -> Iterator[Operation]:
+    """The same, with the start and the done of each asynchronous collective as one that lasts from one to the other.
+
+    `drop` leaves both out: another line tells them.
+    """
+    waiting: dict[str, list[Operation]] = {}
+    for one in sorted(rows, key=lambda one: one.start):
+        part = collective_part(one.instruction.opcode, one.name)
+        if part is None or not part[1]:
+            yield one
+        elif drop:
+            continue
+        elif part[1] == "-start":
+            waiting.setdefault(part[0], []).append(one)
+        elif begun := waiting.get(part[0]):
+            first = begun.pop(_begun_as(begun, one))
+            yield Operation(
+                lane=f"{one.lane} (asynchronous)",
+                name=first.name.replace("-start", ""),
+                start=first.start,
+                duration=max(one.end - first.start, 0),
+                instruction=first.instruction,
+                op_name=first.op_name or one.op_name,
+                module=first.module,
+                run=first.run,
+                correlation=first.correlation,
+            )
+
+
+def _begun_as(begun: Sequence[Operation], done: Operation) -> int:
+    """Which of the collectives under way is done: the one of the same number, else the first."""
+    wanted = done.name.replace("-done", "-start")
+    return next((at for at, one in enumerate(begun) if one.name == wanted), 0)
+
+
+def _leaves(rows: list[Operation]) -> list[Operation]:
+    """The operations without those that hold others of their lane: loops and calls, whose time is their parts'."""
+    rows.sort(key=lambda one: (one.lane, one.start, -one.duration))
+    return [
+        one
+        for at, one in enumerate(rows)
+        if at + 1 == len(rows)
+        or rows[at + 1].lane != one.lane
+        or rows[at + 1].end > one.end
+        or rows[at + 1].start >= one.end
+    ]

@@ -1,0 +1,235 @@
+"""XLA profiles (`.xplane.pb` of JAX and TensorFlow): one file of one host to one fragment, a rank for each device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kair_engine.errors import InputError
+from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.identity import host_from_name, rank_from_name
+from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, Rows, write_recording
+from kair_engine.readers.step_marks import Steps, one_step, steps_of
+from kair_engine.readers.xplane.classify import device_kind, host_kind, phase_of
+from kair_engine.readers.xplane.devices import Device, Modules, Operation, devices_of
+from kair_engine.readers.xplane.hlo import Groups, read_module
+from kair_engine.readers.xplane.host import HostEvent, HostThreads, host_threads
+from kair_engine.readers.xplane.space import Space, read_space
+from kair_engine.readers.xplane.wire import WireError
+from kair_engine.trace.model import FragmentInfo, KairWarning
+from kair_engine.trace.warning_texts import short_warning
+
+_LARGEST: Final = 1 << 31
+"""Bytes: no protocol buffer is larger."""
+_RUNS: Final = 1 << 40
+_SUFFIX: Final = ".xplane.pb"
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """What the devices of a file share."""
+
+    host: HostThreads
+    modules: Modules
+    base: int
+    """ns, added to every time."""
+    host_name: str | None
+
+
+def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
+    """Writes `source` as the fragment `out`, and says what it holds.
+
+    The file states no rank: its devices count on from `rank_hint`, else from 0 with `rank_known` false. Raises
+    NotATraceError where it is no profile of XLA, InputError where it holds no operations of a device, OSError when the
+    disk is full.
+    """
+    data, is_damaged = _content(source)
+    space = read_space(data)
+    if not space.planes:
+        raise NotATraceError("no planes in it")
+    try:
+        modules = Modules([read_module(data, span) for span in _module_spans(space)])
+        devices, host = devices_of(space, modules), host_threads(space)
+    except WireError as error:
+        raise InputError(f"{source.name} is damaged: an event of it is {error}", "record it again") from error
+    if not devices:
+        hint = "record with jax.profiler.trace or tf.profiler.experimental, on a device that XLA compiles for"
+        raise InputError(f"{source.name} holds no operations of a device", hint)
+    first = rank_hint if rank_hint is not None else rank_from_name(source)
+    profile = _Profile(host, modules, _base_ns(space), _host_name(source, space))
+    recordings = [_recording((first or 0) + at, device, profile) for at, device in enumerate(devices)]
+    steps = recordings[0].steps
+    warnings: tuple[KairWarning, ...] = steps.warnings(source, "StepTraceAnnotation")
+    if is_damaged or space.is_cut:
+        text = f"{source.name} is cut off or damaged; the planes before that place are used"
+        warnings += (short_warning("truncated_file", text),)
+    about = About(
+        format="xplane",
+        rank_known=first is not None,
+        has_device=True,
+        absolute_time=int(steps.begin.min()) > EPOCH_NS,
+        world_size=modules.devices,
+        device=devices[0].words,
+        warnings=warnings,
+    )
+    return write_recording(source, out, recordings, about)
+
+
+def _content(source: Path) -> tuple[bytes, bool]:
+    """The file's bytes, decompressed, and whether it was cut off."""
+    blocks, held, size = BlockReader(source), [], 0
+    for block in blocks:
+        held.append(block)
+        size += len(block)
+        if size > _LARGEST:
+            raise InputError(f"{source.name} holds more than 2 GiB: no profile is as large")
+    return b"".join(held), blocks.damaged
+
+
+def _module_spans(space: Space) -> list[tuple[int, int]]:
+    kinds = (kind for plane in space.planes for kind in plane.kinds.values())
+    found = (kind.stats.get(name) for kind in kinds for name in ("Hlo Proto", "hlo_proto"))
+    return [span for span in found if isinstance(span, tuple)]
+
+
+def _base_ns(space: Space) -> int:
+    """What newer profiles subtract from every time: when the profile began."""
+    for plane in space.named("Task Environment"):
+        began = plane.stats.get("profile_start_time")
+        times = [line.timestamp_ns for other in space.planes for line in other.lines if line.events]
+        if isinstance(began, int) and EPOCH_NS < began < 1 << 62 and max(times, default=0) < EPOCH_NS:
+            return began
+    return 0
+
+
+def _host_name(source: Path, space: Space) -> str | None:
+    named = source.name.removesuffix(".gz").removesuffix(_SUFFIX) if _SUFFIX in source.name else None
+    stated = next((name for name in space.hostnames if name), None)
+    return host_from_name(source) or stated or named or None
+
+
+def _recording(rank: int, device: Device, profile: _Profile) -> RankRecording:
+    rows, host, base = Rows(), profile.host, profile.base
+    launched = _launches_of_runs(device, host)
+    steps = _steps(device, host, launched)
+    # Runs' own numbers may be anything; calls of the driver have small ones.
+    number_of_run = {run: _RUNS + number for number, run in enumerate(launched)}
+    for one in device.operations:
+        launch = launched.get(one.run) if one.run is not None else None
+        call = host.calls.get(one.correlation) if one.correlation is not None else None
+        moment = one.start if device.steps else _first_start(call, launch, one.start)
+        correlation = one.correlation if launch is None or one.run is None else number_of_run[one.run]
+        _add(rows, one, rank, profile, moment=moment, correlation=correlation)
+    number_of = {id(event): number_of_run[run] for run, event in launched.items()}
+    correlation_of = {id(event): number for number, event in host.calls.items()}
+    for event in host.main:
+        kind = host_kind(event.name)
+        rows.add(
+            host.main_lane,
+            event.name,
+            kind,
+            event.start + base,
+            event.duration,
+            phase="input" if kind == "input" else None,
+            correlation=number_of.get(id(event), correlation_of.get(id(event))),
+        )
+    shifted = Steps(steps.number, steps.begin + base, steps.end + base, steps.inferred_from, steps.is_whole_recording)
+    return RankRecording(rank, rows, shifted, host.main_lane, profile.host_name)
+
+
+def _first_start(call: HostEvent | None, launch: HostEvent | None, own: int) -> int:
+    return call.start if call is not None else launch.start if launch is not None else own
+
+
+def _add(rows: Rows, one: Operation, rank: int, profile: _Profile, *, moment: int, correlation: int | None) -> None:
+    modules, base = profile.modules, profile.base
+    kind = device_kind(one.instruction.opcode, one.name)
+    module = modules.named(one.module)
+    phase = phase_of(one.op_name, trains=module is not None and module.trains)
+    is_collective = kind == "collective"
+    rows.add(
+        one.lane,
+        one.name,
+        kind,
+        one.start + base,
+        one.duration,
+        phase="input" if kind == "input" else phase,
+        group=_group(one.instruction.groups, rank, modules.devices) if is_collective else None,
+        size=one.instruction.size if is_collective else None,
+        correlation=correlation,
+        moment=moment + base,
+    )
+
+
+def _group(groups: Groups, rank: int, devices: int | None) -> str | None:
+    """The process group that a rank's collective is among; ranks are the logical devices of the module."""
+    if not groups:
+        return None if devices is None else "all devices"
+    own = next((group for group in groups if rank in group), None)
+    if own is None:
+        return None
+    return "all devices" if len(own) == devices else f"devices {list(own)}"[:200]
+
+
+def _launches_of_runs(device: Device, host: HostThreads) -> dict[int, HostEvent]:
+    """The call that ran each execution of a module: the k-th of the function is the k-th of its module."""
+    runs: dict[str, dict[int, int]] = {}
+    for one in device.operations:
+        if one.run is not None:
+            begun = runs.setdefault(one.module, {})
+            begun[one.run] = min(begun.get(one.run, one.start), one.start)
+    launched: dict[int, HostEvent] = {}
+    for module, begun in runs.items():
+        calls = host.launches.get(module.removeprefix("jit_").removeprefix("pjit_"), [])
+        order = sorted(begun, key=begun.__getitem__)
+        if len(calls) == len(order):
+            launched |= {run: call for run, call in zip(order, calls, strict=True) if call.start <= begun[run]}
+    return launched
+
+
+def _steps(device: Device, host: HostThreads, launched: dict[int, HostEvent]) -> Steps:
+    """Where the steps are: the device's own line, the host's marks, the executions of the main module, or nowhere."""
+    if len(device.steps) >= 1:
+        return steps_of(device.steps)
+    windows = _executions(device)
+    if host.marks:
+        marked = steps_of(host.marks)
+        if len(windows) == len(marked.number) and not _fits(windows, marked, launched):
+            # The host ran ahead, and nothing links what it launched to what ran: both count the same steps.
+            return steps_of((number, *window) for number, window in zip(marked.number.tolist(), windows, strict=True))
+        return marked
+    if len(windows) >= 2:
+        return steps_of(((at, *window) for at, window in enumerate(windows)), _main_module(device.operations))
+    last = max(one.end for one in device.operations)
+    return one_step((min(one.start for one in device.operations), last))
+
+
+def _fits(windows: Sequence[tuple[int, int]], marked: Steps, launched: dict[int, HostEvent]) -> bool:
+    """Whether marks and executions go together: linked by launches, or each execution begins in a mark's window."""
+    if launched:
+        return True
+    import numpy as np
+
+    begins = np.array([begin for begin, _ in windows], np.int64)
+    return sorted(marked.index_at(begins).tolist()) == list(range(len(windows)))
+
+
+def _executions(device: Device) -> list[tuple[int, int]]:
+    """The executions of the module that takes most time, from each begin to the next."""
+    module = _main_module(device.operations)
+    runs: dict[int, tuple[int, int]] = {}
+    for one in device.operations:
+        if one.run is not None and one.module == module:
+            begin, end = runs.get(one.run, (one.start, one.end))
+            runs[one.run] = (min(begin, one.start), max(end, one.end))
+    ordered = sorted(runs.values())
+    begins = [begin for begin, _ in ordered]
+    return [(begin, begins[at + 1] if at + 1 < len(begins) else end) for at, (begin, end) in enumerate(ordered)]
+
+
+def _main_module(operations: Sequence[Operation]) -> str:
+    spent: dict[str, int] = {}
+    for one in operations:
+        spent[one.module] = spent.get(one.module, 0) + one.duration
+    return max(spent, key=lambda name: spent[name], default="")

@@ -1,0 +1,134 @@
+"""Exports of Nsight Systems: ranks, steps, phases and links from their tables; what is hostile or damaged."""
+
+import random
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.nsys_builder import Export, thread_of, training, write_job
+
+from kair_engine.errors import InputError
+from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.nsys.reader import read_nsys
+from kair_engine.recording.opening import open_trace
+from kair_engine.triage.analysis import triage
+
+
+def test_a_job_of_four_ranks(tmp_path: Path) -> None:
+    trace = open_trace(write_job(tmp_path / "job", range(4), slow=2), cache=tmp_path / "cache")
+    job = trace.job
+    assert (job.format, job.ranks, job.world_size, job.steps) == ("nsys", (0, 1, 2, 3), 4, tuple(range(20, 28)))
+    assert (job.device, job.absolute_time, job.warnings) == ("NVIDIA A100-SXM4-80GB", True, ())
+    assert job.hosts == {0: "node0", 1: "node0", 2: "node1", 3: "node1"}
+    rows = trace.scan().with_columns(pl.col("kind", "phase", "name", "lane").cast(pl.String)).collect()
+    first = rows.filter((pl.col("step") == 20) & (pl.col("rank") == 0))
+    by_name = {row["name"]: row for row in first.iter_rows(named=True)}
+    # Kernels are of the phase that launched them.
+    phases = {name: row["phase"] for name, row in by_name.items() if row["lane"].startswith("stream")}
+    assert phases["gemm_forward(float*)"] == "forward"
+    assert phases["gemm_backward(float*)"] == "backward"
+    assert phases["adam(float*)"] == "optimizer"
+    assert by_name["Memcpy HtoD"]["bytes"] == 4096
+    assert by_name["cudaStreamSynchronize"]["kind"] == "sync"
+    assert by_name["forward"]["kind"] == "scope"
+    (reduced,) = (row for name, row in by_name.items() if name.startswith("nccl"))
+    assert (reduced["kind"], reduced["lane"]) == ("collective", "stream 20")
+    result = triage(trace)
+    (finding,) = (one for one in result.findings if one.ranks)
+    assert (result.verdict, finding.ranks, finding.cause) == ("straggler", (2,), "compute")
+    assert finding.operator == "gemm_forward(float*)"
+    assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)
+
+
+def test_processes_of_one_report_are_ranks(tmp_path: Path) -> None:
+    export = Export(tmp_path / "all.sqlite")
+    # One launcher for all of them: its own environment says nothing of theirs.
+    export.environment(SLURM_PROCID=0, SLURM_NTASKS=1)
+    for pid in (4001, 4000):
+        training(export, pid, steps=3)
+    info = read_nsys(export.close(), tmp_path / "out.parquet")
+    assert (info.ranks, info.rank_known, info.world_size) == ((0, 1), False, None)
+    assert len(info.step_times.step) == 6
+
+
+def test_processes_may_say_their_ranks(tmp_path: Path) -> None:
+    export = Export(tmp_path / "all.sqlite")
+    for pid, rank in ((4000, 3), (4001, 2)):
+        training(export, pid, steps=2)
+        export.span(thread_of(pid), f"MPI Rank {rank}", 1, None)
+    info = read_nsys(export.close(), tmp_path / "out.parquet")
+    assert (info.ranks, info.rank_known) == ((2, 3), True)
+
+
+def test_ranks_from_the_file_s_name_and_unnumbered_steps(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run_rank5.sqlite")
+    thread = thread_of(4000)
+    for at in (0.0, 1000.0, 2000.0):
+        export.span(thread, "train_step", at, at + 900)
+        export.kernel(thread, "gemm(float*)", at + 20, at + 500, launched=at + 5)
+    info = read_nsys(export.close(), tmp_path / "out.parquet")
+    assert (info.ranks, info.rank_known, info.step_times.step) == ((5,), True, (0, 1, 2))
+    assert [warning.code for warning in info.warnings] == ["steps_inferred"]
+
+
+def test_a_report_without_marks_is_one_step(tmp_path: Path) -> None:
+    export = Export(tmp_path / "a.sqlite")
+    export.kernel(thread_of(4000), "gemm(float*)", 20, 500, launched=5)
+    info = read_nsys(export.close(), tmp_path / "out.parquet")
+    assert [warning.code for warning in info.warnings] == ["no_step_marks"]
+    assert info.operations == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (
+            "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE c(x) AS "
+            "(SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS start, x AS end, x AS deviceId, x AS streamId, "
+            "x AS correlationId FROM c",
+            "CUPTI_ACTIVITY_KIND_KERNEL is a view",
+        ),
+        ("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY", "no operations of a GPU"),
+    ],
+)
+def test_hostile_and_empty_schemas_are_refused_in_one_line(tmp_path: Path, change: str, refusal: str) -> None:
+    export = Export(tmp_path / "a.sqlite")
+    training(export, 4000, steps=2)
+    export.connection.executescript(change)
+    with pytest.raises(InputError, match=refusal) as found:
+        read_nsys(export.close(), tmp_path / "out.parquet")
+    assert "\n" not in str(found.value)
+
+
+def test_other_databases_are_no_traces(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "a.sqlite") as connection:
+        connection.execute("CREATE TABLE metrics (value REAL)")
+    connection.close()
+    with pytest.raises(NotATraceError):
+        read_nsys(tmp_path / "a.sqlite", tmp_path / "out.parquet")
+
+
+def test_nothing_is_left_beside_a_report(tmp_path: Path) -> None:
+    source = write_job(tmp_path / "job", range(1))
+    before = {path: path.read_bytes() for path in source.iterdir()}
+    open_trace(source, cache=tmp_path / "cache")
+    assert {path: path.read_bytes() for path in source.iterdir()} == before
+
+
+def test_damaged_reports_give_an_answer_or_one_line(tmp_path: Path) -> None:
+    export = Export(tmp_path / "a.sqlite")
+    training(export, 4000, steps=2)
+    content, chance = export.close().read_bytes(), random.Random(5)
+    source, refused = tmp_path / "b.sqlite", 0
+    for _ in range(60):
+        text = bytearray(content[: chance.randrange(100, len(content))] if chance.random() < 0.2 else content)
+        for _ in range(chance.randrange(1, 30)):
+            text[chance.randrange(16, len(text))] = chance.randrange(256)
+        source.write_bytes(text)
+        try:
+            read_nsys(source, tmp_path / "out.parquet")
+        except InputError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 0

@@ -1,0 +1,112 @@
+"""Profiles of XLA: what JAX really recorded, a pod of TPUs as its profiler writes it, and what is damaged."""
+
+import gzip
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.answers import recorded
+from support.places import RECORDINGS
+from support.xplane_builder import message, number, tpu_host, varint, write_pod
+
+from kair_engine.errors import InputError
+from kair_engine.readers.xplane.hlo import _device_list, _mesh_axes
+from kair_engine.readers.xplane.reader import read_xplane
+from kair_engine.recording.opening import open_trace
+from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
+
+
+def rows(trace: Trace, *names: str) -> pl.DataFrame:
+    chosen = trace.scan().with_columns(pl.col("kind", "phase", "group", "name", "lane").cast(pl.String)).collect()
+    return chosen.filter(pl.col("name").is_in(names)) if names else chosen
+
+
+@pytest.fixture(scope="module")
+def jax_job() -> Trace:
+    return recorded(RECORDINGS / "xplane" / "slow_input")
+
+
+def test_what_jax_recorded_on_two_processes(jax_job: Trace) -> None:
+    job = jax_job.job
+    assert (job.format, job.ranks, job.world_size, job.steps) == ("xplane", (0, 1), 2, tuple(range(10, 16)))
+    assert (job.device, job.absolute_time, job.missing_ranks) == ("CPU", True, ())
+    assert [warning.code for warning in job.warnings] == ["rank_from_order"]
+    reduced = rows(jax_job, "all-reduce.3")
+    assert set(reduced["group"]) == {"all devices"}
+    # Two gradients of 128 × 128 and the loss, float32.
+    assert set(reduced["bytes"]) == {2 * 128 * 128 * 4 + 4}
+    assert reduced.height == 12
+    phases = rows(jax_job).filter(pl.col("kind") == "compute").group_by("phase").agg(pl.col("name").unique().sort())
+    named = dict(phases.iter_rows())
+    assert named["optimizer"] == ["copy_subtract_fusion", "copy_subtract_fusion.1"]
+    assert "dot.3" in named["backward"]
+    assert "wrapped_tanh" in named["forward"]
+
+
+def test_triage_of_what_jax_recorded_names_the_slow_input(jax_job: Trace) -> None:
+    result = triage(jax_job)
+    (accused,) = (finding for finding in result.findings if finding.ranks)
+    assert (result.verdict, accused.ranks, accused.cause, accused.operator) == ("straggler", (1,), "input", "input")
+    assert 18_000 < accused.time_lost_us_per_step < 21_000
+
+
+def test_devices_of_a_process_are_ranks_of_their_own() -> None:
+    job = recorded(RECORDINGS / "xplane" / "two_by_two").job
+    assert (job.ranks, job.world_size, len(job.steps)) == ((0, 1, 2, 3), 4, 6)
+    assert job.files == {0: 1, 1: 1, 2: 1, 3: 1}
+
+
+def test_a_pod_of_two_hosts(tmp_path: Path) -> None:
+    trace = open_trace(write_pod(tmp_path / "pod", slow=2, steps=8), cache=tmp_path / "cache")
+    job = trace.job
+    assert (job.ranks, job.world_size, job.steps, job.device) == ((0, 1, 2, 3), 4, tuple(range(5, 13)), "TPU v4")
+    assert job.hosts == {0: "tpu-host-0", 1: "tpu-host-0", 2: "tpu-host-1", 3: "tpu-host-1"}
+    first = rows(trace).filter((pl.col("step") == 5) & (pl.col("rank") == 2))
+    by_name = {row["name"]: row for row in first.iter_rows(named=True)}
+    # A loop's time is that of what runs in it.
+    assert "while.5" not in by_name
+    assert (by_name["fusion.1"]["phase"], by_name["fusion.4"]["phase"]) == ("forward", "optimizer")
+    reduced = by_name["all-reduce.3"]
+    assert (reduced["kind"], reduced["group"], reduced["bytes"]) == ("collective", "devices [2, 3]", 4000)
+    assert reduced["duration_ns"] == (780 - 705) * 1000
+    result = triage(trace)
+    (finding,) = (one for one in result.findings if one.ranks)
+    assert (finding.ranks, finding.cause) == ((2,), "compute")
+
+
+def test_groups_as_lists_iotas_and_mesh_axes() -> None:
+    # [2,2]<=[2,2]T(1,0): the second half of each pair.
+    iota = message(2, number(1, 2), number(2, 2), message(3, varint(2), varint(2)), message(4, varint(1), varint(0)))
+    assert _device_list(iota, (0, len(iota))) == ((0, 2), (1, 3))
+    mesh = message(1, *(message(1, message(1, name), number(2, 2)) for name in ("data", "model"))) + message(2, b"")
+    assert _mesh_axes(mesh, (0, len(mesh))) == ((0, 2), (1, 3))
+    assert _device_list(b"", (0, 0)) == ()
+
+
+def test_a_compressed_profile_is_the_same(tmp_path: Path) -> None:
+    content = tpu_host((0, 1))
+    for name, text in (("a.xplane.pb", content), ("b.xplane.pb.gz", gzip.compress(content))):
+        (tmp_path / name).write_bytes(text)
+    plain, packed = (
+        read_xplane(tmp_path / name, tmp_path / "out.parquet") for name in ("a.xplane.pb", "b.xplane.pb.gz")
+    )
+    assert plain.step_times == packed.step_times
+    assert plain.operations == packed.operations == 2 * 3 * 4
+
+
+def test_damaged_profiles_give_an_answer_or_one_line(tmp_path: Path) -> None:
+    content, chance = tpu_host((0, 1)), random.Random(3)
+    source, refused = tmp_path / "a.xplane.pb", 0
+    for _ in range(150):
+        text = bytearray(content[: chance.randrange(1, len(content))] if chance.random() < 0.3 else content)
+        for _ in range(chance.randrange(4)):
+            text[chance.randrange(len(text))] = chance.randrange(256)
+        source.write_bytes(text)
+        try:
+            read_xplane(source, tmp_path / "out.parquet")
+        except InputError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert 0 < refused < 150
