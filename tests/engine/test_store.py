@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kair_tui.cli.job_source import blaming_files
+from kair_tui.cli.choices.job import blaming_files
 from support import kineto_builder as kb
 from support.stored_jobs import edit_job_file, told
 
