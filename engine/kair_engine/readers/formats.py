@@ -48,15 +48,20 @@ class Unsupported:
     way_out: str
 
 
+_READERS: Final = "kair_engine.readers"
+
 FORMATS: Final = (
+    Format("whatif", "what-if Parquet files", signs.is_parquet, f"{_READERS}.whatif_parquet.reader:read_whatif"),
+    Format("nsys", "Nsight Systems' SQLite exports", signs.is_nsys_export, f"{_READERS}.nsys.reader:read_nsys"),
+    Format("xplane", "XLA profiles (.xplane.pb)", signs.is_xplane, f"{_READERS}.xplane.reader:read_xplane"),
     Format(
-        "whatif", "what-if Parquet files", signs.is_parquet, "kair_engine.readers.whatif_parquet.reader:read_whatif"
+        "flight_recorder",
+        "PyTorch Flight Recorder dumps",
+        signs.is_flight_recorder,
+        f"{_READERS}.flight_recorder.reader:read_flight_recorder",
     ),
-    Format(
-        "kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, "kair_engine.readers.kineto.reader:read_kineto"
-    ),
-    Format("nsys", "Nsight Systems' SQLite exports", signs.is_nsys_export, "kair_engine.readers.nsys.reader:read_nsys"),
-    Format("xplane", "XLA profiles (.xplane.pb)", signs.is_xplane, "kair_engine.readers.xplane.reader:read_xplane"),
+    # The last, as it takes any JSON that is too long to tell.
+    Format("kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
 )
 
 UNSUPPORTED: Final = (

@@ -12,6 +12,7 @@ HEAD_SIZE: Final = 64 << 10
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _TRACE_EVENTS: Final = re.compile(rb'"traceEvents"\s*:')
 _PLANE_NAME: Final = re.compile(rb"\x12.(/host:|/device:|Task Environment|#Chip)", re.DOTALL)
+_FLIGHT_RECORDER: Final = re.compile(rb"pg_config|pg_status|comm_lib_version|nccl_version|nccl_comm_state")
 _SQLITE: Final = b"SQLite format 3\0"
 
 
@@ -60,6 +61,14 @@ def is_kineto(head: Head) -> bool:
     if text.startswith(b"["):
         return text[1:].lstrip()[:1] == b"{" and b'"ph"' in text
     return text.startswith(b"{") and (not head.is_whole or bool(_TRACE_EVENTS.search(text)))
+
+
+def is_flight_recorder(head: Head) -> bool:
+    """A dump of PyTorch's Flight Recorder: JSON, or a pickle, with the keys that it begins with."""
+    if head.content[:1] == b"\x80":
+        return bool(_FLIGHT_RECORDER.search(head.content))
+    text = head.text
+    return text.startswith(b"{") and bool(_FLIGHT_RECORDER.search(text)) and b'"traceEvents"' not in text
 
 
 def is_xplane(head: Head) -> bool:
