@@ -229,10 +229,11 @@ def test_a_command_is_captured_without_a_change_to_its_script(tmp_path: Path) ->
     (tmp_path / "train.py").write_text(UNAWARE)
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(own)])
     done = subprocess.run(
-        [sys.executable, "-m", "kair_tui", "capture", "run", "--", sys.executable, str(tmp_path / "train.py")],
+        [*(sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent"), "--", sys.executable, "train.py"],
         capture_output=True,
         text=True,
         check=False,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "KAIR_RUN_DIR": str(tmp_path / "run"), "KAIR_SAMPLE_EVERY": "5"},
     )
     assert done.returncode == 7, done.stderr
