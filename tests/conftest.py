@@ -35,6 +35,9 @@ LONGEST = (
     "tui/test_rank.py",
     "tui/test_matrix.py",
     "golden/test_groups.py",
+    "engine/test_uncompared.py",
+    "unit/test_docs.py",
+    "benchmarks/test_fuzz.py",
 )
 """Files of five seconds and more."""
 

@@ -253,6 +253,7 @@ def test_a_command_is_captured_without_a_change_to_its_script(tmp_path: Path) ->
         capture_output=True,
         text=True,
         check=False,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "KAIR_RUN_DIR": str(tmp_path / "run"), "KAIR_SAMPLE_EVERY": "5"},
     )
     assert done.returncode == 7, done.stderr
