@@ -28,8 +28,8 @@ STATUS = WatchResult(
 def write(store: Path, status: WatchResult) -> None:
     folder = store / "job123" / "capture"
     folder.mkdir(parents=True, exist_ok=True)
-    just_now = replace(status, updated_at=datetime.now(UTC).isoformat())
-    (folder / "status.json").write_bytes(msgspec.json.encode(just_now))
+    written = replace(status, updated_at=status.updated_at or datetime.now(UTC).isoformat())
+    (folder / "status.json").write_bytes(msgspec.json.encode(written))
 
 
 @pytest.fixture
