@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "benchmarks/test_accuracy.py",
     "benchmarks/test_sample_recorder.py",
+    "capture/test_job.py",
     "golden/test_samples.py",
     "tui/test_terminal.py",
     "engine/test_sensitivity.py",

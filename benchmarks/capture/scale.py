@@ -20,6 +20,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,15 +49,12 @@ class SimulatedHost:
 
 
 class Crowd:
-    """All agents, over one socket."""
+    """All agents, over sockets of sixteen addresses: a coordinator limits what it hears from each."""
 
     def __init__(self, places: JobPlaces, ranks: int) -> None:
         self.key = read_key(places.key, places.job)
         address = json.loads(places.address.read_text())
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self.socket.connect((address["host"], address["port"]))
-        self.socket.setblocking(False)
+        self.sockets = [_connected(f"127.0.1.{number + 1}", address) for number in range(16)]
         self.ranks = ranks
         self.hosts = [SimulatedHost(number) for number in range(-(-ranks // RANKS_A_HOST))]
         self.by_sender = {host.sender: host for host in self.hosts}
@@ -67,7 +65,9 @@ class Crowd:
     def ask(self, host: SimulatedHost, kind: Kind, body: bytes) -> None:
         host.sequence += 1
         host.asked[host.sequence] = (kind, time.perf_counter())
-        self.socket.send(sealed(self.key, Datagram(kind, self.epoch, host.sender, host.sequence, body)))
+        self.sockets[host.number % 16].send(
+            sealed(self.key, Datagram(kind, self.epoch, host.sender, host.sequence, body))
+        )
 
     def rows(self, host: SimulatedHost) -> bytes:
         rows = np.zeros(RANKS_A_HOST, ROW)
@@ -78,9 +78,13 @@ class Crowd:
         return Rows(host.step, rows.tobytes()).packed()
 
     def hear(self) -> None:
+        for sock in self.sockets:
+            self._hear(sock)
+
+    def _hear(self, sock: socket.socket) -> None:
         while True:
             try:
-                reply = unsealed(self.key, self.socket.recv(2000))
+                reply = unsealed(self.key, sock.recv(2000))
             except BlockingIOError:
                 return
             host = self.by_sender[reply.sender]
@@ -93,12 +97,12 @@ class Crowd:
     def introduce(self) -> None:
         self.ask(self.hosts[0], Kind.BEAT, Beat().packed())
         while not self.epoch:
-            select.select([self.socket], [], [], 1)
+            select.select(self.sockets, [], [], 1)
             self.hear()
         for host in self.hosts:
             ranks = tuple(range(host.number * RANKS_A_HOST, (host.number + 1) * RANKS_A_HOST))
             self.ask(host, Kind.HOST, Host(f"node-{host.number}", self.ranks, ranks).packed())
-            select.select([self.socket], [], [], 0.01)
+            select.select(self.sockets, [], [], 0.01)
             self.hear()
 
     def run(self, seconds: float) -> None:
@@ -110,7 +114,7 @@ class Crowd:
         while (now := time.monotonic()) < began + seconds:
             host = queue[0]
             if host.due > now:
-                select.select([self.socket], [], [], host.due - now)
+                select.select(self.sockets, [], [], host.due - now)
                 self.hear()
                 continue
             queue.append(queue.pop(0))
@@ -121,6 +125,15 @@ class Crowd:
             self.hear()
         time.sleep(0.5)
         self.hear()
+
+
+def _connected(source: str, address: dict[str, Any]) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    sock.bind((source, 0))
+    sock.connect((address["host"], address["port"]))
+    sock.setblocking(False)
+    return sock
 
 
 def measured(ranks: int, seconds: float) -> dict[str, object]:

@@ -38,9 +38,14 @@ class StepTable:
         self._flags = np.zeros((0, HISTORY), np.uint32)
         self._step_us = np.zeros((0, HISTORY), np.float32)
         self._self_us = np.zeros((0, HISTORY), np.float32)
-        self.latest: Ints = np.full(0, _NONE, np.int64)
+        self._latest: Ints = np.full(0, _NONE, np.int64)
+        self._latest_begin_us: Ints = np.zeros(0, np.int64)
+        self._ranks = 0
+
+    @property
+    def latest(self) -> Ints:
         """The last step of every rank; −1 before its first."""
-        self.latest_begin_us: Ints = np.zeros(0, np.int64)
+        return self._latest[: self._ranks]
 
     def unknown(self, rows: Rows) -> Rows:
         """Those of `rows` that are not here yet. Rows of impossible ranks are left out."""
@@ -56,9 +61,12 @@ class StepTable:
         return unknown
 
     def add(self, rows: Rows) -> None:
-        """Takes rows. Where two are of one place, the later one stays."""
-        rows = self.unknown(rows)
+        """Takes rows; of one place the later one stays, so that the same twice change nothing."""
+        rows = rows[rows["rank"] < MOST_RANKS]
+        if not len(rows):
+            return
         rank, step, begin = _keys(rows)
+        self._grow(int(rank.max()) + 1)
         place = step % HISTORY
         newer = self._begin_us[rank, place] < begin
         rank, step, begin, place, kept = rank[newer], step[newer], begin[newer], place[newer], rows[newer]
@@ -67,8 +75,8 @@ class StepTable:
         self._step_us[rank, place], self._self_us[rank, place] = kept["step_us"], kept["self_us"]
         for one, number, at in zip(rank.tolist(), step.tolist(), begin.tolist(), strict=True):
             # By time, not by number: a job that went back to a checkpoint counts lower ones.
-            if at >= self.latest_begin_us[one]:
-                self.latest[one], self.latest_begin_us[one] = number, at
+            if at >= self._latest_begin_us[one]:
+                self._latest[one], self._latest_begin_us[one] = number, at
 
     @property
     def last_common_step(self) -> int:
@@ -94,8 +102,11 @@ class StepTable:
         return np.asarray(np.where(longest < 0, np.nan, longest), np.float64)
 
     def _grow(self, ranks: int) -> None:
-        more = ranks - len(self.latest)
-        if more <= 0:
+        """Makes room for so many; for twice as many as there were, as ranks come host by host."""
+        self._ranks = max(self._ranks, ranks)
+        held = len(self._latest)
+        more = max(2 * held, ranks, 64) - held
+        if ranks <= held:
             return
 
         def grown(array: npt.NDArray[Any], fill: int) -> npt.NDArray[Any]:
@@ -104,7 +115,7 @@ class StepTable:
         self._step, self._begin_us = grown(self._step, _NONE), grown(self._begin_us, 0)
         self._flags = grown(self._flags, 0)
         self._step_us, self._self_us = grown(self._step_us, 0), grown(self._self_us, 0)
-        self.latest, self.latest_begin_us = grown(self.latest, _NONE), grown(self.latest_begin_us, 0)
+        self._latest, self._latest_begin_us = grown(self._latest, _NONE), grown(self._latest_begin_us, 0)
 
 
 def _keys(rows: Rows) -> tuple[Ints, Ints, Ints]:
