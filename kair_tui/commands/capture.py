@@ -69,9 +69,13 @@ def _start_agent(environment: Mapping[str, str]) -> None:
     """One for this host; without one training goes on."""
     import subprocess
 
+    from kair_capture.ring.process_identity import start_ticks
+
+    # It becomes the command, and keeps its number.
+    environment = {**environment, "KAIR_AGENT_COMMAND": f"{os.getpid()}:{start_ticks(os.getpid())}"}
     command = [sys.executable, "-m", "kair_capture.agent", "--detach"]
     try:
-        subprocess.run(command, env=dict(environment), check=True, timeout=20)
+        subprocess.run(command, env=environment, check=True, timeout=20)
     except (OSError, subprocess.SubprocessError) as error:
         say(f"kair: no agent on this host: {error}")
 

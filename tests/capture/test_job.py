@@ -245,13 +245,15 @@ def test_a_command_is_captured_without_a_change_to_its_script(tmp_path: Path) ->
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import sys, types\nsys.modules['site_was_here'] = types.ModuleType('x')\n")
-    (tmp_path / "train.py").write_text(UNAWARE)
+    script = tmp_path / "train.py"
+    script.write_text(UNAWARE)
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(own)])
     done = subprocess.run(
-        [sys.executable, "-m", "kair_tui", "capture", "run", "--", sys.executable, str(tmp_path / "train.py")],
+        [sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent", "--", sys.executable, str(script)],
         capture_output=True,
         text=True,
         check=False,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "KAIR_RUN_DIR": str(tmp_path / "run"), "KAIR_SAMPLE_EVERY": "5"},
     )
     assert done.returncode == 7, done.stderr

@@ -20,6 +20,7 @@ from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow, world_size_in
 from kair_capture.clocks.fit import ClockFit
 from kair_capture.job.control import ControlWords, Window
+from kair_capture.ring.process_identity import is_running
 from kair_capture.wire.keys import KeyFileError, read_key
 from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
 
@@ -75,18 +76,9 @@ class Agent:
         _lowest_priority()
         self.spool.start()
         self.conversion.start()
-        lived, looked = time.monotonic(), float("-inf")
-        if not any(self.settings.run_dir.glob("rank-*.json")):
-            lived += max(_FIRST_RANK_S - self.settings.idle_s, 0)
-        while time.monotonic() - lived < self.settings.idle_s:
-            began = time.monotonic()
-            if began - looked >= _LOOK_S:
-                looked = began
-                self._look()
-            if self._turn():
-                lived = began
-            time.sleep(max(_TURN_S - (time.monotonic() - began), 0.01))
-        self._finish()
+        while not self._serve():
+            pass
+        self._close()
 
     def about(self) -> HostOfWindow:
         """What is known of this host, for the conversion."""
@@ -96,18 +88,40 @@ class Agent:
         """The living ranks that were asked for the window from `first` on."""
         return frozenset(self._asked.get(first, ())) & {trainer.rank for trainer in self._trainers}
 
-    def _finish(self) -> None:
-        """The job is over: what waits has some more time."""
-        until = time.monotonic() + (_LAST_ROWS_S if self._was_reached else 0)
-        self._look()
-        while time.monotonic() < until and not (self.conversion.is_idle and not len(self.journal)):
-            self._turn()
+    def _serve(self) -> bool:
+        """Until the job is over here, and what waits is delivered. False where ranks came meanwhile."""
+        lived, looked = time.monotonic(), float("-inf")
+        command = self.settings.command
+        if command is None and not any(self.settings.run_dir.glob("rank-*.json")):
+            lived += max(_FIRST_RANK_S - self.settings.idle_s, 0)
+        while time.monotonic() - lived < self.settings.idle_s:
+            began = time.monotonic()
+            if began - looked >= _LOOK_S:
+                looked = began
+                self._look()
+            is_running_yet = command is not None and is_running(*command)
+            if self._turn() or is_running_yet:
+                lived = began
+            elif command is not None and not self._trainers:
+                break  # nothing of what it was started for lives any more
+            time.sleep(max(_TURN_S - (time.monotonic() - began), 0.01))
+        return self._deliver_last()
+
+    def _deliver_last(self) -> bool:
+        """The job is over: what waits has some more time. False where ranks came meanwhile."""
+        until = time.monotonic() + (_LAST_ROWS_S if self._was_reached else 5)
+        while time.monotonic() < until:
+            self._look()
+            if self._turn():
+                return False
+            away = len(self.journal) > 0 and self._was_reached
+            if self.conversion.is_idle and not away and not self.spool.waiting:
+                return True
             time.sleep(_TURN_S)
+        return True
+
+    def _close(self) -> None:
         self.conversion.stop(5)
-        until = max(until, time.monotonic() + 5)
-        while time.monotonic() < until and self.spool.waiting:
-            self._turn()
-            time.sleep(_TURN_S)
         self._tell_counters()
         self.spool.stop(5)
         self.journal.close()

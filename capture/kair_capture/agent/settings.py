@@ -34,6 +34,8 @@ class AgentSettings:
     """KAIR_SPOOL_LIMIT: how much may wait there; 1 GiB."""
     idle_s: float
     """KAIR_AGENT_IDLE: the agent ends when no rank lived for so long."""
+    command: tuple[int, int] | None
+    """KAIR_AGENT_COMMAND: the process that `kair capture run` became; while it runs, ranks may come."""
 
 
 def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings:
@@ -57,7 +59,13 @@ def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings
         spool=Path(spool) / shared.job,
         spool_bytes=_size(environment, "KAIR_SPOOL_LIMIT", SPOOL_BYTES),
         idle_s=float(_size(environment, "KAIR_AGENT_IDLE", 30)),
+        command=_process(environment.get("KAIR_AGENT_COMMAND", "")),
     )
+
+
+def _process(text: str) -> tuple[int, int] | None:
+    number, _, began = text.partition(":")
+    return (int(number), int(began)) if number.isdecimal() and began.isdecimal() else None
 
 
 def _size(environment: Mapping[str, str], name: str, default: int) -> int:

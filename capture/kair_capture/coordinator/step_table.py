@@ -61,9 +61,12 @@ class StepTable:
         return unknown
 
     def add(self, rows: Rows) -> None:
-        """Takes rows. Where two are of one place, the later one stays."""
-        rows = self.unknown(rows)
+        """Takes rows; of one place the later one stays, so that the same twice change nothing."""
+        rows = rows[rows["rank"] < MOST_RANKS]
+        if not len(rows):
+            return
         rank, step, begin = _keys(rows)
+        self._grow(int(rank.max()) + 1)
         place = step % HISTORY
         newer = self._begin_us[rank, place] < begin
         rank, step, begin, place, kept = rank[newer], step[newer], begin[newer], place[newer], rows[newer]

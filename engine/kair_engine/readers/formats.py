@@ -37,6 +37,8 @@ class Format:
     """Whether a file that begins like this is of the format."""
     reader: str
     """`module:function`, imported when the first file is read."""
+    needs_file: bool = False
+    """Whether it is read here and there, and not from its begin to its end: then it cannot lie in an archive."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,20 @@ class Unsupported:
 _READERS: Final = "kair_engine.readers"
 
 FORMATS: Final = (
-    Format("whatif", "what-if Parquet files", signs.is_parquet, f"{_READERS}.whatif_parquet.reader:read_whatif"),
-    Format("nsys", "Nsight Systems' SQLite exports", signs.is_nsys_export, f"{_READERS}.nsys.reader:read_nsys"),
+    Format(
+        "whatif",
+        "what-if Parquet files",
+        signs.is_parquet,
+        f"{_READERS}.whatif_parquet.reader:read_whatif",
+        needs_file=True,
+    ),
+    Format(
+        "nsys",
+        "Nsight Systems' SQLite exports",
+        signs.is_nsys_export,
+        f"{_READERS}.nsys.reader:read_nsys",
+        needs_file=True,
+    ),
     Format("xplane", "XLA profiles (.xplane.pb)", signs.is_xplane, f"{_READERS}.xplane.reader:read_xplane"),
     Format(
         "flight_recorder",
@@ -65,6 +79,7 @@ FORMATS: Final = (
 )
 
 UNSUPPORTED: Final = (
+    Unsupported("an archive within another, or of a kind that is not opened", signs.is_archive, "unpack it"),
     Unsupported(
         "an Nsight Systems report",
         signs.is_nsys_report,
