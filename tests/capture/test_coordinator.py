@@ -148,10 +148,11 @@ def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twic
 def test_a_rank_that_is_heard_for_the_first_time_late_is_no_return_to_a_checkpoint() -> None:
     table, hosts = StepTable(), Hosts()
     watching = Watching(table, hosts, Sampler(Budget(0.01)))
-    for rank in range(4):
-        table.add(rows_for(rank, range(200), self_us=900 if rank == 2 else 700))
+    for first in range(0, 240, 20):
+        for rank in range(4):
+            table.add(rows_for(rank, range(first, first + 20), self_us=900 if rank == 2 else 700))
         watching.turn(0.0)
-    table.add(rows_for(4, range(190), self_us=700))
+    table.add(rows_for(4, range(200), self_us=700))
     watching.turn(0.0)
     assert [(alert.kind, alert.ranks, alert.over) for alert in watching.alerts] == [("slow_rank", (2,), False)]
 
