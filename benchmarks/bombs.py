@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from tempfile import TemporaryFile
 
-from measuring import Row, report
+from measuring import Row, report, say
 
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "slow_operator"
 LIMIT_MB = 2000
@@ -83,6 +83,7 @@ def measured(name: str, words: Sequence[str], cache: Path) -> Row:
         child.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
         said = [line for line in errors.read().splitlines() if line.startswith("kair: error")]
+    say(f"{name}, {words[0]}: {child.returncode}, {usage.ru_maxrss * 1024 / 1e6:.0f} MB")
     return {
         "what": name,
         "command": words[0],

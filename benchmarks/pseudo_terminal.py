@@ -113,6 +113,14 @@ class Terminal:
         """Whether a signal holds it."""
         return Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
+    def wait_until_stopped(self) -> None:
+        """Reads until a signal holds the program. Raises TimeoutError where none does for a minute, or it has ended."""
+        until = time.monotonic() + PATIENCE_S
+        while not self.is_stopped:
+            self.read(0.05)
+            if time.monotonic() > until or not self.is_running:
+                raise TimeoutError("the program was not stopped")
+
     def cpu_s(self) -> float:
         """User and system time so far, of all its threads."""
         fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()

@@ -164,6 +164,7 @@ class Walk:
             before = terminal.modes()
             if not self._wait(terminal, b"\x1b[?1049h"):
                 self.complaints.append("nothing was painted")
+                self.done.append(terminal.written[-TOLD:].decode(errors="replace"))
                 return
             if self.rnd.random() < 0.7:
                 terminal.settle(1.0)
@@ -258,6 +259,8 @@ class Walk:
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             terminal.send(number)
             terminal.settle(2.0)
+        self.complaints += [f"told: {mark.decode()}" for mark in MARKS if mark in terminal.written]
+        self.done.append(terminal.written[-TOLD:].decode(errors="replace"))
         self.done.append((self.folder / THREADS).read_text())
 
     def _wait(self, terminal: Terminal, text: bytes) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from layouts import STANDARD
-from measuring import Row, report
+from measuring import Row, report, say
 from noise_models import MODELS, healthy, write_job
 from simulator import JobSpec, simulate
 from table import write_table
@@ -60,6 +60,7 @@ def judged(name: str, traces: Iterator[Trace]) -> Row:
         seen.update(["jobs", *(["alarms"] if alarms else []), *alarms])
         if result.verdict == "inconclusive":
             seen.update(["inconclusive", "by coverage" if alarms else "otherwise"])
+    say(f"{name}: {dict(seen)}")
     counted = ("jobs", "alarms", *sorted(NOT_COMPARED), "inconclusive", "by coverage", "otherwise")
     return {"of": name, **{what: seen[what] for what in counted}}
 

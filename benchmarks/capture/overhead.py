@@ -4,7 +4,7 @@
     python benchmarks/capture/overhead.py --ranks 2 --rounds 10
 
 Every round runs a block of steps in each mode, in an order drawn anew, in the same processes: `off` (a second time as
-`off again`, which shows the noise), `level 0`, and `sampled`, one step of the block's with the profiler. Blocks of one
+`off again`, which shows the noise), `level 0`, and `sampled`, one step in 50 with the profiler. Blocks of one
 round are compared with each other, so that what the machine does in minutes falls out. Rank 0 tells: its wall time,
 and its CPU time (all threads), in which others' work on the same cores is hardly seen.
 """
@@ -24,8 +24,9 @@ import numpy.typing as npt
 from measuring import Row, report, say
 
 Floats = npt.NDArray[np.float64]
-MODES: Final = ("off", "off again", "level 0", "sampled")
-STEPS: Final = 50
+MODES: Final = {"off": 10, "off again": 10, "level 0": 10, "sampled": 50}
+"""Each mode, and how many steps a block of it has: short ones follow the machine's ups and downs more closely."""
+EVERY: Final = 50
 SEED: Final = 20_26
 
 
@@ -147,14 +148,14 @@ class Figures:
 
     def round(self, number: int) -> None:
         """One block of each mode; all ranks draw the same order."""
-        for mode in self._order.sample(MODES, len(MODES)):
+        for mode in self._order.sample([*MODES], len(MODES)):
             self._set(mode)
             self._step()
             begin, cpu = time.perf_counter_ns(), time.process_time_ns()
-            for _ in range(STEPS):
+            for _ in range(MODES[mode]):
                 self._step()
             wall, cpu = time.perf_counter_ns() - begin, time.process_time_ns() - cpu
-            self._times[mode].append((wall / STEPS, cpu / STEPS))
+            self._times[mode].append((wall / MODES[mode], cpu / MODES[mode]))
         self._drained(number)
 
     def save(self) -> None:
@@ -179,7 +180,7 @@ class Figures:
     def _set(self, mode: str) -> None:
         self._current.session = None if mode.startswith("off") else self._session
         windows = self._session._windows
-        windows._every = STEPS if mode == "sampled" else 0
+        windows._every = EVERY if mode == "sampled" else 0
 
     def _drained(self, number: int) -> None:
         """What an agent does beside the job is not measured here: rings and windows are emptied between rounds."""

@@ -63,6 +63,8 @@ class CauseRow:
     """How a replay with the fix or the remedy is called in a sentence."""
     look_at: str = "look at what the hosts share"
     """Where it is job-wide, what to turn to, in the answer's one sentence."""
+    stops_job: bool = False
+    """Whether the job does not go on: there is no step, and no price of one."""
 
 
 CAUSES: Mapping[Cause, CauseRow] = {
@@ -214,6 +216,20 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_operators=("*emcpy*HtoD*", "*emcpy*DtoH*"),
         undone="without these copies",
         look_at="look at what the loop copies",
+    ),
+    "hang": CauseRow(
+        words="hang",
+        time_class=None,
+        spends_on="something else than the collective that {their} peers wait in",
+        suggestion="Look at what {who} does instead of arriving{operator}: the last lines of its log, its stacks "
+        "(py-spy dump --pid PID), whether its process is still there, its device's errors (dmesg, XID), and branches "
+        "of the code that not every rank takes.",
+        group_suggestion="Look at what {who} do instead of arriving{operator}: the last lines of their logs, their "
+        "stacks (py-spy dump --pid PID), what they share (host, switch, storage), and branches of the code that not "
+        "every rank takes.",
+        job_wide_suggestion="All ranks are in the collective{operator} and none leaves it: look at the network between "
+        "them (NCCL_DEBUG=INFO, link errors, a switch), and whether the dumps are of a job that still ran.",
+        stops_job=True,
     ),
     "unknown": CauseRow(
         words="unknown",

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,8 +27,8 @@ pytestmark = [
 ]
 SCRIPT = Path(__file__).parents[1] / "support" / "captured_jobs.py"
 JOBS = (
-    "plain", "captured", "sharded", "accumulation", "several_optimizers", "skipped_steps", "compiled", "failing_hook",
-    "own_profiler", "explicit", "no_place",
+    "plain", "captured", "sharded", "accumulation", "kept_model", "several_optimizers", "skipped_steps", "compiled",
+    "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place",
 )  # fmt: skip
 WINDOW = list(range(4, 20))
 
@@ -51,8 +52,9 @@ class Jobs:
 
     def steps(self, job: str, rank: int = 0) -> list[Step]:
         """The steps that a rank's rings tell."""
-        (ring,) = (self.folder / job / "run").glob(f"rank-{rank}-*-0.ring")
-        records, names = records_of(ring)
+        rings = sorted((self.folder / job / "run").glob(f"rank-{rank}-*.ring"))
+        records = np.concatenate([records_of(ring)[0] for ring in rings])
+        names = records_of(rings[0])[1]
         return [step_of(record, records, names) for record in records[records["kind"] == Kind.STEP]]
 
     def events(self, job: str) -> list[str]:
@@ -161,6 +163,15 @@ def test_gradients_that_accumulate_are_one_step(jobs: Jobs) -> None:
     assert all(step.flags & StepFlag.ACCUMULATING for step in steps)
 
 
+def test_nothing_of_capture_is_kept_with_a_model(jobs: Jobs) -> None:
+    with zipfile.ZipFile(jobs.folder / "kept_model.pt") as saved:
+        pickled = next(name for name in saved.namelist() if name.endswith("data.pkl"))
+        assert b"kair" not in saved.read(pickled)
+    assert jobs.seen("kept_model") == {"scripted": True, "replica": True}
+    assert len(jobs.steps("kept_model")) == 6
+    assert all("forward" in step.scopes for step in jobs.steps("kept_model"))
+
+
 def test_several_optimizers_make_one_step_once_all_were_seen(jobs: Jobs) -> None:
     both = ["forward", "backward", "optimizer"] * 2
     first, second, *rest = jobs.steps("several_optimizers")
@@ -172,6 +183,14 @@ def test_a_step_that_the_scaler_skips_is_one_and_says_so(jobs: Jobs) -> None:
     steps = jobs.steps("skipped_steps")
     assert [bool(step.flags & StepFlag.SKIPPED) for step in steps] == [number == 3 for number in range(6)]
     assert "optimizer" not in steps[3].scopes
+
+
+def test_what_a_thread_beside_the_loop_waits_for_is_no_wait_of_the_step(jobs: Jobs) -> None:
+    steps = jobs.steps("loads_ahead")
+    assert len(steps) == 10
+    assert [step.scopes[-3:] for step in steps] == [["forward", "backward", "optimizer"]] * 10
+    # The first batches are waited for before it shows which thread trains.
+    assert not any("INPUT" in step.scopes for step in steps[3:])
 
 
 def test_nothing_is_compiled_anew(jobs: Jobs) -> None:
@@ -203,7 +222,7 @@ def test_the_jobs_own_profiler_goes_before_a_window(jobs: Jobs) -> None:
 
 
 def test_a_script_can_say_everything_itself(jobs: Jobs) -> None:
-    assert [step.scopes for step in jobs.steps("explicit")] == [["forward"]] * 5
+    assert [step.scopes for step in jobs.steps("explicit")] == [["forward", "beside"]] * 5
     # Five threads came and went: they used one ring, one after another.
     (beside,) = (jobs.folder / "explicit/run").glob("rank-0-*-1.ring")
     records, names = records_of(beside)
@@ -226,10 +245,11 @@ def test_a_command_is_captured_without_a_change_to_its_script(tmp_path: Path) ->
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import sys, types\nsys.modules['site_was_here'] = types.ModuleType('x')\n")
-    (tmp_path / "train.py").write_text(UNAWARE)
+    script = tmp_path / "train.py"
+    script.write_text(UNAWARE)
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(own)])
     done = subprocess.run(
-        [*(sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent"), "--", sys.executable, "train.py"],
+        [sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent", "--", sys.executable, str(script)],
         capture_output=True,
         text=True,
         check=False,

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kair_tui.cli.job_source import blaming_files
 from support import kineto_builder as kb
 from support.stored_jobs import edit_job_file, told
 
@@ -16,6 +15,7 @@ from kair_engine.recording.job_file import recordings_in
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
+from kair_tui.cli.choices.job import blaming_files
 
 
 @pytest.fixture

@@ -7,9 +7,12 @@ PyTorch takes three seconds of CPU to load: the processes share one that has it.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import queue
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -145,6 +148,28 @@ def accumulation(_: int, __: Path) -> Seen:
     return {}
 
 
+def kept_model(_: int, folder: Path) -> Seen:
+    """A model that is trained, then saved whole, copied, trained as the copy, and scripted."""
+    start()
+    net = model()
+    for _epoch in range(2):
+        optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+        for batch in batches(3):
+            loss_of(net, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.save(net, folder / "kept_model.pt")
+        net = copy.deepcopy(net)
+    batch = next(iter(batches(1)))[0]
+    expected = net(batch)
+    replica = net._replicate_for_data_parallel()
+    replica._modules = {name: nn.Identity() for name in net._modules}
+    return {
+        "scripted": torch.equal(torch.jit.script(net)(batch), expected),
+        "replica": torch.equal(replica(batch), batch),
+    }
+
+
 def several_optimizers(_: int, __: Path) -> Seen:
     start()
     one, two = model(), model()
@@ -190,6 +215,28 @@ def compiled(_: int, __: Path) -> Seen:
         stats = torch._dynamo.utils.counters
         graphs.append((stats["stats"]["unique_graphs"], sum(stats["graph_break"].values()), losses))
     return {"without": graphs[0], "with": graphs[1]}
+
+
+def loads_ahead(_: int, __: Path) -> Seen:
+    """Batches come from a thread that is ahead of the loop."""
+    start()
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    ready: queue.Queue[list[torch.Tensor] | None] = queue.Queue(2)
+
+    def load() -> None:
+        for batch in batches(10):
+            ready.put(batch)
+        ready.put(None)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    while (batch := ready.get()) is not None:
+        loss_of(net, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    thread.join()
+    return {}
 
 
 def failing_hook(_: int, folder: Path) -> Seen:
@@ -246,8 +293,6 @@ def own_profiler(_: int, __: Path) -> Seen:
 
 def explicit(_: int, __: Path) -> Seen:
     """A loop that capture could not know: no optimizer, no loader, steps told by the script."""
-    import threading
-
     import kair_capture as kair
 
     start()
@@ -283,8 +328,10 @@ JOBS: dict[str, tuple[Callable[[int, Path], Seen], int]] = {
         job.__name__: (job, 1)
         for job in (
             accumulation,
+            kept_model,
             several_optimizers,
             skipped_steps,
+            loads_ahead,
             compiled,
             failing_hook,
             own_profiler,

@@ -145,6 +145,10 @@ async def test_a_job_that_was_replaced_is_read_again_when_it_is_chosen_from_the_
         await pilot.press("enter")
         await until(pilot, lambda: answered(app) and "no straggler: 4 ranks" in screen_text(app))
         assert "changed on disk" not in screen_text(app)
+        # Ranks of the old one may be on a screen for a moment yet.
+        app.go_to_rank(99)
+        await pilot.pause()
+        assert "no rank 99 in this job (0-3)" in screen_text(app)
     now = kept_triage(_recording())
     assert now is not None and now.verdict == "no_straggler"
 

@@ -1,6 +1,7 @@
 """Where one step ends and the next begins, found from what the optimizers do."""
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Final
 
 from kair_capture.job.recorder import Recorder, clock
@@ -31,6 +32,9 @@ class StepTracker:
         self._since_last = 0
         self._over_since: int | None = None
         self._is_explicit = False
+        self._thread: int | None = None
+        self.in_backward = False
+        """The training thread waits for autograd, whose threads may be others."""
         self.backwards = 0
         """Backward passes in the present step."""
         self.sampled = False
@@ -40,6 +44,7 @@ class StepTracker:
         """An optimizer's step is over, or was left out."""
         if self._is_explicit:
             return
+        self._thread = get_ident()
         if optimizer not in self._optimizers:
             self._optimizers.append(optimizer)
         if skipped:
@@ -53,13 +58,18 @@ class StepTracker:
 
     def phase_begins(self) -> None:
         """Something of a step begins: of the next one, where the present one is over."""
-        if self._over_since is not None:
+        if self._over_since is not None and get_ident() == self._thread:
             self._end(clock())
+
+    def concerns(self) -> bool:
+        """Whether what this thread waits for holds up the step: not where it loads ahead, or saves, beside it."""
+        return self._thread is None or self.in_backward or get_ident() == self._thread
 
     def step(self) -> None:
         """The script itself says that a step is over; from then on it alone does."""
         if not self._is_explicit:
             self._is_explicit = True
+            self._thread = get_ident()
             self._optimizers.clear()
         self._end(clock())
 

@@ -52,8 +52,8 @@ def localize(
     if whole_run or normalized or matrix or clock == "job":
         raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     found = conclude(job_excess(trace))
-    if (known := knowing_communication(trace, found)) is not None:
-        return localize(known, by=by)
+    if (better_told := knowing_communication(trace, found)) is not None:
+        return localize(better_told, by=by)
     limits = (*warnings_of(found), *communication_told(trace))
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     scores = tuple(replace(row, compared=row.rank not in uncompared) for row in rank_scores(trace.job, found))

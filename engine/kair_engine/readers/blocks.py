@@ -14,6 +14,16 @@ PARQUET_MAGIC: Final = b"PAR1"
 _READ_SIZE: Final = 128 << 10
 
 
+def open_file(path: Path) -> IO[bytes]:
+    """The file, which may lie in an archive. Raises OSError, or InputError where the archive is damaged."""
+    try:
+        return path.open("rb")
+    except NotADirectoryError:
+        from kair_engine.readers.archives import open_member  # few recordings are in one
+
+        return open_member(path)
+
+
 class BlockReader:
     """Iterates over the decompressed blocks of one file; `damaged` is set when it ends early or is corrupt."""
 
@@ -38,7 +48,7 @@ class BlockReader:
             yield block
 
     def _blocks(self) -> Iterator[bytes]:
-        with self._path.open("rb") as file:
+        with open_file(self._path) as file:
             magic = file.read(4)
             file.seek(0)
             if magic.startswith(GZIP_MAGIC):

@@ -25,5 +25,5 @@ def detect_format(path: Path) -> Format | None:
     if found is None:
         for known in UNSUPPORTED:
             if known.is_sign(head):
-                raise UnsupportedFormatError(f"{path.name} is {known.words}, which is not read", known.way_out)
+                raise UnsupportedFormatError(f"{path.name} is {known.words}: not read", known.way_out)
     return found

@@ -37,6 +37,8 @@ class Format:
     """Whether a file that begins like this is of the format."""
     reader: str
     """`module:function`, imported when the first file is read."""
+    needs_file: bool = False
+    """Whether it is read here and there, and not from its begin to its end: then it cannot lie in an archive."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,36 @@ class Unsupported:
     way_out: str
 
 
+_READERS: Final = "kair_engine.readers"
+
 FORMATS: Final = (
     Format(
-        "whatif", "what-if Parquet files", signs.is_parquet, "kair_engine.readers.whatif_parquet.reader:read_whatif"
+        "whatif",
+        "what-if Parquet files",
+        signs.is_parquet,
+        f"{_READERS}.whatif_parquet.reader:read_whatif",
+        needs_file=True,
     ),
     Format(
-        "kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, "kair_engine.readers.kineto.reader:read_kineto"
+        "nsys",
+        "Nsight Systems' SQLite exports",
+        signs.is_nsys_export,
+        f"{_READERS}.nsys.reader:read_nsys",
+        needs_file=True,
     ),
-    Format("nsys", "Nsight Systems' SQLite exports", signs.is_nsys_export, "kair_engine.readers.nsys.reader:read_nsys"),
-    Format("xplane", "XLA profiles (.xplane.pb)", signs.is_xplane, "kair_engine.readers.xplane.reader:read_xplane"),
+    Format("xplane", "XLA profiles (.xplane.pb)", signs.is_xplane, f"{_READERS}.xplane.reader:read_xplane"),
+    Format(
+        "flight_recorder",
+        "PyTorch Flight Recorder dumps",
+        signs.is_flight_recorder,
+        f"{_READERS}.flight_recorder.reader:read_flight_recorder",
+    ),
+    # The last, as it takes any JSON that is too long to tell.
+    Format("kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
 )
 
 UNSUPPORTED: Final = (
+    Unsupported("an archive within another, or of a kind that is not opened", signs.is_archive, "unpack it"),
     Unsupported(
         "an Nsight Systems report",
         signs.is_nsys_report,

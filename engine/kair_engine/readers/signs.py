@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader
+from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader, open_file
 
 HEAD_SIZE: Final = 64 << 10
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _TRACE_EVENTS: Final = re.compile(rb'"traceEvents"\s*:')
 _PLANE_NAME: Final = re.compile(rb"\x12.(/host:|/device:|Task Environment|#Chip)", re.DOTALL)
+_FLIGHT_RECORDER: Final = re.compile(rb"pg_config|pg_status|comm_lib_version|nccl_version|nccl_comm_state")
 _SQLITE: Final = b"SQLite format 3\0"
 
 
@@ -36,7 +37,7 @@ class Head:
 
 def read_head(path: Path) -> Head:
     """The file's head. Raises OSError or InputError where it cannot be read."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         raw = file.read(HEAD_SIZE)
     if raw.startswith(PARQUET_MAGIC):
         return Head(path, raw, raw)
@@ -60,6 +61,14 @@ def is_kineto(head: Head) -> bool:
     if text.startswith(b"["):
         return text[1:].lstrip()[:1] == b"{" and b'"ph"' in text
     return text.startswith(b"{") and (not head.is_whole or bool(_TRACE_EVENTS.search(text)))
+
+
+def is_flight_recorder(head: Head) -> bool:
+    """A dump of PyTorch's Flight Recorder: JSON, or a pickle, with the keys that it begins with."""
+    if head.content[:1] == b"\x80":
+        return bool(_FLIGHT_RECORDER.search(head.content))
+    text = head.text
+    return text.startswith(b"{") and bool(_FLIGHT_RECORDER.search(text)) and b'"traceEvents"' not in text
 
 
 def is_xplane(head: Head) -> bool:
@@ -110,6 +119,14 @@ def is_chakra_protobuf(head: Head) -> bool:
 def is_otf2(head: Head) -> bool:
     """An anchor file of an OTF2 archive."""
     return head.path.suffix.lower() == ".otf2" and head.raw.startswith(b"OTF2")
+
+
+def is_archive(head: Head) -> bool:
+    """An archive, by its name and its content; one that can be opened was opened before its files are looked at."""
+    name = head.path.name.lower()
+    is_named = name.endswith((".zip", ".tgz", ".7z", ".rar")) or ".tar" in name
+    magic = (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!", b"BZh", b"\xfd7zXZ")
+    return is_named and (head.content.startswith(magic) or head.content[257:262] == b"ustar")
 
 
 def is_binary(head: Head) -> bool:

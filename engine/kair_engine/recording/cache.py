@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.errors import UnwritableError
+from kair_engine.readers.archive_names import archive_of
 from kair_engine.readers.whatif_parquet.meta import metadata_files
 from kair_engine.recording.cache_upkeep import CHOOSE, FRAGMENTS, LIMIT, UNFINISHED, evict
 from kair_engine.recording.in_use import Hold, hold, remove_unused
@@ -25,7 +26,7 @@ from kair_engine.trace.private_files import OWN, make_folder, why_distrusted, wr
 from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
-READER_VERSION: Final = 12
+READER_VERSION: Final = 13
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 _TEMPORARY: Final = "kair-without-cache-"
@@ -155,8 +156,15 @@ def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
 
 
 def content_key(source: Path, rank: int | None = None) -> str:
-    """The key of a file's content, read as `rank` where the file itself does not say. Raises OSError."""
+    """The key of a file's content, read as `rank` where the file itself does not say. Raises OSError.
+
+    Of a file in an archive it is the archive's content that counts, and the place in it.
+    """
     source = source.absolute()
+    archive = archive_of(source)
+    if archive is not None:
+        within = hashlib.blake2b(repr((content_key(archive, rank), source.parts)).encode(), digest_size=20)
+        return within.hexdigest()
     digest = hashlib.blake2b(digest_size=20)
     # Rank and host can come from the names, so equal files of different names are different traces.
     names = [folder for folder in source.parts[:-2] if folder.startswith("host=")]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PARALLEL_FROM: Final = 128 << 20
 # Traces compress 12 to 17 to 1.
 _COMPRESSION: Final = 12
+_OF_MEMBER: Final = 16 << 20
 _COMPRESSED_MAGIC: Final = (b"\x1f\x8b", b"\x28\xb5")
 
 
@@ -119,7 +120,8 @@ def _in_plain_words(error: OSError) -> OSError:
 
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:
-    from kair_engine.readers.detect import NotATraceError, detect_format
+    from kair_engine.readers.archive_names import is_member
+    from kair_engine.readers.detect import NotATraceError, UnsupportedFormatError, detect_format
     from kair_engine.readers.formats import FORMATS
 
     try:
@@ -128,6 +130,9 @@ def _read(task: ImportTask, out: Path) -> FragmentInfo:
         raise InputError(f"cannot read {task.source}: {error.strerror or error}") from error
     if form is None:
         raise NotATraceError(f"its content is none of {', '.join(one.words for one in FORMATS)}")
+    if form.needs_file and is_member(task.source):
+        text = f"{task.source.name} lies in an archive, where {form.words} cannot be read"
+        raise UnsupportedFormatError(text, "unpack it")
     module, function = form.reader.split(":")
     reader: Reader = getattr(import_module(module), function)
     return reader(task.source, out, rank_hint=task.rank_hint)
@@ -186,5 +191,8 @@ def _text_size(task: ImportTask) -> int:
         with task.source.open("rb") as file:
             compressed = file.read(2) in _COMPRESSED_MAGIC
         return task.source.stat().st_size * (_COMPRESSION if compressed else 1)
+    except NotADirectoryError:
+        # All alike: files of an archive are read fastest in its order.
+        return _OF_MEMBER
     except OSError:
         return 0

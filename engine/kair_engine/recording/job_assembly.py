@@ -77,6 +77,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         cut_off=usable.cut_off,
         step_shift=shift,
         truncated=_truncated(infos),
+        progress={rank: info.progress for info in infos for rank in info.ranks if info.progress},
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
     of_input = (*warnings, *of_world, *doubled)

@@ -1,7 +1,7 @@
 """Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError, UnwritableError
+from kair_engine.readers.archive_names import SUFFIXES, is_archive_name
 from kair_engine.readers.detect import UnsupportedFormatError
 from kair_engine.readers.formats import FORMATS
 from kair_engine.readers.identity import ranks_from_siblings
@@ -70,13 +71,13 @@ def open_sources(
 ) -> AssembledJob:
     """One job from all the files below `sources`. Raises InputError where a single one holds several."""
     found = [find_files(source) for source in sources]
-    paths = list(dict.fromkeys(path for part in found for path in part.files))
     warnings = [warning for part in found for warning in part.warnings]
+    paths, of_archives = _within_archives(dict.fromkeys(path for part in found for path in part.files))
     text = ", ".join(map(str, sources))
     hints = ranks_from_siblings(paths)
     with closing(FragmentCache(cache, cache_limit)) as store:
         files, unreadable = _look_up(paths, store, hints)
-        problems = unreadable + _parse(files, store, progress, workers, hints)
+        problems = of_archives + unreadable + _parse(files, store, progress, workers, hints)
         if not any(file.fragment for file in files):
             raise _no_trace(text, files, problems)
         if len(sources) == 1:
@@ -91,8 +92,33 @@ def job_name(source: Path) -> str:
     name = source.name or source.resolve().name or "trace"
     if source.is_dir():
         return name
-    stem = name.split(".", 1)[0] if name.lower().endswith((".json", ".gz", ".zst", ".parquet")) else name
+    stem = name.split(".", 1)[0] if name.lower().endswith((".json", ".gz", ".zst", ".parquet", *SUFFIXES)) else name
     return stem or name
+
+
+def _within_archives(paths: Iterable[Path]) -> tuple[list[Path], list[InputError]]:
+    """The files, with those in archives in place of the archives; and what is wrong with these."""
+    files: list[Path] = []
+    problems: list[InputError] = []
+    for path in paths:
+        if not is_archive_name(path):
+            files.append(path)
+            continue
+        from kair_engine.readers.archives import members_of  # few recordings are in one
+
+        try:
+            members = members_of(path)
+        except InputError as error:
+            problems.append(error)
+            continue
+        except OSError as error:
+            problems.append(InputError(f"cannot read {path}: {error.strerror or error}"))
+            continue
+        files += [path] if members is None else members.paths
+        if members is not None and members.skipped:
+            text = f"{members.skipped} entries of {path.name} are links, devices, or lead out of it"
+            problems.append(InputError(text, "unpack it where they lead nowhere"))
+    return files, problems
 
 
 def _look_up(

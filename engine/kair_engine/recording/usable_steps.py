@@ -32,6 +32,8 @@ def usable_steps(times: StepTimes, ranks: tuple[int, ...]) -> UsableSteps:
     most = max(map(len, complete_on.values()), default=0)
     needed = max(min(len(ranks) / 2, most), 1)
     steps = tuple(sorted(step for step, on in complete_on.items() if len(on) >= needed))
+    if not steps and not counts:
+        return UsableSteps((), {}, ())
     if not steps:
         text = "no step is complete on any rank; all of them are used"
         return UsableSteps(tuple(sorted(complete_on)), {}, (short_warning("incomplete_steps", text),))

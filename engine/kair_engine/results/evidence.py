@@ -34,6 +34,12 @@ EvidenceKind = Literal[
     "replayed",
     "others_nearly_as_late",
     "estimated",
+    "not_arrived",
+    "no_dump",
+    "other_call",
+    "all_arrived",
+    "last_completed",
+    "waits_elsewhere",
 ]
 Analysis = Literal["localize", "pinpoint", "blame", "whatif"]
 

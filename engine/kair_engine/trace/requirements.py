@@ -6,6 +6,9 @@ from kair_engine.trace.model import Trace
 
 def require_steps(trace: Trace) -> None:
     """Raises UsageError where the selection holds no step."""
+    if trace.job.progress:
+        text = "these recordings tell which collectives were called, and no steps"
+        raise UsageError(text, "kair triage says who has not arrived at which")
     if not trace.steps:
         raise UsageError("no complete step to analyse")
 

@@ -23,6 +23,7 @@ from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
+from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced
@@ -33,12 +34,14 @@ from kair_engine.whatif.prices import require_cost
 
 
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
-    """Runs the three stages and puts what they found together into one verdict.
+    """Runs the three stages and puts what they found together into one verdict; of calls without times see hang.py.
 
     A finding needs a test of stage 1 (localize/analysis.py): blame alone accuses nobody, since in every
     healthy job somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a
     GPU hour costs. Raises UsageError where no step can be analysed, or that is no cost.
     """
+    if trace.job.progress:
+        return hang(trace)
     require_steps(trace)
     require_cost(gpu_cost)
     tally, replays = Tally.of(trace, keep_paths=False), Replays(trace)

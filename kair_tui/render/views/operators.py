@@ -58,7 +58,7 @@ COLUMNS = (
         "operator", "operator", operator_text, align="left", weight=9, full=lambda row: row.operator or IDLE
     ),
     Column[OperatorTime]("type", "type", type_name, align="left", weight=9),
-    Column[OperatorTime]("calls", "calls", lambda row: one_decimal(row.calls), weight=4),
+    Column[OperatorTime]("calls", "calls", lambda row: one_decimal(row.calls) if row.calls else "–", weight=4),
     Column[OperatorTime]("total_us", "total", lambda row: duration(row.total_us), weight=5),
     Column[OperatorTime]("share", "share", lambda row: percent(row.share), weight=9),
     Column[OperatorTime]("ranks", "ranks", lambda row: count(row.ranks), weight=3),

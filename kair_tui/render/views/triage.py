@@ -27,6 +27,7 @@ from kair_tui.render.view import CsvTable, View
 from kair_tui.render.views.localize import flag
 from kair_tui.render.views.rank import COLUMNS as OF_PARTS
 from kair_tui.render.words.baseline import against_in_words
+from kair_tui.render.words.hangs import held_up_at, stands_still
 from kair_tui.render.words.triage import FindingInWords, TriageInWords
 from kair_tui.render.words.verdict import (
     cause_in_words,
@@ -74,7 +75,7 @@ def _body(result: TriageInWords, page: Page) -> None:
     if result.parts:
         page.table(PART_COLUMNS, result.parts)
         page.line()
-    elif result.ranking:
+    elif result.ranking and result.steps:
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
     page.line(triage_totals(result))
@@ -96,6 +97,8 @@ def gain_in_words(result: TriageResult) -> str:
 
 def triage_totals(result: TriageResult) -> str:
     """The step, and what was waited in it."""
+    if not result.steps:
+        return "recordings of calls: how far each rank came, and no times"
     return (
         f"step {duration(result.step_time_us)}; ranks wait{_share_of_time(result)} "
         f"({duration(result.waiting_us_per_step)} a step over all of them, "
@@ -134,6 +137,8 @@ def _others(number: int) -> str:
 
 def facts(finding: Finding) -> list[str]:
     """Its figures: what it costs, when, and how sure that is."""
+    if stands_still(finding):
+        return [_price(finding)]
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     began = "" if finding.since is None else f", since step {finding.since}"
     steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
@@ -151,6 +156,8 @@ def sentences(finding: FindingInWords) -> list[str]:
 
 
 def _price(finding: Finding) -> str:
+    if stands_still(finding):
+        return f"the job stands still at {held_up_at(finding)}"
     about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
     price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
     if is_hidden(finding):

@@ -8,6 +8,7 @@ from kair_engine.results.blame import STEP_BEGIN, RootCause
 from kair_engine.results.evidence import Evidence
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant
+from kair_tui.render.words import hangs
 from kair_tui.render.words.stops import stops_in_words
 
 _CAUSES_TOLD = 2
@@ -247,4 +248,5 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,
     "estimated": _estimated,
+    **hangs.SENTENCES,
 }

@@ -10,6 +10,7 @@ from kair_engine.runs import runs
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.text import spaced
 from kair_tui.render.units import count, duration, plural, ranks_in_words
+from kair_tui.render.words.hangs import held_up_at, stands_still
 from kair_tui.render.words.warnings import warning_in_words
 
 WORTH_A_FIGURE = 0.0005
@@ -31,6 +32,8 @@ _WHY_INCONCLUSIVE = (
 def summary(result: TriageResult) -> str:
     """The answer in one sentence."""
     scope = f"{plural(len(result.ranking), 'rank')}, {plural(len(result.steps), 'step')}"
+    if not result.steps and not result.findings:
+        return _no_hang(result)
     if result.verdict == "straggler":
         return _straggler(result)
     if result.verdict == "job_wide":
@@ -43,6 +46,15 @@ def summary(result: TriageResult) -> str:
         return f"inconclusive: {scope}; {why}{_most_of_step(result)}"
     cleared = _first(result.warnings, ("nobody_waits",))
     return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"
+
+
+def _no_hang(result: TriageResult) -> str:
+    """Of recordings of calls, where nobody is waited for."""
+    scope = plural(len(result.ranking), "rank")
+    if result.verdict == "inconclusive":
+        why = _first(result.warnings, ("dumps_missing", "transfers_open")) or "who is waited for is not told"
+        return f"inconclusive: {scope}; {why}"
+    return f"no straggler: {scope}, all are through with every collective that they called"
 
 
 def verdict_in_words(verdict: Verdict) -> str:
@@ -117,6 +129,9 @@ def _shared(findings: Sequence[Finding]) -> str:
 
 def _job_wide(result: TriageResult) -> str:
     first, *others = result.findings
+    if stands_still(first):
+        where = f"{_price(first)} {_seen_on(first, result)}"
+        return f"job-wide: {cause_in_words(first.cause)}, {where}; no rank is missing: look at the network between them"
     of_step = f"{costs(first)} of the {duration(result.step_time_us)} step"
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)})" for one in others]
@@ -162,6 +177,8 @@ def _culprit(finding: Finding) -> str:
 
 
 def _price(finding: Finding) -> str:
+    if stands_still(finding):
+        return f"the job stands still at {held_up_at(finding)}"
     if is_hidden(finding):
         return "nothing by itself: others are as late"
     return f"{costs(finding)} a step"

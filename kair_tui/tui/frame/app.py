@@ -19,7 +19,7 @@ from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.worker import WorkerFailed
 
-from kair_engine.errors import KairError
+from kair_engine.errors import UsageError
 from kair_tui.cli.choices.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
@@ -283,10 +283,14 @@ class KairApp(App[int]):
         return next((one for one in self.framed_screens if getattr(one, "place", None) == place), None)
 
     def go_to_rank(self, rank: int) -> None:
-        """The screen of a rank. Raises UsageError where the job has none of that number."""
+        """The screen of a rank; says so where the job has none of that number, which can be since it was read again."""
         if self.session is None:
             return
-        self.session.require_rank(rank)
+        try:
+            self.session.require_rank(rank)
+        except UsageError as error:
+            self.framed.say(str(error), alarm=True)
+            return
         for screen in self.framed_screens:
             if screen.is_mounted:
                 screen.follow(rank)
@@ -299,8 +303,6 @@ class KairApp(App[int]):
             self.go_to_rank(int(text))
         except ValueError:
             self.framed.say(f"{text!r} is no rank", alarm=True)
-        except KairError as error:
-            self.framed.say(str(error), alarm=True)
 
     def leads_back(self, screen: BaseScreen) -> bool:
         """Whether there is a screen before that one."""

@@ -99,7 +99,8 @@ class ChoiceScreen(BaseScreen):
 
     def _take(self) -> None:
         chosen = self.query_one(Choices).chosen
-        if isinstance(chosen, Choice):
+        # Enter, twice in a row, chooses once: the second finds the list closed.
+        if isinstance(chosen, Choice) and self.is_current:
             self.app.pop_screen()
             chosen.do()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -177,7 +177,7 @@ class BaseScreen(Screen[None]):
         super().__init__()
         self._compositor = NarrowCompositor()
         self._is_made = False
-        self._footer: FooterLine | None = None
+        self._body: Widget | None = None
 
     @property
     def kair(self) -> Program:
@@ -224,17 +224,17 @@ class BaseScreen(Screen[None]):
         yield TooSmall(self.look)
         yield HeaderLine(self.look)
         yield Paragraphs(self.look, id="problem")
-        with Vertical(id="body"):
+        with Vertical(id="body") as self._body:
             yield from self.body()
         yield StatusLine(self.look)
-        self._footer = FooterLine(self.look)
-        yield self._footer
+        yield FooterLine(self.look)
 
     @property
     def is_whole(self) -> bool:
         """Whether its widgets are there: not before it is made, and no more once it is taken down, or all are."""
-        is_attached = self._footer is not None and self._footer.is_attached
-        return self._is_made and is_attached and self.app.return_code is None
+        body = self._body
+        is_there = body is not None and body.is_attached and bool(body.children)
+        return self._is_made and is_there and self.app.return_code is None
 
     async def on_event(self, event: events.Event) -> None:
         """A screen can be left before it was made: then it is told of that, and finds none of its widgets."""
@@ -243,6 +243,10 @@ class BaseScreen(Screen[None]):
         if isinstance(event, (events.Mount, events.ScreenResume, events.Resize)) and not self.is_whole:
             return
         await super().on_event(event)
+
+    def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:  # noqa: ANN401
+        """As Textual does, but not on a screen that is taken down before."""
+        return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_whole else None)
 
     def on_mount(self) -> None:
         """Keeps the footer true to what has the keyboard."""

@@ -149,7 +149,7 @@ class ViewScreen(FilteredScreen):
         """The job was read again: everything is asked again, now or when the screen is in front."""
         self.shown.clear()
         self.waiting = set()
-        if self.is_current:
+        if self.is_current and self.is_whole:
             self.reask()
 
     def _ask(self, wanted: Sequence[tuple[str, Question]]) -> None:

@@ -17,6 +17,7 @@ from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session
 from kair_capture.job.torch_hooks.gradients import GradientWaits
 from kair_capture.job.torch_hooks.guarding import beginning, guarded, is_compiling, replace
+from kair_capture.job.torch_hooks.model_calls import let_replicas_go, watch_calls
 from kair_capture.job.torch_hooks.roots import find_roots
 
 _MOST_OPTIMIZERS: Final = 8
@@ -50,6 +51,7 @@ class ScopeFinder:
         """Registers the hooks of this process, which stay."""
         register_optimizer_step_pre_hook(beginning(self._before_optimizer))
         register_optimizer_step_post_hook(guarded(self._after_optimizer))
+        let_replicas_go()
         replace(torch.autograd, "backward", self._around_backward)
         replace(torch.amp.GradScaler, "step", self._around_scaler)
 
@@ -98,11 +100,13 @@ class ScopeFinder:
         if not self._forward_seen and self._phase_ended:
             session.recorder.scope("forward", self._phase_ended)
         self._forward_seen = False
+        session.steps.in_backward = True
 
     def _after_backward(self, session: Session, begin: int) -> None:
         self._open.backwards = max(0, self._open.backwards - 1)
         if self._open.backwards:
             return
+        session.steps.in_backward = False
         self._waits.backward_ended(session.recorder, begin)
         session.recorder.scope("backward", begin)
         self._phase_ended = clock()
@@ -133,18 +137,17 @@ class ScopeFinder:
         models = find_roots(optimizer)
         for model in models.callable:
             if model not in self._known_models:
-                model.register_forward_pre_hook(guarded(self._before_forward))
-                model.register_forward_hook(guarded(self._after_forward), always_call=True)
+                watch_calls(model, guarded(self._before_forward), guarded(self._after_forward))
         self._waits.watch([model for model in models.data_parallel if model not in self._known_models])
         self._known_models.update((*models.callable, *models.data_parallel))
 
-    def _before_forward(self, session: Session, *_: object) -> None:
+    def _before_forward(self, session: Session) -> None:
         self._open.forwards += 1
         if self._open.forwards == 1:
             session.steps.phase_begins()
             self._open.forward_began = clock()
 
-    def _after_forward(self, session: Session, *_: object) -> None:
+    def _after_forward(self, session: Session) -> None:
         self._open.forwards = max(0, self._open.forwards - 1)
         if self._open.forwards:
             return

@@ -57,8 +57,9 @@ class Waits:
         return following
 
     def _after_input(self, session: Session, begin: int) -> None:
-        session.recorder.span(Kind.INPUT, "input", begin, clock())
-        self._input_ended()
+        if session.steps.concerns():
+            session.recorder.span(Kind.INPUT, "input", begin, clock())
+            self._input_ended()
 
     def _around(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,4 +86,5 @@ def _before_input(session: Session) -> None:
 
 
 def _after_wait(session: Session, name: str, begin: int) -> None:
-    session.recorder.span(Kind.COLLECTIVE, name, begin, clock())
+    if session.steps.concerns():
+        session.recorder.span(Kind.COLLECTIVE, name, begin, clock())

@@ -108,7 +108,7 @@ def _explained(
 
 
 def _of(rows: Records, device: Sequence[Process], wanted: Process) -> Bools:
-    return np.array([one == wanted for one in device], dtype=bool)[rows["track"]]
+    return np.asarray(np.array([one == wanted for one in device], dtype=bool)[rows["track"]])
 
 
 def _share_launched(calls: Records, kernels: Records) -> float:

@@ -85,9 +85,8 @@ def _first_pass(source: Path, spill: RowSpill) -> _Recording:
         raise InputError(text, "record with torch.profiler; exports of other profilers are not read")
     if windows is None:
         raise InputError(f"{source.name} holds no operations", "record with torch.profiler, activities CPU and CUDA")
-    found = (Member(windows),)
-    if len(steps.processes) > 1:
-        found = members(steps, tables, spill, source.name)
+    several = len(steps.processes) > 1
+    found = members(steps, tables, spill, source.name) if several else (Member(windows),)
     return _Recording(stream.header, tables, found, _warnings(source, blocks, stream, tables, windows))
 
 

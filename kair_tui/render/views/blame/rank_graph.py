@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kair_engine.blame.waiting_graph import OTHERS
+from kair_engine.results.blame import STEP_BEGIN
 from kair_tui.render.units import count, duration, plural, spans, whole_percent
 from kair_tui.render.views.blame.neighbours import times, waiting_groups
 
@@ -132,14 +133,20 @@ def _causes(graph: DiGraph, node: str, least_us: float) -> Iterator[Edge]:
     told = [edge for edge in found[:MOST_CAUSES] if edge[1]["blamed_us"] >= least_us]
     for other, of in told:
         cause = graph.nodes[other]
-        # Where there is no room, the name's end goes, and not whose it is.
-        whose = "its own" if cause["rank"] == number else f"rank {cause['rank']}'s"
-        why = f"late because of {whose} {cause['label']}"
-        detail = f"rank {number} was {why} {times(of['synchronisations'])}"
+        why = _why(cause, own=cause["rank"] == number)
+        detail = f"rank {number}: {why} {times(of['synchronisations'])}"
         yield Edge("late", why, detail, of["blamed_us"], of["share"], cause["rank"])
     if rest := [of for _, of in found[len(told) :]]:
         text = f"late because of {plural(len(rest), 'lesser cause')}"
         yield Edge("late", text, f"rank {number} was {text}", _sum(rest, "blamed_us"), _sum(rest, "share"), number)
+
+
+def _why(cause: dict[str, Any], *, own: bool) -> str:
+    """Whose it is comes first: where there is no room, the name's end goes."""
+    if cause.get("operator") == STEP_BEGIN:
+        return str(cause["label"]) if own else f"rank {cause['rank']} was {cause['label']}"
+    whose = "its own" if own else f"rank {cause['rank']}'s"
+    return f"late because of {whose} {cause['label']}"
 
 
 def _sum(edges: Sequence[dict[str, Any]], figure: str) -> float:

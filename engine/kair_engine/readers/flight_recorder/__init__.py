@@ -1,0 +1,1 @@
+"""PyTorch Flight Recorder dumps: which collectives each rank called, and how far they came."""
