@@ -42,7 +42,7 @@ def main() -> None:
     import torch.multiprocessing
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        os.environ |= {"KINETO_LOG_LEVEL": "6", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000"}
+        os.environ |= {"KINETO_LOG_LEVEL": "6", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "512"}
         arguments = (options.ranks, options.rounds, (options.width, options.layers), Path(folder))
         torch.multiprocessing.start_processes(train, arguments, options.ranks, start_method="fork")  # type: ignore[no-untyped-call]
         figures = np.load(Path(folder) / "figures.npz")

@@ -368,7 +368,7 @@ def forked(folder: Path, name: str, job: Callable[[int, Path], Seen], ranks: int
         status = 1
         try:
             os.environ |= {"KAIR_RUN_DIR": str(folder / name / "run"), "RANK": str(rank), "WORLD_SIZE": str(ranks)}
-            os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
+            os.environ["TORCH_FR_BUFFER_SIZE"] = "512"
             if ranks > 1:
                 meeting = f"file://{folder / name}/ranks"
                 dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)

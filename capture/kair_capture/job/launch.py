@@ -24,7 +24,8 @@ def environment_of(base: Mapping[str, str], *, job: str, run_dir: Path) -> dict[
 
 def torch_settings(environment: MutableMapping[str, str] = os.environ) -> None:
     """Lets PyTorch number collectives (its flight recorder), unless the job says otherwise."""
-    environment.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+    # All of it is written out after each sampled step, at 20 µs an entry: as many as a few steps have.
+    environment.setdefault("TORCH_FR_BUFFER_SIZE", "512")
 
 
 def quiet_profiler(environment: MutableMapping[str, str] = os.environ) -> None:
