@@ -44,8 +44,8 @@ def watched(steps: int, slow: str, folder: Path, *, products: int = 20, sleep_ms
             stderr=log,
         )
     torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
-    script = [str(HERE / "ddp_job.py"), "--steps", str(steps), "--slow", slow, "--products", str(products)]
-    script += ["--sleep-ms", str(sleep_ms)]
+    script = [str(HERE / "ddp_job.py"), "--steps", str(steps), "--products", str(products)]
+    script += ["--sleep-ms", str(sleep_ms), *(["--slow", slow] if slow else [])]
     try:
         command = [*kair, "capture", "run", "--job", places.job, "--", *torchrun, *script]
         subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)

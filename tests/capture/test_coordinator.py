@@ -19,11 +19,13 @@ from kair_capture.agent.step_rows import Rows
 from kair_capture.coordinator.committing import Committed, Committer
 from kair_capture.coordinator.coordinator import BusyError, Coordinator
 from kair_capture.coordinator.detection import STEPS, When, Who
+from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.metrics import lines_of
 from kair_capture.coordinator.sampling import Budget, Sampler
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.step_log import StepLog, read_all
 from kair_capture.coordinator.step_table import Recent, StepTable
+from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
 from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
 from kair_capture.wire.keys import read_key
@@ -141,6 +143,18 @@ def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twic
     again.append(rows_for(0, range(10, 15)))
     assert not journal.exists()
     assert read_all(tmp_path)["step"].tolist() == list(range(15))
+
+
+def test_a_rank_that_is_heard_for_the_first_time_late_is_no_return_to_a_checkpoint() -> None:
+    table, hosts = StepTable(), Hosts()
+    watching = Watching(table, hosts, Sampler(Budget(0.01)))
+    for first in range(0, 240, 20):
+        for rank in range(4):
+            table.add(rows_for(rank, range(first, first + 20), self_us=900 if rank == 2 else 700))
+        watching.turn(0.0)
+    table.add(rows_for(4, range(200), self_us=700))
+    watching.turn(0.0)
+    assert [(alert.kind, alert.ranks, alert.over) for alert in watching.alerts] == [("slow_rank", (2,), False)]
 
 
 # The store.

@@ -109,13 +109,14 @@ class Agent:
 
     def _deliver_last(self) -> bool:
         """The job is over: what waits has some more time. False where ranks came meanwhile."""
-        until = time.monotonic() + (_LAST_ROWS_S if self._was_reached else 5)
+        named = self.settings.coordinator is not None or self.settings.places.address.exists()
+        until = time.monotonic() + (_LAST_ROWS_S if self._was_reached or named else 5)
         while time.monotonic() < until:
             self._look()
             if self._turn():
                 return False
-            away = len(self.journal) > 0 and self._was_reached
-            if self.conversion.is_idle and not away and not self.spool.waiting:
+            untold = len(self.journal) > 0 and (self._was_reached or named)
+            if self.conversion.is_idle and not untold and not self.spool.waiting:
                 return True
             time.sleep(_TURN_S)
         return True

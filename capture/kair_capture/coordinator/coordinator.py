@@ -112,6 +112,9 @@ class Coordinator:
             self._log_gone = True
             return False  # the agent keeps them, and asks again
         self._table.add(new)
+        if len(new):
+            ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
+            self._watching.note_lag(time.time() - ended_us / 1e6)
         return True
 
     def on_capture(self, capture: Capture) -> CaptureReply:

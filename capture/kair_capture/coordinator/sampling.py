@@ -164,7 +164,10 @@ class Sampler:
         return steps * (_COST * step_us if self._step_cost_us is None else self._step_cost_us)
 
 
-def first_step_of(latest: int, step_us: float, interval_s: float) -> int:
-    """A step that all ranks will hear of in time: two beats and what an agent takes later, and three steps more."""
-    ahead = (2 * interval_s + 0.3) / max(step_us * 1e-6, 1e-6)
+def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) -> int:
+    """A step that all ranks will hear of in time: two beats and what an agent takes later, and three steps more.
+
+    `lag_s`: how late steps are told of. What they are told by is as late again on the way back.
+    """
+    ahead = (2 * interval_s + 0.3 + 2 * lag_s) / max(step_us * 1e-6, 1e-6)
     return latest + 3 + min(math.ceil(ahead), 100_000)

@@ -20,6 +20,8 @@ _STALLED_STEPS: Final = 20
 _SUSPECT_Z: Final = 3.0
 """Where the whole job became slower, those are sampled first that stand out so much."""
 _MOST_ALERTS: Final = 100
+_MOST_LAG_S: Final = 20.0
+_BEHIND_S: Final = 2.0
 
 
 class Watching:
@@ -40,6 +42,8 @@ class Watching:
         self.news: deque[Alert] = deque()
         """Alerts that were not written down yet."""
         self.interval_s = 1.0
+        self._lags: deque[float] = deque(maxlen=10)
+        self._behind_since: float | None = None
 
     @property
     def usual_us(self) -> float | None:
@@ -60,8 +64,8 @@ class Watching:
         self._note_progress(until, now, muted)
         if until < 0:
             return None
-        if self._looked is None or until < self._looked:
-            # The first steps, or a job that went back to a checkpoint.
+        if self._looked is None or self._table.latest.max() < self._looked:
+            # The first steps, or all ranks went back to a checkpoint; one alone may just be heard for the first time.
             self._looked = self._block_until = until if self._looked is not None else -1
         self._looked = max(self._looked, until - _MOST_LOOKS * EVERY)
         window = None
@@ -102,7 +106,7 @@ class Watching:
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
         now = time.time()  # of the calendar: it is remembered over restarts
-        if not self._is_free() or not self._sampler.affords(self.step_us):
+        if not self._is_free() or not self._sampler.affords(self.step_us) or self._is_behind(now):
             return None
         rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
         found = sorted(((int(rank), excess, z) for rank, excess, z in rows), key=lambda one: -one[2])
@@ -113,6 +117,14 @@ class Watching:
         why = "slow ranks" if due else "longer steps"
         return self._order(suspects, now, why)
 
+    def _is_behind(self, now: float) -> bool:
+        """Whether what is told now is of long ago, and may soon be of now: an agent catches up."""
+        if max(self._lags, default=0.0) < _BEHIND_S:
+            self._behind_since = None
+            return False
+        self._behind_since = self._behind_since or now
+        return now - self._behind_since < _MOST_LAG_S
+
     def _order(self, suspects: list[tuple[int, float]], now: float, why: str) -> Window | None:
         """A window on suspects and peers; None while there is no step to count from."""
         ranks = self._hosts.ranks() or np.flatnonzero(self._table.latest >= 0).tolist()
@@ -122,7 +134,13 @@ class Watching:
 
     def first_step(self) -> int:
         """A step that every rank will hear of before it begins."""
-        return first_step_of(int(self._table.latest.max(initial=0)), self.step_us or 1e6, self.interval_s)
+        latest = int(self._table.latest.max(initial=0))
+        return first_step_of(latest, self.step_us or 1e6, self.interval_s, max(self._lags, default=0.0))
+
+    def note_lag(self, seconds: float) -> None:
+        """How long after its end a step was told of; those of an agent that was away for long do not count."""
+        if 0 <= seconds < _MOST_LAG_S:
+            self._lags.append(seconds)
 
     def _is_free(self) -> bool:
         """Whether the last window is over: its steps behind us by as many as a test has."""
