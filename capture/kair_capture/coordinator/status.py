@@ -11,6 +11,7 @@ from kair_capture.coordinator.memory import Remembered
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
+from kair_capture.wire.messages import Beat
 from kair_engine.results.watch import JobState, Sampling, WatchedHost, WatchedRank, WatchResult
 
 _GONE_S: Final = 60.0
@@ -59,8 +60,13 @@ def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float) -> Jo
         return "waiting"
     if watching.is_stalled:
         return "stalled"
-    gone = all(not state.beat.ranks or now - state.heard_s > _GONE_S for state in hosts)
+    gone = all(_is_through(state.beat) or now - state.heard_s > _GONE_S for state in hosts)
     return "over" if gone else "training"
+
+
+def _is_through(beat: Beat) -> bool:
+    """Whether nothing more is to come from a host: its ranks have ended, and what they left is told and delivered."""
+    return not (beat.ranks or beat.unsent_rows or beat.spooled)
 
 
 def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedRank, ...]:
