@@ -98,6 +98,13 @@ def test_a_coordinator_that_is_gone_is_told(store: Path) -> None:
     assert "kair coordinator --job other" in told.err
 
 
+def test_a_job_of_which_nothing_was_sampled_is_said_to_be_watched(store: Path) -> None:
+    told = kair("triage", "job123", "--store", str(store))
+    assert told.status == 3
+    assert "job job123 is watched, and nothing of it was sampled yet" in told.err
+    assert "kair capture now --job job123" in told.err
+
+
 def test_a_window_by_hand_needs_a_coordinator(store: Path) -> None:
     told = kair("capture", "now", "--job", "job123", "--ranks", "1,3", "--store", str(store))
     assert told.status == 3

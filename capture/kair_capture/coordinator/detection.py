@@ -16,6 +16,8 @@ STEPS: Final = 20
 EVERY: Final = 5
 HITS: Final = 3
 Z: Final = 6.0
+FEWEST_RANKS: Final = 3
+"""Of two ranks nobody can tell which one is as usual."""
 LEAST_EXCESS: Final = 0.08
 """A rank that is slower by less is not worth a window: of a small job, whose peers say little about chance."""
 LEAST_EXCESS_OF_MANY: Final = 0.05
@@ -47,11 +49,11 @@ class Standing:
 def standing(recent: Recent, noise: float) -> Standing:
     """Every rank's median self time against that of all others; `noise` is how much that changes by itself.
 
-    With fewer than three ranks nobody has peers: z is 0.
+    With fewer than FEWEST_RANKS nobody has peers: z is 0.
     """
     median = np.nanmedian(recent.self_us, axis=1) if len(recent.ranks) else np.zeros(0)
     count = len(median)
-    if count < 3 or np.median(median) <= 0:
+    if count < FEWEST_RANKS or np.median(median) <= 0:
         return Standing(recent.ranks.astype(float), median, np.zeros(count), np.zeros(count))
     others, spread = _without_each(median) if count <= 64 else _of_all(median)
     excess = median / np.maximum(others, 1e-9) - 1

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from kair_capture.coordinator.detection import FEWEST_RANKS
 from kair_capture.coordinator.hosts import Hosts, HostState
 from kair_capture.coordinator.memory import Remembered
 from kair_capture.coordinator.sampling import Sampler
@@ -76,7 +77,7 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
     step_us = np.nanmedian(recent.step_us, axis=1).tolist() if position else []
     self_us = np.nanmedian(recent.self_us, axis=1).tolist() if position else []
     told = watching.standing
-    test = {} if told is None else dict(
+    test = {} if told is None or len(told.rank) < FEWEST_RANKS else dict(
         zip(told.rank.astype(int).tolist(), zip(told.excess.tolist(), told.z.tolist(), strict=True), strict=True)
     )  # fmt: skip
     found = []

@@ -154,6 +154,11 @@ def unknown_job(job: str, root: Path) -> InputError:
     """The error for a name that is no job's, with the nearest names that are."""
     from difflib import get_close_matches
 
+    if not _looks_like_path(job) and (root / job / "capture").is_dir():
+        return InputError(
+            f"job {job} is watched, and nothing of it was sampled yet",
+            f"kair watch {job} shows its steps; kair capture now --job {job} samples some",
+        )
     names = [stored.name for stored in _store(root).jobs()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
