@@ -20,16 +20,16 @@ RANKS = tuple(
     for rank in range(4)
 )
 WINDOW = WatchedWindow(1, 140, 147, (0, 1, 2, 3), "slow ranks", "committed")
-NOW = datetime.now(UTC).isoformat()
 STATUS = WatchResult(
-    "job123", NOW, "training", 150, 6e4, 5e4, 4, RANKS, (HOST,), (SLOW,), Sampling(0.01, 0.002, 1, 0, 0, (WINDOW,)), {}
+    "job123", "", "training", 150, 6e4, 5e4, 4, RANKS, (HOST,), (SLOW,), Sampling(0.01, 0.002, 1, 0, 0, (WINDOW,)), {}
 )
 
 
 def write(store: Path, status: WatchResult) -> None:
     folder = store / "job123" / "capture"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "status.json").write_bytes(msgspec.json.encode(status))
+    written = replace(status, updated_at=status.updated_at or datetime.now(UTC).isoformat())
+    (folder / "status.json").write_bytes(msgspec.json.encode(written))
 
 
 @pytest.fixture

@@ -74,6 +74,10 @@ FORMATS: Final = (
         signs.is_flight_recorder,
         f"{_READERS}.flight_recorder.reader:read_flight_recorder",
     ),
+    Format("ascend", "Ascend's trace_view.json", signs.is_ascend, f"{_READERS}.chrome.ascend:read_ascend"),
+    Format("rocprof", "rocprof's JSON", signs.is_rocprof, f"{_READERS}.chrome.rocprof:read_rocprof"),
+    Format("horovod", "Horovod's timeline", signs.is_horovod, f"{_READERS}.chrome.horovod:read_horovod"),
+    Format("composer", "Composer's traces", signs.is_composer, f"{_READERS}.chrome.composer:read_composer"),
     # The last, as it takes any JSON that is too long to tell.
     Format("kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
 )
@@ -103,8 +107,8 @@ UNSUPPORTED: Final = (
     ),
     Unsupported(
         "a Chakra execution trace",
-        signs.is_chakra_protobuf,
-        "it has no times of its own; give the Kineto traces that it was linked from (chakra_trace_link)",
+        signs.is_chakra,
+        "it tells what depends on what, for simulators; give the Kineto traces that were recorded beside it",
     ),
     Unsupported(
         "an OTF2 archive",

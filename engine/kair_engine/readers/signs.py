@@ -13,6 +13,9 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _TRACE_EVENTS: Final = re.compile(rb'"traceEvents"\s*:')
 _PLANE_NAME: Final = re.compile(rb"\x12.(/host:|/device:|Task Environment|#Chip)", re.DOTALL)
 _FLIGHT_RECORDER: Final = re.compile(rb"pg_config|pg_status|comm_lib_version|nccl_version|nccl_comm_state")
+_ASCEND: Final = re.compile(rb'"name"\s*:\s*"(Ascend Hardware|CANN)"')
+_ROCPROF: Final = re.compile(rb'"rocprofiler-sdk-tool"|"name"\s*:\s*"(CPU HIP API|CPU HSA API|Markers and Ranges)"')
+_CHAKRA: Final = re.compile(rb'"schema"\s*:\s*"[\d.]+-chakra|"schema"\s*:\s*"1\.[\d.]+"[^{}]*"nodes"\s*:')
 _SQLITE: Final = b"SQLite format 3\0"
 
 
@@ -60,7 +63,7 @@ def is_kineto(head: Head) -> bool:
     text = head.text
     if text.startswith(b"["):
         return text[1:].lstrip()[:1] == b"{" and b'"ph"' in text
-    return text.startswith(b"{") and (not head.is_whole or bool(_TRACE_EVENTS.search(text)))
+    return text.startswith(b"{") and (bool(_TRACE_EVENTS.search(text)) or not (head.is_whole or is_chakra(head)))
 
 
 def is_flight_recorder(head: Head) -> bool:
@@ -69,6 +72,27 @@ def is_flight_recorder(head: Head) -> bool:
         return bool(_FLIGHT_RECORDER.search(head.content))
     text = head.text
     return text.startswith(b"{") and bool(_FLIGHT_RECORDER.search(text)) and b'"traceEvents"' not in text
+
+
+def is_ascend(head: Head) -> bool:
+    """Chrome's events with the processes of an Ascend NPU; they may be named far behind, the file's name is its own."""
+    is_named = head.path.name.startswith("trace_view.json")
+    return is_kineto(head) and (is_named or bool(_ASCEND.search(head.content)))
+
+
+def is_rocprof(head: Head) -> bool:
+    """JSON of rocprofv3, or Chrome's events with rocprof's processes."""
+    return head.text.startswith(b"{") and bool(_ROCPROF.search(head.content))
+
+
+def is_horovod(head: Head) -> bool:
+    """A list of Chrome's events, of which some negotiate."""
+    return head.text.startswith(b"[") and b'"NEGOTIATE_' in head.content
+
+
+def is_composer(head: Head) -> bool:
+    """A list of Chrome's events that begins with the ranks of training loops."""
+    return head.text.startswith(b"[") and b"training loop process" in head.content
 
 
 def is_xplane(head: Head) -> bool:
@@ -111,8 +135,10 @@ def is_perfetto(head: Head) -> bool:
     return head.path.suffix.lower() in (".pftrace", ".perfetto-trace") and head.content[:1] == b"\x0a"
 
 
-def is_chakra_protobuf(head: Head) -> bool:
-    """A Chakra trace: length-prefixed messages, of which the first is the schema's version."""
+def is_chakra(head: Head) -> bool:
+    """A Chakra trace: the host's or the device's as JSON of nodes, or both linked, as length-prefixed messages."""
+    if head.text.startswith(b"{"):
+        return b'"traceEvents"' not in head.content and bool(_CHAKRA.search(head.content[:4096]))
     return head.path.suffix.lower() == ".et" and is_binary(head)
 
 

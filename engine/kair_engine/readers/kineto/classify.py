@@ -56,6 +56,7 @@ _CATEGORIES: Final = {
     "gpu_memset": Category.COPY,
     "memcpy": Category.COPY,
     "memset": Category.COPY,
+    "mtia_ccp_events": Category.KERNEL,
 }
 _RUNTIME: Final = re.compile(r"_(runtime|driver)$")
 
