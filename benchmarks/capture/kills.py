@@ -179,10 +179,9 @@ def take_store_away(scene: Scene, chance: random.Random) -> None:
 def fill_disk(scene: Scene, chance: random.Random) -> None:
     """The store's file system is a small one in memory; something else takes all of it for a while."""
     filler = scene.store / "filler"
-    with filler.open("wb") as file, suppress(OSError):
-        while True:
-            file.write(bytes(1 << 16))
-            file.flush()
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(1 << 16)):
+            pass
     time.sleep(chance.uniform(1, 5))
     filler.unlink()
 
@@ -247,6 +246,8 @@ def run(what: str, count: int, seed: int) -> Outcome:
             raise
         finally:
             reader.stop()
+            if mounted and sys.exc_info()[0] is not None:
+                subprocess.run(["umount", str(folder / "store")], check=False)
         _check(scene, outcome)
         if not outcome.is_good:
             for log in ("coordinator.log", "agent.log"):

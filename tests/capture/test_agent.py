@@ -75,7 +75,7 @@ def test_an_agent_that_is_killed_anywhere_loses_no_step_and_counts_none_twice(tm
     rings.take(again)
     assert written(journal) == [(3, number) for number in range(1, 6)]
     journal.acknowledge(2)
-    assert written(Journal(tmp_path / "journal"))[-3:] == [(3, 3), (3, 4), (3, 5)]
+    assert written(Journal(tmp_path / "journal")) == [(3, 3), (3, 4), (3, 5)]
     journal.acknowledge(3)
     assert written(Journal(tmp_path / "journal")) == []
 
