@@ -99,6 +99,28 @@ class Terminal:
             self.read(0.1)
         return self._child.wait(timeout=1)
 
+    def modes(self) -> list[object]:
+        """How the terminal treats input and output (termios), whatever end one asks."""
+        return termios.tcgetattr(self._master)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the program has not ended; a stopped one has not."""
+        return self._child.poll() is None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal holds it."""
+        return Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def wait_until_stopped(self) -> None:
+        """Reads until a signal holds the program. Raises TimeoutError where none does for a minute, or it has ended."""
+        until = time.monotonic() + PATIENCE_S
+        while not self.is_stopped:
+            self.read(0.05)
+            if time.monotonic() > until or not self.is_running:
+                raise TimeoutError("the program was not stopped")
+
     def cpu_s(self) -> float:
         """User and system time so far, of all its threads."""
         fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()

@@ -33,7 +33,10 @@ PICTURES = (
     Picture("pipeline", "pipeline_slow_operator", ("v",), light=True),
     Picture("rank", "slow_operator", ("enter",)),
     Picture("blame", "two_hosts_slow_input", ("3", "tab", "down")),
+    Picture("rank_by_rank", "pipeline_slow_operator", ("3", "v")),
     Picture("frequency", "intermittent_stall", ("4",)),
+    Picture("operators", "slow_operator", ("O", "down", "down", "down")),
+    Picture("timeline", "slow_operator", ("t",)),
     Picture("whatif", "pipeline_slow_operator", ("5", "space"), (130, 36)),
     Picture("matrix", "two_hosts_slow_input", ("6",)),
     Picture("export", "slow_operator", ("enter", "e"), (110, 20)),
@@ -44,7 +47,7 @@ async def taken(picture: Picture) -> str:
     """The picture as SVG."""
     from textual.pilot import Pilot
 
-    from kair_tui.cli.job_source import JobWanted
+    from kair_tui.cli.choices.job import JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
     from kair_tui.tui.frame.view import ViewScreen

@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "benchmarks/test_accuracy.py",
     "benchmarks/test_sample_recorder.py",
+    "capture/test_job.py",
     "golden/test_samples.py",
     "tui/test_terminal.py",
     "engine/test_sensitivity.py",
@@ -34,6 +35,9 @@ LONGEST = (
     "tui/test_rank.py",
     "tui/test_matrix.py",
     "golden/test_groups.py",
+    "engine/test_uncompared.py",
+    "unit/test_docs.py",
+    "benchmarks/test_fuzz.py",
 )
 """Files of five seconds and more."""
 

@@ -25,6 +25,23 @@ class SlowGpu:
 
 
 @dataclass(frozen=True)
+class SlowBesideSpinning:
+    """A slow GPU, for whom the others wait in collectives that spin and slow their own backward pass meanwhile."""
+
+    rank: int
+    factor: float
+    spinning: float
+    """The share by which the others' backward pass is longer."""
+
+    def apply(self, costs: JobCosts, scene: Scene) -> Effect:
+        for times, operations in zip(costs.device, costs.program.stages, strict=True):
+            backward = [slot for slot in compute_slots(operations) if operations[slot].phase == "backward"]
+            for rank in set(range(times.shape[2])) - {self.rank}:
+                times[:, backward, rank] *= 1 + self.spinning
+        return SlowGpu(self.rank, self.factor).apply(costs, scene)
+
+
+@dataclass(frozen=True)
 class SlowKernel:
     """One type of kernel (a short or the full name) takes `factor` times as long on one rank."""
 

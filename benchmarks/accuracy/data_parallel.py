@@ -11,8 +11,11 @@ BACKWARD = (("gemm_backward", 4.6), ("attention_backward", 3.8), ("gemm_backward
 """Kernels of a layer with their ms."""
 
 
-def data_parallel_stage() -> tuple[Operation, ...]:
-    """Gradients are reduced in a bucket per layer while the next layer's are computed; the optimizer waits for all."""
+def data_parallel_stage(*, recomputes: bool = False) -> tuple[Operation, ...]:
+    """Gradients are reduced in a bucket per layer while the next layer's are computed; the optimizer waits for all.
+
+    With activation checkpointing (`recomputes`) each layer's forward kernels run again before its backward ones.
+    """
     stage = StageBuilder()
     stage.compute("embedding", "forward", 0.5, 0)
     for _ in range(LAYERS):
@@ -23,6 +26,9 @@ def data_parallel_stage() -> tuple[Operation, ...]:
     stage.compute("gemm_backward", "backward", 3.4, 0)
     buckets = [stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES)]
     for _ in range(LAYERS):
+        if recomputes:
+            for label, ms in FORWARD:
+                stage.compute(label, "backward", ms, 0)
         _layer(stage, "backward")
         buckets.append(stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES))
     stage.wait_for(*buckets)

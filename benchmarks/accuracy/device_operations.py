@@ -123,6 +123,8 @@ def compute_scopes(label: str, phase: str) -> tuple[HostScope, ...]:
     """The operators around the launch of a compute kernel."""
     if phase == "optimizer":
         return HostScope("Optimizer.step#AdamW.step", annotation=True), HostScope(_OPTIMIZER[label])
+    if phase == "backward" and label in _FORWARD and label not in _BACKWARD:
+        return HostScope(_EVALUATE + "CheckpointFunctionBackward"), HostScope(_FORWARD[label])
     if phase == "backward":
         return (HostScope(_EVALUATE + _BACKWARD[label]),)
     return (HostScope(_FORWARD[label]),)

@@ -28,6 +28,21 @@ class HostBound:
 
 
 @dataclass(frozen=True)
+class ProfilerOnOneRank:
+    """One rank's profiler lengthens every launch, which the work that is queued up on its device hides: no fault."""
+
+    rank: int
+    overhead: float
+    """Of what the host needs for an operation."""
+
+    def apply(self, costs: JobCosts, _: Scene) -> Effect:
+        stage, position = costs.layout.place(self.rank)
+        costs.before_launch[stage][:, :, position] *= 1 + self.overhead
+        costs.launch[stage][:, :, position] *= 1 + self.overhead
+        return Effect()
+
+
+@dataclass(frozen=True)
 class SlowInput:
     """One rank's input fetches take longer by a share of the step."""
 

@@ -42,12 +42,18 @@ class JobLayout:
     microbatches: int = 1
     host_share: float = 0.25
     """What the host needs to issue an operation, as a share of the operation's time on the device."""
+    recomputes: bool = False
+    """Whether the backward pass runs each layer's forward kernels again (activation checkpointing)."""
+    graphed: bool = False
+    """Whether one launch issues all kernels of a step (a CUDA graph)."""
 
     def __post_init__(self) -> None:
         if min(self.dp, self.pp, self.tp, self.microbatches) < 1:
             raise ValueError(f"sizes of a layout start at 1: {self}")
         if self.kind != "3d" and (self.pp, self.tp, self.microbatches) != (1, 1, 1):
             raise ValueError(f"only a 3d layout has pipeline stages, tensor parallel ranks and microbatches: {self}")
+        if self.kind != "dp" and (self.recomputes or self.graphed):
+            raise ValueError(f"only a dp layout recomputes activations or runs as a graph: {self}")
 
     @property
     def ranks(self) -> int:
@@ -153,4 +159,6 @@ STANDARD: Final = {
     "3d64": JobLayout("3d", dp=4, pp=4, tp=4, microbatches=4),
     "3d256": JobLayout("3d", dp=8, pp=8, tp=4, microbatches=8),
     **{f"fsdp{ranks}": JobLayout("fsdp", ranks) for ranks in (8, 64)},
+    "dp8 recomputing": JobLayout("dp", 8, recomputes=True),
+    "dp8 as CUDA graph": JobLayout("dp", 8, host_share=0.0, graphed=True),
 }

@@ -37,11 +37,14 @@ class Program:
 @lru_cache(maxsize=32)
 def program_of(layout: JobLayout) -> Program:
     """The program of a layout. Raises graphlib.CycleError where its stages would wait for each other for ever."""
-    makers = {"dp": data_parallel_stage, "fsdp": sharded_stage}
-    stages = tuple(
-        pipeline_stage(layout, stage) if layout.kind == "3d" else makers[layout.kind]() for stage in range(layout.pp)
-    )
+    stages = tuple(_stage(layout, stage) for stage in range(layout.pp))
     return Program(layout, stages, _in_order(stages))
+
+
+def _stage(layout: JobLayout, stage: int) -> tuple[Operation, ...]:
+    if layout.kind == "3d":
+        return pipeline_stage(layout, stage)
+    return sharded_stage() if layout.kind == "fsdp" else data_parallel_stage(recomputes=layout.recomputes)
 
 
 def _stream_mates(operations: tuple[Operation, ...]) -> list[int | None]:

@@ -18,6 +18,7 @@ STEP, FETCH, WAIT = 0, 1, 2
 """Times of the host that a step has once; they come after those of the device and of the launches."""
 FETCH_NAME: Final = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 WAIT_NAME: Final = "cudaStreamSynchronize"
+GRAPH_LAUNCH: Final = "cudaGraphLaunch"
 GC_NAME: Final = "python gc"
 SCOPE_LEAD_NS, SCOPE_TAIL_NS = 1_000, 500
 """How much earlier each scope around a launch begins, and how much later it ends, than the one in it."""
@@ -68,7 +69,8 @@ class Template:
 @lru_cache(maxsize=8)
 def template_of(program: Program, steps: int, host_operators: bool) -> Template:
     """The template for so many steps, with or without the operators around the launches."""
-    stages = tuple(_stage_rows(operations, host_operators) for operations in program.stages)
+    graphed = program.layout.graphed
+    stages = tuple(_stage_rows(operations, host_operators, graphed) for operations in program.stages)
     codes: dict[str, dict[str, int]] = {column: {} for column in _TEXT_COLUMNS}
     groups = {group.name: f"{group.name} {group.rank_list}" for group in program.layout.groups.all}
     codes["group"] = {text: code for code, text in enumerate(groups.values())}
@@ -84,8 +86,8 @@ def template_of(program: Program, steps: int, host_operators: bool) -> Template:
     return Template(stages, columns, {column: tuple(texts) for column, texts in codes.items()}, count)
 
 
-def _stage_rows(operations: tuple[Operation, ...], host_operators: bool) -> StageRows:
-    rows = (*_device_rows(operations), *_host_rows(operations, host_operators))
+def _stage_rows(operations: tuple[Operation, ...], host_operators: bool, graphed: bool) -> StageRows:
+    rows = (*_device_rows(operations), *_host_rows(operations, host_operators, graphed))
     depth = np.array([row.depth for row in rows])
     return StageRows(
         rows,
@@ -105,7 +107,7 @@ def _device_rows(operations: tuple[Operation, ...]) -> list[Row]:
     return sorted(rows, key=lambda row: row.lane)
 
 
-def _host_rows(operations: tuple[Operation, ...], host_operators: bool) -> list[Row]:
+def _host_rows(operations: tuple[Operation, ...], host_operators: bool, graphed: bool) -> list[Row]:
     lane, count = f"thread {MAIN_THREAD}", len(operations)
     once = 2 * count
     rows = [
@@ -114,6 +116,10 @@ def _host_rows(operations: tuple[Operation, ...], host_operators: bool) -> list[
     ]
     for slot, one in enumerate(operations):
         launch = count + slot
+        if graphed and one.kind != "memory":
+            if not slot:
+                rows.append(Row(lane, GRAPH_LAUNCH, "host", one.phase, launch, launch, slot))
+            continue
         if host_operators:
             # `loss.item()` covers the copy and the wait for it.
             end = once + WAIT if one.kind == "memory" else launch
@@ -141,7 +147,7 @@ def _step_columns(
         "bytes": [_of_kernel(row, operations, "size") for row in rows],
         "group_seq": [_of_communication(row, operations, sequence) for row in rows],
         "group_seq_per_step": [_of_communication(row, operations, per_step) for row in rows],
-        "correlation": [_correlation(row, len(operations)) for row in rows],
+        "correlation": [_correlation(row, operations, layout.graphed) for row in rows],
         "correlation_per_step": [len(operations) + 1] * len(rows),
     }
     result = {column: np.broadcast_to(np.array(values, np.int32), shape) for column, values in fixed.items()}
@@ -190,12 +196,13 @@ def _of_kernel(row: Row, operations: tuple[Operation, ...], attribute: str) -> i
     return ABSENT if value is None else int(value)
 
 
-def _correlation(row: Row, operations: int) -> int:
+def _correlation(row: Row, operations: tuple[Operation, ...], graphed: bool) -> int:
     if row.depth:
         return ABSENT
     if row.slot is not None:
-        return row.slot + 1
-    return operations + 1 if row.name == WAIT_NAME else ABSENT
+        # All kernels of a graph have its launch's.
+        return 1 if graphed and operations[row.slot].kind != "memory" else row.slot + 1
+    return len(operations) + 1 if row.name == WAIT_NAME else ABSENT
 
 
 def _occurrences(rows: tuple[Row, ...]) -> list[int]:

@@ -6,10 +6,18 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from compute_faults import ChangingCulprit, SequenceImbalance, SlowGpu, SlowHost, SlowKernel, StageImbalance
+from compute_faults import (
+    ChangingCulprit,
+    SequenceImbalance,
+    SlowBesideSpinning,
+    SlowGpu,
+    SlowHost,
+    SlowKernel,
+    StageImbalance,
+)
 from costs import Noise
 from fault_model import Fault
-from host_faults import ClockSkew, GarbageCollection, HostBound, SlowInput, Stall
+from host_faults import ClockSkew, GarbageCollection, HostBound, ProfilerOnOneRank, SlowInput, Stall
 from layouts import STANDARD, JobLayout
 from network_faults import SlowEdge, SlowLink
 
@@ -55,7 +63,7 @@ class Scenario:
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """All of them, in the order of the report."""
-    return (*_healthy(), *_nobodys_fault(), *_guilty(), *_recordings())
+    return (*_healthy(), *_nobodys_fault(), *_guilty(), *_recordings(), *_of_other_programs())
 
 
 def _healthy() -> Iterator[Scenario]:
@@ -113,6 +121,25 @@ def _recordings() -> Iterator[Scenario]:
                 # A stall that never comes is no fault: of single steps two thirds are without.
                 count *= 3 if name == _STALL and steps == 1 else 1
                 yield Scenario(name, layout, count, "guilty", _FAULTS[name][0], steps)
+
+
+def _of_other_programs() -> Iterator[Scenario]:
+    """Programs, recorders and collectives of other kinds: fsdp layouts gather ahead, and hosts run ahead in all."""
+    for layout in ("dp8 recomputing", "dp8 as CUDA graph"):
+        yield Scenario("healthy", layout, 100, "healthy", _nothing)
+        for name in ("slow GPU ×1.1", "slow kernel ×1.5"):
+            yield Scenario(name, layout, 60, "guilty", _FAULTS[name][0])
+    for layout, jobs in (("dp8", 100), ("3d64", 30)):
+        yield Scenario("profiler on rank 0 alone", layout, jobs, "healthy", _profiled)
+    yield Scenario("slow GPU ×1.1, others spin", "dp8", 60, "guilty", _beside_spinning)
+
+
+def _profiled(_layout: JobLayout, _random: Random) -> tuple[Fault, ...]:
+    return (ProfilerOnOneRank(0, 0.6),)
+
+
+def _beside_spinning(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
+    return (SlowBesideSpinning(_anyone(layout, random), 1.1, 0.02),)
 
 
 def _anyone(layout: JobLayout, random: Random) -> int:

@@ -95,7 +95,7 @@ def tried(source: Path, content: bytes, out: Path) -> str:
         outcome = import_file(ImportTask(source, out))
     except InputError as error:
         return f"an InputError passed by: {error}"
-    except Exception:  # whatever it is, it is a defect, and the others are tried all the same
+    except Exception:
         return traceback.format_exc()
     if time.monotonic() - begun > _LONGEST_S:
         return f"took more than {_LONGEST_S:g} s"

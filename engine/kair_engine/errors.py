@@ -1,6 +1,8 @@
 """The ways a question can be turned down, each with the exit code a command gives it."""
 
 import errno
+import os
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -62,6 +64,16 @@ class UnwritableError(KairError):
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = f"free some space there, or {another}" if is_full else another
         super().__init__(f"cannot write {place}: {error.strerror or error}", hint)
+
+
+def unwritable(path: Path, error: OSError) -> KairError:
+    """The error for a file that was to be written: no room for it is no wrong usage, a name that cannot be one is."""
+    # Libraries tell the system's errors in sentences of their own.
+    told = re.search(r"(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+    number = error.errno or (int(told[1]) if told else 0)
+    plain = OSError(number, os.strerror(number)) if number else error
+    no_room = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+    return UnwritableError(path, plain) if no_room else UsageError(f"cannot write {path}: {plain.strerror or plain}")
 
 
 class UnwritableStoreError(UnwritableError):

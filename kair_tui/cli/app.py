@@ -95,7 +95,7 @@ def _eager(flag: str, answer: Callable[[click.Context, Any], str], text: str, **
 
     def answered(context: click.Context, _: click.Parameter, value: Any) -> None:  # noqa: ANN401
         if value and not context.resilient_parsing:
-            from kair_tui.cli.streams import write_answer
+            from kair_tui.cli.output.streams import write_answer
 
             write_answer(answer(context, value))
             context.exit()

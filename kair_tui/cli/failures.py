@@ -9,8 +9,8 @@ import click
 from click.exceptions import Exit
 
 from kair_engine.errors import DamagedJobError, KairError, NameTakenError, UnwritableStoreError
+from kair_tui.cli.output.streams import abandon_stdout, say, say_lines
 from kair_tui.cli.registry import nearest
-from kair_tui.cli.streams import abandon_stdout, say, say_lines
 
 REPORT = "this is a defect of Kair: please report it with the output of the same command and --debug"
 _WITH_OPTIONS: Final[Mapping[type[KairError], str]] = {

@@ -5,11 +5,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from kair_engine.errors import InputError, UsageError
+from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.baseline_choice import chosen_baseline
+from kair_tui.cli.choices.baseline import chosen_baseline
+from kair_tui.cli.choices.job import JobWanted, StoreSession, blaming_files, open_job, tidy
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job_source import JobWanted, StoreSession, open_job, tidy
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
     CACHE,
@@ -17,6 +18,7 @@ from kair_tui.cli.options import (
     BaselineChoice,
     Diagnostics,
     FailOn,
+    Following,
     JobChoice,
     Presentation,
     PresentationOfFile,
@@ -26,12 +28,11 @@ from kair_tui.cli.options import (
     takes_cache,
     takes_progress,
 )
+from kair_tui.cli.output.present import Presenter
+from kair_tui.cli.output.progress import ProgressBar, Report, unwatched
+from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.cli.places import store_root
-from kair_tui.cli.present import Presenter
-from kair_tui.cli.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.registry import Entry
-from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.answer import Answer, JobInfo
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.words.warnings import warnings_in_words
@@ -39,8 +40,8 @@ from kair_tui.render.words.warnings import warnings_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_tui.cli.fail_on import Condition
-    from kair_tui.cli.progress import Watcher
+    from kair_tui.cli.choices.fail_on import Condition
+    from kair_tui.cli.output.progress import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -74,11 +75,8 @@ def analysed(
         store = store_root(take(StorePlace, arguments).store)
         baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
         own |= {} if baseline is None else {"baseline": baseline}
-    try:
+    with blaming_files(trace):
         return answer_about(entry, entry.load()(trace, **own), trace)
-    except Exception as error:
-        require_whole(trace, error)
-        raise
 
 
 def with_notes(answer: Answer, trace: Trace) -> Answer:
@@ -88,17 +86,11 @@ def with_notes(answer: Answer, trace: Trace) -> Answer:
     return replace(answer, notes=Notes.of(trace.job).all())
 
 
-def require_whole(trace: Trace, error: Exception) -> None:
-    """Raises InputError where an analysis failed because parsed files were removed under it."""
-    gone = [path for path in trace.fragments if not path.is_file()]
-    if gone:
-        raise InputError(f"{gone[0].name} was removed while it was read", "ask again") from error
-
-
 def written_file(entry: Entry, arguments: dict[str, Any], trace: Trace) -> str:
     """What a command that writes a file says of it; `trace` is narrowed to the steps chosen. Raises KairError."""
     chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
-    told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
+    with blaming_files(trace):
+        told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
     return told
 
 
@@ -143,6 +135,10 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
         trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
         answer = with_notes(analysed(entry, arguments, trace, progress=progress), trace)
     presenter.present(answer)
+    if any(one.rests_on_estimates(answer.result) for one in conditions):
+        presenter.note(
+            "--fail-on slowdown is met by an estimate: no replay could price the finding, it costs at most that"
+        )
     presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
     return status_of(conditions, answer)
 
@@ -207,6 +203,25 @@ def _wanted(arguments: dict[str, Any]) -> JobWanted:
     return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
 
 
+def _run_process(entry: Entry, arguments: dict[str, Any]) -> int:
+    return int(entry.load()(store_root(take(StorePlace, arguments).store), **own_arguments(entry, arguments)))
+
+
+def _follow(entry: Entry, arguments: dict[str, Any]) -> int:
+    from kair_tui.cli.following import follow
+
+    presenter, conditions = presenter_of(entry, arguments), conditions_of(entry, arguments)
+    store, own = store_root(take(StorePlace, arguments).store), own_arguments(entry, arguments)
+    found = follow(
+        lambda: Answer(entry.name, entry.load()(store, **own), None, ()),
+        presenter,
+        take(Presentation, arguments).format,
+        take(Following, arguments),
+        lambda answer: status_of(conditions, answer) == ExitCode.FOUND,
+    )
+    return ExitCode.FOUND if found else ExitCode.ANSWERED
+
+
 def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
     write_answer(entry.load()(**own_arguments(entry, arguments)))
     return ExitCode.ANSWERED
@@ -220,6 +235,8 @@ _RUN: Final = {
     "screen": _take_terminal,
     "shell": _take_terminal,
     "runbook": _run_runbook,
+    "process": _run_process,
+    "running": _follow,
     "nothing": _write_text,
 }
 """What runs a command that is not about a trace, by what it needs."""
@@ -241,7 +258,7 @@ def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, 
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()
-    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
+    from kair_tui.cli.choices.fail_on import parse_conditions  # loads results that other commands do without
 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")

@@ -10,17 +10,17 @@ from kair_tui.render.answer import Note
 class Notes:
     """Those of one job, in one file."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, *, in_store: bool = False) -> None:
+        self.file, self._in_store = file, in_store
 
     @classmethod
     def of(cls, job: Job) -> "Notes":
         """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
         from kair_engine.recording.job_file import NOTES
 
-        return cls(
-            kept_with(Path(job.source), "notes") if job.stored_in is None else Path(job.stored_in).parent / NOTES
-        )
+        if job.stored_in is not None:
+            return cls(Path(job.stored_in).parent / NOTES, in_store=True)
+        return cls(kept_with(Path(job.source), "notes"))
 
     def all(self) -> tuple[Note, ...]:
         """In the order they were written; none where the file is missing or damaged."""
@@ -28,7 +28,7 @@ class Notes:
 
         try:
             return msgspec.json.decode(self.file.read_bytes(), type=tuple[Note, ...])
-        except (OSError, msgspec.MsgspecError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return ()
 
     def on(self, about: str, screen: str) -> str:
@@ -42,5 +42,6 @@ class Notes:
         from kair_engine.trace.private_files import modes_below, write_whole
 
         kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        if not self._in_store:  # There the folder of a job that was deleted is not made again.
+            self.file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self.file, msgspec.json.encode((*kept, note) if note.text else kept), modes_below(self.file.parent))

@@ -86,6 +86,29 @@ class FailOnSlower(FailOn):
 
 
 @dataclass(frozen=True)
+class FailOnAlert(FailOn):
+    """The same of a running job."""
+
+    fail_on: Annotated[
+        Sequence[str],
+        Option(
+            "--fail-on",
+            "Exit with status 10 as soon as one of these is noticed: slow_rank, longer_steps, stalled, silent_host, "
+            "or any alert. Set apart by commas, or repeated.",
+            metavar="WHAT",
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class Following:
+    """How often to look, and until when."""
+
+    once: Annotated[bool, Option("--once", "Look once. So do -o json, csv and tree.")] = False
+    every: Annotated[float, Option("--every", "How often to look.", metavar="S", minimum=0)] = 1.0
+
+
+@dataclass(frozen=True)
 class BaselineChoice:
     """What the run is held against besides its own ranks."""
 
@@ -182,6 +205,8 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "screen": (JobToShow, StorePlace, Diagnostics),
     "shell": (JobChoice, StorePlace, Diagnostics),
     "runbook": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
+    "process": (StorePlace, Diagnostics),
+    "running": (Following, FailOnAlert, StorePlace, PresentationOfTable, Diagnostics),
     "nothing": (Diagnostics,),
 }
 
@@ -199,6 +224,8 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
     if entry.is_graph or entry.is_picture:
         own = PresentationOfGraph if entry.is_graph else PresentationOfPicture
         chosen = tuple(own if group is PresentationOfTable else group for group in chosen)
+    if entry.needs == "running":
+        return chosen
     if entry.needs == "machine":
         return (FailOnSlower, *chosen)
     if entry.takes_baseline:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal
 
-Needs = Literal["trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "nothing"]
-"""What a command is about. `shell` and `runbook` run other commands."""
+Needs = Literal[
+    "trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "process", "running", "nothing"
+]
+"""What a command is about. `shell` and `runbook` run other commands, `process` a job, of which `running` tells."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,12 @@ class Entry:
     @property
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
-        return self.needs in ("trace", "store", "cache", "machine", "runbook")
+        return self.needs in ("trace", "store", "cache", "machine", "runbook", "running")
 
     @property
     def is_single(self) -> bool:
         """Whether it is one question: typed in a shell or on the full screen, or a line of a runbook."""
-        return self.needs not in ("screen", "shell", "runbook")
+        return self.needs not in ("screen", "shell", "runbook", "process", "running")
 
     def load(self) -> Callable[..., Any]:
         """The function that answers."""
@@ -65,6 +67,7 @@ ANALYSES: Final = "Find the straggler"
 LOOKS: Final = "Look at the job"
 MACHINE: Final = "Confirm it"
 STORE: Final = "Keep jobs"
+RUNNING: Final = "Watch a running job"
 MACHINES: Final = "For machines"
 
 GRAPH_NOTES: Final = """\
@@ -72,6 +75,10 @@ Formats of the graph (ranks wait for ranks, which root causes made late):
   dot        for Graphviz, to draw it: small parts put together
   graphml    all of it, for yEd, Gephi, Cytoscape or networkx.read_graphml
   node-link  all of it, as JSON for networkx.node_link_graph(..., edges="edges")"""
+
+CAPTURE_NOTES: Final = """\
+run ends with the exit status of the command that it ran. Failures of Kair never reach it: one warning, and it goes on
+without capture. docs/capture.md has the variables, and what it costs."""
 
 RUNBOOK_NOTES: Final = """\
 Runbooks that come with Kair (kair run NAME):
@@ -196,6 +203,16 @@ COMMANDS: Final = (
         ("kair frequency traces/", "kair frequency job123 --phase forward --windows 60"),
     ),
     Entry(
+        "operators",
+        LOOKS,
+        "How long every operator ran, by type, and how that differs between ranks.",
+        (
+            "kair operators traces/",
+            "kair operators job123 --type communication",
+            "kair operators job123 --operator attention --by-rank --json",
+        ),
+    ),
+    Entry(
         "timeline",
         LOOKS,
         "What every rank did over time around a delay: bars, arrivals, and the blame path through them.",
@@ -289,6 +306,42 @@ COMMANDS: Final = (
         "How much the parsed traces take; clear removes them.",
         ("kair cache", "kair cache clear"),
         needs="cache",
+    ),
+    Entry(
+        "capture",
+        RUNNING,
+        "Run a training job under watch, its script unchanged; or have some steps of it sampled now.",
+        (
+            "kair capture run -- torchrun --nproc-per-node 8 train.py",
+            "kair capture run --job job123 -- python train.py",
+            "kair capture now --job job123 --ranks 3,7",
+        ),
+        needs="process",
+        notes=CAPTURE_NOTES,
+    ),
+    Entry(
+        "coordinator",
+        RUNNING,
+        "Beside a running job: notices slow ranks, has them sampled, and keeps what is found.",
+        (
+            "kair coordinator --job job123",
+            "kair coordinator --job job123 --listen 0.0.0.0:7433 --max-overhead 0.5%",
+            "kair coordinator --job job123 --metrics 127.0.0.1:9433 --leave-after 60",
+        ),
+        needs="process",
+    ),
+    Entry(
+        "watch",
+        RUNNING,
+        "Follow a running job: self times, alerts as they come, what is sampled, clocks.",
+        (
+            "kair watch job123",
+            "kair watch job123 --once --json",
+            "kair watch job123 -o ndjson | jq 'select(.record == \"alert\")'",
+            "kair watch job123 --quiet --fail-on slow_rank,stalled",
+        ),
+        needs="running",
+        fails_on=True,
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

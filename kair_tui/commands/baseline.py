@@ -4,12 +4,12 @@ from typing import Annotated
 
 from kair_engine.errors import UsageError
 from kair_engine.results.baseline import BaselineAction, BaselineResult
+from kair_tui.cli.choices.job import StoreSession, blaming_files, locate, open_source
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import StoreSession, locate, open_source
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.cli.step_choice import parse_steps
 
-RENDERER = "kair_tui.render.views.baseline"
+RENDERER = "kair_tui.render.views.store.baseline"
 
 
 def run(
@@ -38,7 +38,9 @@ def run(
 
         trace = open_source(locate(job, session.store.root), progress=session.progress)
         steps = parse_steps(step).among(trace.job.steps)
-        kept.save(name, profile_of(trace if steps is None else trace.select(steps)), replace=replace)
+        with blaming_files(trace):
+            profile = profile_of(trace if steps is None else trace.select(steps))
+        kept.save(name, profile, replace=replace)
     elif action == "use" and name is not None:
         kept.use(name)
     elif action == "rm" and name is not None:

@@ -8,7 +8,7 @@ from kair_engine.trace.model import Trace
 from kair_tui.cli.options import CLOCK, METHOD, require_paper
 from kair_tui.cli.parameters import Option
 
-RENDERER = "kair_tui.render.views.blame"
+RENDERER = "kair_tui.render.views.blame.table"
 
 
 def run(

@@ -6,7 +6,7 @@ from kair_engine.results.store import CacheResult
 from kair_tui.cli.parameters import Argument
 from kair_tui.cli.places import cache_limit, cache_root
 
-RENDERER = "kair_tui.render.views.cache"
+RENDERER = "kair_tui.render.views.store.cache"
 
 
 def run(action: Annotated[Literal["clear"] | None, Argument("clear removes everything.")] = None) -> CacheResult:

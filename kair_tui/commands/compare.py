@@ -4,10 +4,10 @@ from typing import Annotated
 
 from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.choices.job import StoreSession, blaming_files, locate, open_source
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import StoreSession, locate, open_source
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.cli.step_choice import parse_steps
 
 RENDERER = "kair_tui.render.views.compare"
 
@@ -25,7 +25,9 @@ def run(
     """Opens both, and asks the engine. Raises InputError where one is no job."""
     from kair_engine.comparison.analysis import compare
 
-    return compare(_opened(session, base, base_step), _opened(session, new, step))
+    traces = _opened(session, base, base_step), _opened(session, new, step)
+    with blaming_files(*traces):
+        return compare(*traces)
 
 
 def _opened(session: StoreSession, job: str, step: str) -> Trace:

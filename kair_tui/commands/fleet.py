@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from kair_engine.errors import InputError
 from kair_engine.results.fleet import FleetJob, FleetResult, StragglerCost
-from kair_tui.cli.job_source import StoreSession
+from kair_tui.cli.choices.job import StoreSession
 from kair_tui.commands.gpu_cost import GPU_COST, money_per_day
 from kair_tui.commands.report_file import REPORT, made_now, require_form, write_report
 
 if TYPE_CHECKING:
     from kair_engine.store.jobs import StoredJob
 
-RENDERER = "kair_tui.render.views.fleet"
+RENDERER = "kair_tui.render.views.store.fleet"
 
 
 def run(

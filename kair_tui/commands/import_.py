@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 from kair_engine.results.store import ImportResult
-from kair_tui.cli.job_source import StoreSession
+from kair_tui.cli.choices.job import StoreSession
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.cli.places import cache_limit, cache_root
 
-RENDERER = "kair_tui.render.views.imported"
+RENDERER = "kair_tui.render.views.store.imported"
 
 
 def run(

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kair_engine.errors import UsageError
 from kair_engine.results.store import JobsResult, ListedJob
+from kair_tui.cli.choices.job import StoreSession, is_stored, unknown_job
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import StoreSession, is_stored, unknown_job
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.commands.gpu_cost import GPU_COST, money_per_day
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kair_engine.results.fleet import StragglerCost
     from kair_engine.store.jobs import Store
 
-RENDERER = "kair_tui.render.views.jobs"
+RENDERER = "kair_tui.render.views.store.jobs"
 
 
 def run(

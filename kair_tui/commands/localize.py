@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from kair_engine.errors import UsageError
-from kair_engine.results.baseline import ChosenBaseline
+from kair_engine.results.changes import ChosenBaseline
 from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import GroupBy, LocalizeResult
 from kair_engine.trace.model import Trace

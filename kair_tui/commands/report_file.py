@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import UsageError, unwritable
 from kair_tui import __version__
+from kair_tui.cli.output.whole_file import whole_file
 from kair_tui.cli.parameters import Option
-from kair_tui.cli.whole_file import whole_file
 
 if TYPE_CHECKING:
     from kair_tui.render.report.content import Report
@@ -29,7 +29,7 @@ def require_form(path: Path | None) -> None:
 
 
 def write_report(path: Path, report: "Report") -> None:
-    """Writes the file whole or not at all. Raises UsageError where it cannot be written."""
+    """Writes the file whole or not at all. Raises UsageError or UnwritableError where it cannot be written."""
     if path.suffix.lower() in _HTML:
         from kair_tui.render.report.html import html
 
@@ -42,7 +42,7 @@ def write_report(path: Path, report: "Report") -> None:
         with whole_file(path) as file:
             file.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
 
 
 def made_now() -> str:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.trace.model import Trace
+from kair_tui.cli.output.progress import Report, unwatched
 from kair_tui.cli.parameters import Option
-from kair_tui.cli.progress import Report, unwatched
 from kair_tui.render.words.sensitivity import SensitivityInWords, sensitivity_in_words
 
 RENDERER = "kair_tui.render.views.sensitivity"

@@ -7,7 +7,7 @@ from kair_engine.results.fleet import StragglerCost
 from kair_engine.store.jobs import StoredJob
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
-from kair_tui.cli.job_source import StoreSession
+from kair_tui.cli.choices.job import StoreSession, blaming_files
 
 
 def costs_of(
@@ -36,8 +36,9 @@ def _worked_out(session: StoreSession, name: str) -> StragglerCost:
     from kair_tui.render.words.verdict import summary
 
     trace = session.store.open(name)
-    triaged = triage(trace)
-    cost = cost_of(trace, triaged)
+    with blaming_files(trace):
+        triaged = triage(trace)
+        cost = cost_of(trace, triaged)
     if trace.job.stored_in is not None:
         recording = Path(trace.job.stored_in)
         keep_verdict(recording, triaged.verdict, summary(triaged))

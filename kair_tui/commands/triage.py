@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from kair_engine.results.baseline import ChosenBaseline
+from kair_engine.results.changes import ChosenBaseline
 from kair_engine.trace.model import Trace
 from kair_tui.cli.parameters import Option
 from kair_tui.commands.report_file import REPORT, require_form, write_report

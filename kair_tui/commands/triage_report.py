@@ -10,8 +10,8 @@ from kair_engine.errors import KairError
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
+from kair_tui.cli.choices.steps import step_text
 from kair_tui.cli.places import store_root
-from kair_tui.cli.step_choice import step_text
 from kair_tui.commands.report_file import made_now
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.report.content import Report

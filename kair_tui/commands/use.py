@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from kair_engine.results.store import UseResult
+from kair_tui.cli.choices.job import StoreSession, is_stored, unknown_job
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job_source import StoreSession, is_stored, unknown_job
 from kair_tui.cli.parameters import Argument
 
-RENDERER = "kair_tui.render.views.use"
+RENDERER = "kair_tui.render.views.store.use"
 
 
 def run(

@@ -61,7 +61,7 @@ def run(
     model = model_of(trace) if cache is None else cache.of(trace.steps, lambda: model_of(trace, keep=True))
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
-        from kair_tui.cli.whole_file import whole_file
+        from kair_tui.cli.output.whole_file import whole_file
 
         with whole_file(timeline) as file:
             write_timeline(model, file)

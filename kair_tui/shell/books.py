@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
-from kair_tui.cli.streams import stdin_text
+from kair_tui.cli.output.streams import stdin_text
 from kair_tui.shell.check import check
 from kair_tui.shell.language import LineError, Statement, parse
 from kair_tui.shell.words import literal

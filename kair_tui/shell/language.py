@@ -213,7 +213,7 @@ def _given(line: int, text: str, name: str, value: str) -> Statement:
 def _use(line: int, text: str) -> Focus | None:
     words = words_of(text)
     words = words[1:] if words[0].text == "kair" else words
-    if words[0].text != "use" or any((word.text or "").startswith("-") for word in words):
+    if not words or words[0].text != "use" or any((word.text or "").startswith("-") for word in words):
         return None
     whats: dict[str | None, Focused] = {"rank": "rank", "step": "step", "steps": "step", "job": "job"}
     if len(words) == 3 and (what := whats.get(words[1].text)):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from kair_engine.errors import KairError
 from kair_tui.cli.app import program
+from kair_tui.cli.choices.job import JobWanted
 from kair_tui.cli.failures import ExitCode, report
-from kair_tui.cli.job_source import JobWanted
 from kair_tui.cli.options import Presentation
+from kair_tui.cli.output.present import stdout_options
+from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.cli.places import data_root, store_root
-from kair_tui.cli.present import stdout_options
-from kair_tui.cli.streams import say, write_answer
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.shell.check import check

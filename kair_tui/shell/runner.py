@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parse
+from kair_tui.cli.choices.job import JobSource, locate
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.invoke import (
     analysed,
@@ -19,12 +21,10 @@ from kair_tui.cli.invoke import (
     with_notes,
     written_file,
 )
-from kair_tui.cli.job_source import JobSource, locate
 from kair_tui.cli.options import JobChoice, Presentation, StorePlace, own_arguments, parameters, take
-from kair_tui.cli.present import columns_to_keep
-from kair_tui.cli.progress import unwatched
+from kair_tui.cli.output.present import columns_to_keep
+from kair_tui.cli.output.progress import unwatched
 from kair_tui.cli.registry import Entry, find
-from kair_tui.cli.step_choice import parse_steps
 from kair_tui.shell import language
 from kair_tui.shell.fields import Named, text_of
 from kair_tui.shell.language import Ask, Focus, Give

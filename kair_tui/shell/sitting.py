@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.choices.job import JobWanted
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.options import Presentation
-from kair_tui.cli.present import stdout_options
-from kair_tui.cli.progress import ProgressBar
-from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import say, write_answer
+from kair_tui.cli.output.present import stdout_options
+from kair_tui.cli.output.progress import ProgressBar
+from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.shell.check import check

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kair_tui.cli.failures import report
-from kair_tui.cli.streams import say, write_answer
+from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.render.text import clean
 from kair_tui.shell.language import Expect, Statement, When
 

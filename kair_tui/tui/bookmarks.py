@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from kair_engine.recording.job_file import BOOKMARKS
-from kair_tui.cli.job_source import JobSource
+from kair_tui.cli.choices.job import JobSource
 from kair_tui.cli.places import kept_with
 
 
@@ -26,19 +26,21 @@ class Bookmark:
 class Bookmarks:
     """Those of one job, in one file."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, *, in_store: bool = False) -> None:
+        self.file, self._in_store = file, in_store
 
     @classmethod
     def of(cls, source: JobSource) -> "Bookmarks":
         """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
-        return cls(source.path / BOOKMARKS if source.stored else kept_with(source.path, "bookmarks"))
+        if source.stored:
+            return cls(source.path / BOOKMARKS, in_store=True)
+        return cls(kept_with(source.path, "bookmarks"))
 
     def all(self) -> tuple[Bookmark, ...]:
         """In the order they were set; none where the file is missing or damaged."""
         try:
             return msgspec.json.decode(self.file.read_bytes(), type=tuple[Bookmark, ...])
-        except (OSError, msgspec.MsgspecError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return ()
 
     def toggle(self, bookmark: Bookmark) -> bool:
@@ -48,7 +50,8 @@ class Bookmarks:
         known = self.all()
         kept = tuple(one for one in known if one != bookmark)
         is_set = len(kept) == len(known)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        if not self._in_store:  # There the folder of a job that was deleted is not made again.
+            self.file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(
             self.file, msgspec.json.encode((*kept, bookmark) if is_set else kept), modes_below(self.file.parent)
         )

@@ -8,10 +8,10 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from kair_tui.cli.failures import traceback_of
-from kair_tui.cli.job_source import JobWanted
-from kair_tui.cli.step_choice import parse_steps
-from kair_tui.cli.streams import say_lines
+from kair_tui.cli.choices.job import JobWanted
+from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.failures import report, traceback_of
+from kair_tui.cli.output.streams import say_lines
 from kair_tui.render.terminal import ThemeChoice, look_of, refuse_no_terminal
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ async def _run(app: "KairApp", mouse: bool) -> int:
     _end_when_asked(app)
     status = await app.run_async(mouse=mouse)
     if app.failure is not None:
+        if app.is_busy:
+            _leave(report(app.failure, debug=app.wanted.debug, ascii_only=app.look.ascii_only))
         raise app.failure
     if app.wanted.debug:
         say_lines("".join(map(traceback_of, app.defects)))

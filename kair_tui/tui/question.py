@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
+from kair_tui.cli.choices.steps import step_text
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.registry import Entry, find
-from kair_tui.cli.step_choice import step_text
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Answer
@@ -54,23 +54,20 @@ class Question:
 
     def answer(self, trace: Trace, cache: OneEntryCache) -> Any:  # noqa: ANN401
         """The command's result on `trace`, narrowed to the steps; `cache` serves the next one. Raises KairError."""
-        from kair_tui.cli.invoke import require_whole
+        from kair_tui.cli.choices.job import blaming_files
         from kair_tui.cli.options import CACHE, takes_cache
 
         chosen = trace if self.steps is None else trace.select(self.steps)
         arguments: dict[str, Any] = dict(self.arguments)
         if takes_cache(self.entry):
             arguments[CACHE] = cache
-        try:
+        with blaming_files(chosen):
             return self.entry.load()(chosen, **arguments)
-        except Exception as error:
-            require_whole(chosen, error)
-            raise
 
     def answer_of_store(self, store: Path | None) -> "Answer":
         """The answer of a command about the store, without a word on how far it is. Raises KairError."""
         from kair_tui.cli.invoke import ask_store
-        from kair_tui.cli.progress import unwatched
+        from kair_tui.cli.output.progress import unwatched
 
         return ask_store(self.entry, {**dict(self.arguments), "store": store}, unwatched)
 

@@ -35,11 +35,12 @@ class ScreenEntry:
 SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
     ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
-    ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame:BlameScreen"),
-    ScreenEntry("4", "frequency", "how often an operator ran, over time, on every rank", "frequency:FrequencyScreen"),
+    ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame.screen:BlameScreen"),
+    ScreenEntry("4", "frequency", "how often an operator ran, over time, by rank", "frequency:FrequencyScreen"),
     ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
-    ScreenEntry("6", "matrix", "how far the completion curves of every two ranks are apart", "matrix:MatrixScreen"),
+    ScreenEntry("6", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),
     ScreenEntry("t", "timeline", "every rank over time, around a delay", "timeline:TimelineScreen", about_moment=True),
+    ScreenEntry("O", "operators", "where time goes: types and operators, by rank", "operators:OperatorsScreen"),
     ScreenEntry("7", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
 )
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.changes import SourceState, state_of
 from kair_engine.trace.model import Trace
-from kair_tui.cli.job_source import JobSource, open_source
+from kair_tui.cli.choices.job import JobSource, open_source
+from kair_tui.cli.choices.steps import StepChoice
 from kair_tui.cli.notes import Notes
 from kair_tui.cli.one_entry_cache import OneEntryCache
-from kair_tui.cli.step_choice import StepChoice
 from kair_tui.render.page_options import PageOptions
 from kair_tui.render.written import Format, written
 from kair_tui.shell.recorder import Recorder

@@ -209,6 +209,15 @@ def test_fail_on_a_verdict(monkeypatch: pytest.MonkeyPatch, verdict: str, condit
         assert kair("triage", "--fail-on", condition).status == status
 
 
+def test_a_slowdown_that_only_an_estimate_tells_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = RESULTS["triage"]
+    for priced_by, is_said in (("replay", False), ("excess", True)):
+        priced = tuple(replace(one, priced_by=priced_by) for one in found.findings)
+        with answering(monkeypatch, {"triage": replace(found, findings=priced)}):
+            outcome = kair("triage", "--fail-on", "slowdown>1.05")
+        assert (outcome.status, "met by an estimate" in outcome.err) == (10, is_said)
+
+
 def test_the_slowdown_that_fails_is_of_all_findings_together(monkeypatch: pytest.MonkeyPatch) -> None:
     one = RESULTS["triage"].findings[0]
     together = FixPrice("all together", 90_000.0, 15_000.0, 0.14, 0.167, 1.0)

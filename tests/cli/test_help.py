@@ -28,6 +28,7 @@ EXISTING = {
     "sensitivity",
     "fleet",
     "frequency",
+    "operators",
     "timeline",
     "steps",
     "info",
@@ -37,6 +38,9 @@ EXISTING = {
     "use",
     "import",
     "cache",
+    "capture",
+    "coordinator",
+    "watch",
     "spec",
     "schema",
 }
@@ -95,7 +99,7 @@ def test_only_the_verdicts_take_fail_on() -> None:
         for command in document["data"]["commands"]
         if any(option["name"] == "fail_on" for option in command["options"])
     }
-    assert takers == {"triage", "localize", "probe"}
+    assert takers == {"triage", "localize", "probe", "watch"}
 
 
 def test_version() -> None:

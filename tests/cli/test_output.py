@@ -104,7 +104,7 @@ def test_ndjson_of_triage_has_findings_and_ranking(monkeypatch: pytest.MonkeyPat
 def test_csv_is_the_main_table(monkeypatch: pytest.MonkeyPatch) -> None:
     text = _answer(monkeypatch, "localize", "-o", "csv")
     assert "\r" not in text
-    header = "rank,host,role,score,p_value,flagged,excess_us.compute,excess_us.host,large_delays"
+    header = "rank,host,role,score,p_value,flagged,excess_us.compute,excess_us.host,large_delays,compared"
     assert text.splitlines()[0] == header
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["rank"], row["score"]) for row in rows] == [("1", "8.25"), ("0", "-0.5")]

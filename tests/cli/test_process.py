@@ -12,8 +12,8 @@ from support.cli_samples import answering, kair
 from support.places import MEGATRON
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.progress import ProgressBar
-from kair_tui.cli.whole_file import whole_file
+from kair_tui.cli.output.progress import ProgressBar
+from kair_tui.cli.output.whole_file import whole_file
 
 KAIR = (sys.executable, "-m", "kair_tui")
 
@@ -124,7 +124,7 @@ def test_long_work_without_a_terminal_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("kair_tui.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kair_tui.cli.output.progress.time.monotonic", lambda: now[0])
     told = ProgressBar(quiet=False, ascii_only=False)
     for second in range(0, 13, 2):
         now[0] = second

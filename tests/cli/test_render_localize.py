@@ -1,4 +1,4 @@
-"""Distances of every two ranks: figures of few, shades of many."""
+"""Ranks that were not compared; distances of every two ranks, as figures of few and shades of many."""
 
 import pytest
 
@@ -34,3 +34,21 @@ def test_many_ranks_are_shaded_within_the_width(ranks: int) -> None:
     assert max(row.count("@") for row in rows) > 10
     assert all("@" in row for row in rows)
     assert "from 0 to 0.9" in shaded[-1]
+
+
+def test_a_rank_that_was_not_compared_is_said_to_be_none() -> None:
+    scores = (
+        RankScore(Rank(2), None, "all", 9.0, 0.001, True, {}, compared=False),
+        RankScore(Rank(0), None, "all", 1.0, None, False, {}),
+        RankScore(Rank(1), None, "all", 0.0, None, False, {}, compared=False),
+    )
+    result = LocalizeResult("robust", scores, (), (), (), None, (0,), ())
+    assert VIEW.headline(result).endswith("; rank 2 could not be compared with its peers")
+    page = Page(PageOptions(width=100))
+    assert VIEW.body is not None
+    VIEW.body(result, page)
+    assert [line.count("not compared") for line in page.getvalue().splitlines() if line.strip()[:1].isdigit()] == [
+        1,
+        0,
+        1,
+    ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import noise_models
 import pytest
-from compute_faults import SequenceImbalance, SlowGpu, SlowKernel
+from compute_faults import SequenceImbalance, SlowBesideSpinning, SlowGpu, SlowKernel
 from costs import Noise
 from kineto import write_kineto
 from layouts import STANDARD
@@ -15,7 +15,6 @@ from support.broken_assumptions import (
     Edit,
     MoreWork,
     PeriodicPause,
-    SlowBesideSpinning,
     as_cuda_graph,
     autotuned,
     recorded,

@@ -45,8 +45,12 @@ def job(
     steps: int = 12,
     families: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = MESH,
     ahead_us: dict[int, float] | None = None,
+    silent: int | None = None,
 ) -> Trace:
-    """A recorded job of four ranks; those that are `ahead_us` are on another host, and its clock is ahead."""
+    """A recorded job of four ranks; those that are `ahead_us` are on another host, and its clock is ahead.
+
+    The file of the rank that is `silent` says nothing of the job.
+    """
     ahead_us = ahead_us or {}
     for rank in ALL:
         ahead = ahead_us.get(rank, 0.0)
@@ -58,6 +62,8 @@ def job(
             events += [{**event, "ts": event["ts"] + begin} for event in calls(rank, number)]
         content = kineto.trace(events, rank=rank, world=4)
         content["distributedInfo"]["pg_config"] = groups_of(rank, *families)
+        if rank == silent:
+            del content["distributedInfo"]
         kineto.write(folder / f"node{int(rank in ahead_us)}_{100 + rank}.{rank}.pt.trace.json.gz", content)
     return open_trace(folder, cache=folder.parent / "cache")
 
@@ -95,11 +101,17 @@ def codes(trace: Trace) -> set[str]:
     return {warning.code for warning in trace.job.warnings}
 
 
+@pytest.mark.parametrize("silent", [None, 2])
 @pytest.mark.parametrize("groups", [HOSTS, ACROSS, (ALL,)])
-def test_the_ranks_that_leave_together_are_a_collective(tmp_path: Path, groups: tuple[tuple[int, ...], ...]) -> None:
-    trace = job(tmp_path / "job", lambda rank, step: all_reduce(arrivals(step, 0), groups, rank, thread=0))
+def test_the_ranks_that_leave_together_are_a_collective(
+    tmp_path: Path, groups: tuple[tuple[int, ...], ...], silent: int | None
+) -> None:
+    """Where a rank's file lists no groups, its peers' lists have it."""
+    trace = job(
+        tmp_path / "job", lambda rank, step: all_reduce(arrivals(step, 0), groups, rank, thread=0), silent=silent
+    )
     assert groups_in(trace) == [set(groups)] * 12
-    assert codes(trace) == set()
+    assert codes(trace) == (set() if silent is None else {"rank_from_order"})
 
 
 def test_a_hierarchical_all_reduce_runs_on_each_host_and_then_across(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
 from support.trace_builder import trace
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import UnwritableError, UsageError
 from kair_engine.export.writing import export
 from kair_engine.trace.model import Trace
 
@@ -112,4 +113,18 @@ def test_the_table_is_the_recording(tmp_path: Path, name: str) -> None:
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         export(recorded(SAMPLES / "slow_operator").select([4]), tmp_path / name, plain=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["job.parquet", "job.csv", "job.json"])
+def test_a_full_disk_is_no_wrong_usage(tmp_path: Path, name: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    job = recorded(SAMPLES / "slow_operator").select([4])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(UnwritableError) as failure:
+            export(job, tmp_path / name, plain=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(failure.value) == f"cannot write {tmp_path / name}: File too large"
     assert list(tmp_path.iterdir()) == []

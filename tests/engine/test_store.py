@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support import kineto_builder as kb
 from support.stored_jobs import edit_job_file, told
@@ -13,6 +15,7 @@ from kair_engine.recording.job_file import recordings_in
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
+from kair_tui.cli.choices.job import blaming_files
 
 
 @pytest.fixture
@@ -291,3 +294,33 @@ def test_a_job_that_is_removed_is_gone(store: Store, traces: Path, cache: Path) 
     assert (store.jobs(), store.current(), list(store.root.iterdir())) == ([], None, [])
     with pytest.raises(UsageError, match="no job job1"):
         store.remove("job1")
+
+
+def test_a_table_under_a_seal_that_fits_is_told_where_a_question_fails_for_it(
+    store: Store, traces: Path, cache: Path
+) -> None:
+    """Checksums tell damage, not who wrote a file; a defect of an analysis stays one."""
+    trace = store.import_traces([traces], "job1", cache=cache)
+    with pytest.raises(ZeroDivisionError), blaming_files(trace):
+        1 / 0  # noqa: B018
+    path = trace.fragments[0]
+    table = pq.read_table(path)
+    for changed in (table.drop(["occurrence"]), table.slice(0, 5), table.slice(0, 0), _with_negative_times(table)):
+        pq.write_table(changed.combine_chunks(), path)
+        with pytest.raises(InputError, match=path.name), blaming_files(trace):
+            1 / 0  # noqa: B018
+    path.unlink()
+    with pytest.raises(InputError, match="removed while it was read"), blaming_files(trace):
+        1 / 0  # noqa: B018
+
+
+def _with_negative_times(table: pa.Table) -> pa.Table:
+    at = table.schema.get_field_index("duration_ns")
+    return table.set_column(at, table.schema.field(at), pa.array([-1] * len(table), pa.int64()))
+
+
+def test_a_damaged_verdict_is_none(store: Store, traces: Path, cache: Path) -> None:
+    trace = store.import_traces([traces], "job1", cache=cache)
+    assert trace.job.stored_in is not None
+    (Path(trace.job.stored_in) / "verdict.json").write_bytes(b'{"verdict": "\xe8"}')
+    assert [job.last for job in store.jobs()] == [None]

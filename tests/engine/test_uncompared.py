@@ -10,6 +10,7 @@ from support.altered import (
     nothing,
     on_another_host,
     renamed,
+    searching_less,
     silent,
     thinned,
     undistributed,
@@ -17,6 +18,7 @@ from support.altered import (
     without_step_marks,
 )
 
+from kair_engine.localize.analysis import localize
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.timeline.coverage import NOT_COMPARED
@@ -61,6 +63,7 @@ def test_a_slow_rank_that_was_not_compared_leaves_the_verdict_open(
     assert said in summary(result)
     assert result.findings == ()
     if change is renamed:
+        assert {row.rank: row.compared for row in localize(trace).scores} == {0: True, 1: True, 2: False, 3: True}
         assert "nearly all waiting is for it" in summary(result)
     records = {row.rank: row for row in info(trace).by_rank}
     assert {rank: row.odd for rank, row in records.items()} == {0: (), 1: (), 2: (code,), 3: ()}
@@ -89,3 +92,24 @@ def test_a_healthy_rank_without_its_collectives_is_not_accused(tmp_path: Path) -
     result = triaged(altered(tmp_path / "job", {1: silent}, sample="healthy"), tmp_path / "cache")
     assert (result.verdict, result.findings) == ("inconclusive", ())
     assert codes_about(result, 1) == {"fewer_recorded"}
+
+
+def test_a_rank_that_runs_a_few_operators_less_often_is_compared(tmp_path: Path) -> None:
+    trace = open_trace(altered(tmp_path / "job", {1: searching_less}, sample="healthy"), cache=tmp_path / "cache")
+    records = {row.rank: row for row in info(trace).by_rank}
+    assert records[1].operations < 0.94 * records[0].operations
+    assert records[1].odd == ()
+    result = triage(trace)
+    assert result.verdict == "no_straggler"
+    assert codes_about(result, 1) == set()
+
+
+def test_steps_that_nothing_marks_are_told_by_the_operators_that_repeat(tmp_path: Path) -> None:
+    trace = open_trace(
+        altered(tmp_path / "job", dict.fromkeys(range(4), unmarked)), cache=tmp_path / "cache", workers=1
+    )
+    result = triage(trace)
+    assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
+    assert result.step_time_us == pytest.approx(94_500, rel=0.01)
+    (told,) = [one.message for one in trace.job.warnings]
+    assert "marks no steps (ProfilerStep#N); its 11 steps are told by what repeats from " in told

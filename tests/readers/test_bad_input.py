@@ -13,6 +13,7 @@ import pytest
 from support import kineto_builder as kb
 
 from kair_engine.errors import InputError
+from kair_engine.readers.kineto import reader, tables
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.format import MAX_NAME_LENGTH
 from kair_engine.trace.model import Trace
@@ -229,6 +230,33 @@ def test_a_name_of_ten_million_characters(tmp_path: Path, cache: Path) -> None:
     kept = {name for name in names(trace) if name.startswith("}, {")}
     assert [len(name) for name in kept] == [MAX_NAME_LENGTH] * 2
     assert trace.job.warnings == ()
+
+
+def test_more_names_than_can_be_kept_become_one(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_ROOM_FOR_NAMES", 1500)
+    events = [*kb.training_steps(3), *(kb.op(f"op of its own {number}", 10_020 + number, 1) for number in range(30))]
+    trace = open_trace(one(tmp_path, events), cache=cache)
+    assert trace.job.operations == 3 * 14 + 30
+    assert 15 < names(trace).count("(other operations)") < 30
+    assert "more names of operations than can be kept" in warned(trace, "many_names")
+
+
+@pytest.mark.parametrize(("marked", "way_out"), [(True, "record fewer threads"), (False, "profiler.step()")])
+def test_a_step_beyond_memory_is_refused(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, *, marked: bool, way_out: str
+) -> None:
+    monkeypatch.setattr(reader, "_LARGEST_STEP", 10)
+    events = [event for event in kb.training_steps(3) if marked or "ProfilerStep" not in event["name"]]
+    with pytest.raises(InputError, match=r"rank0\.json: .* operations, more than 10 cannot be analysed") as failure:
+        open_trace(one(tmp_path, events), cache=cache)
+    assert way_out in str(failure.value.hint)
+
+
+def test_marks_of_steps_are_marks_in_any_case(tmp_path: Path, cache: Path) -> None:
+    events = [
+        {**event, "name": event["name"].replace("ProfilerStep", "PROFILERSTEP")} for event in kb.training_steps(3)
+    ]
+    assert open_trace(one(tmp_path, events), cache=cache).steps == (2, 3, 4)
 
 
 @pytest.mark.parametrize(

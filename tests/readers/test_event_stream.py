@@ -157,3 +157,24 @@ def test_as_many_events_as_there_are_can_be_salvaged() -> None:
     event = b'{"ph":"X","name":"a","ts":1,"dur":1,"args":{"blocks per SM":inf}},'
     stream = EventStream(iter([b"[" + event * 5000]))
     assert sum(map(len, stream)) == 5000
+
+
+@settings(deadline=None)
+@given(text=st.lists(st.sampled_from([b"{", b"}", b",", b" ", b"a"]), max_size=60).map(b"".join), data=st.data())
+def test_the_last_boundary_is_found_among_any_number_of_braces(text: bytes, data: st.DataObject) -> None:
+    limit = data.draw(st.integers(0, len(text)))
+    start = data.draw(st.integers(0, limit))
+    found = [at for at in range(start + 1, limit) if text[at : at + 1] == b"}" and _is_boundary(text[at + 1 : limit])]
+    text += b"{" * 200  # beyond the limit, and no part of it
+    assert event_stream.last_boundary(text, limit, start) == (found[-1] + 1 if found else None)
+
+
+def _is_boundary(behind: bytes) -> bool:
+    between = behind.lstrip()
+    return between.startswith(b",") and between[1:].lstrip().startswith(b"{")
+
+
+def test_brackets_without_end_are_given_up() -> None:
+    for piece in (b"{", b'{"a":', b"},", b'{"a":[{'):
+        names, stream = read(b'{"traceEvents":[' + piece * 300_000)
+        assert (names, stream.complete) == ([], False)

@@ -8,6 +8,7 @@ from support import kineto_builder as kb
 from kair_engine.errors import InputError
 from kair_engine.readers.identity import ranks_from_siblings
 from kair_engine.recording.opening import open_trace
+from kair_engine.trace.loading import load_step
 
 
 def rankless(folder: Path, *names: str) -> list[Path]:
@@ -40,11 +41,35 @@ def test_a_number_that_all_names_have_is_no_rank(tmp_path: Path) -> None:
     assert open_trace(only, cache=tmp_path / "cache").job.ranks == (0,)
 
 
-def test_ranks_merged_into_one_file_are_not_taken_for_one(tmp_path: Path) -> None:
-    merged = [event | {"pid": pid} for pid in (1, 2) for event in kb.training_steps(2)]
-    file = kb.write(tmp_path / "all.json", kb.trace(merged, rank=None))
-    with pytest.raises(InputError, match=r"all\.json holds the recordings of 2 processes merged into one"):
-        open_trace(file, cache=tmp_path / "cache")
+def merged(folder: Path, *, devices: bool, processes: tuple[int, ...] = (71, 72, 90)) -> Path:
+    """Three ranks in one file, the second with kernels of its own; each on its device, or all on one."""
+    events = []
+    for at, pid in enumerate(processes):
+        of_rank = [*kb.training_steps(2), *([kb.op("aten::only_here", 10_300, 20)] if at == 1 else [])]
+        for event in of_rank:
+            on_device = event["cat"] == "kernel"
+            events.append(event | ({"pid": at * devices} if on_device else {"pid": pid, "tid": pid}))
+    return kb.write(folder / "all.json", kb.trace(events, rank=None))
+
+
+def test_ranks_merged_into_one_file_are_told_apart_by_process_and_device(tmp_path: Path) -> None:
+    trace = open_trace(merged(tmp_path, devices=True), cache=tmp_path / "cache")
+    assert (trace.job.ranks, trace.steps, trace.job.operations) == ((0, 1, 2), (2, 3), 3 * 28 + 1)
+    (told,) = [warning.message for warning in trace.job.warnings]
+    assert told == "all.json holds 3 processes; in the order of their numbers they count as rank 0-2"
+    ops = load_step(trace, 2)
+    assert [int(ops.on_stream[ops.rank == rank].sum()) for rank in range(3)] == [5, 5, 5]
+    (only,) = [code for code, text in ops.name_text.items() if text == "aten::only_here"]
+    assert ops.rank[ops.name == only].tolist() == [1]
+    # Each has one device, whose streams need not say which.
+    assert set(ops.lane_text.values()) == {"stream 7", "stream 20", "thread 71", "thread 72", "thread 90"}
+
+
+def test_merged_ranks_whose_kernels_are_on_one_device_are_not_taken_for_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"all\.json holds the recordings of 3 processes merged into one, and does not"
+    ):
+        open_trace(merged(tmp_path, devices=False), cache=tmp_path / "cache")
 
 
 def test_events_without_a_category_are_not_taken_for_operators(tmp_path: Path) -> None:

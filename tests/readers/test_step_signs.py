@@ -1,7 +1,11 @@
-"""Steps of recordings that mark none: told by the optimizer, by zeroed gradients, or by fetched batches."""
+"""Steps of recordings that mark none: told by optimizers, zeroed gradients, fetched batches, or what repeats."""
 
+import random
+
+import numpy as np
 import pytest
 
+from kair_engine.readers.kineto.repeating_steps import repeating
 from kair_engine.readers.kineto.step_signs import StepSigns
 
 EXTENT = (0, 4_000)
@@ -43,3 +47,29 @@ def every(name: str, first: int, period: int = 1_000, count: int = 4) -> list[tu
 )
 def test_steps_lie_between_signs(seen: list[tuple[str, int, int]], found: list[tuple[int, int]] | None) -> None:
     assert steps(*seen) == found
+
+
+LAYERS = ["attention", "norm", "mlp"] * 4
+STEP = ["embed", *LAYERS, "loss", *(f"grad_{name}" for name in reversed(LAYERS)), "update"]
+WARM_UP = [f"init{number}" for number in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("ran", "begins_with", "count"),
+    [
+        (STEP * 6, "embed", 6),
+        # Recordings that begin in the middle of a step find the same operator.
+        (STEP[7:] + STEP * 5 + STEP[:9], "embed", 6),
+        (WARM_UP + STEP * 6, "embed", 6),
+        # Twelve layers in one pass are no steps, nor is what happens to run four times.
+        (STEP, None, 0),
+        (WARM_UP * 3 + STEP, None, 0),
+        (STEP * 3, None, 0),
+        ([f"op{random.Random(number).randrange(40)}" for number in range(300)], None, 0),
+    ],
+)
+def test_steps_are_a_sequence_that_repeats(ran: list[str], begins_with: str | None, count: int) -> None:
+    texts = sorted(set(ran))
+    name = np.array([texts.index(one) for one in ran])
+    found = repeating(name, 10 * np.arange(len(ran)), texts)
+    assert (found and found[0], 0 if found is None else len(found[1])) == (begins_with, count)

@@ -125,6 +125,7 @@ r = $t.findings[0].ranks[0]
         ("run nightly", 1, "run cannot be asked here: it takes the terminal, or commands, itself"),
         ("$x --rank 3", 1, "no such command '$…'"),
         ("for rank in 1 2 3: info", 1, "no such command 'for'"),
+        ("info\nkair # run", 2, "no command"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, line: int, message: str) -> None:

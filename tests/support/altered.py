@@ -55,6 +55,13 @@ def thinned(content: Content) -> None:
     ]
 
 
+def searching_less(content: Content) -> None:
+    """Two operators of a search that took fewer rounds: 7 % of all operations."""
+    rounds = [event for event in content["traceEvents"] if event.get("name") in ("aten::as_strided", "detach")]
+    left_out = {id(event) for at, event in enumerate(rounds) if at % 8}
+    content["traceEvents"] = [event for event in content["traceEvents"] if id(event) not in left_out]
+
+
 def unmarked(content: Content) -> None:
     """Without any sign of a step."""
     marks = re.compile(r"ProfilerStep|Optimizer\.|zero_grad|DataLoader")

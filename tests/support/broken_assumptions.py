@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-from compute_faults import SlowGpu
 from costs import JobCosts, Noise, compute_slots, forward_slots
 from device_operations import KERNELS
 from fault_model import Effect, Fault, Pause, Scene
@@ -90,23 +89,6 @@ def with_ranks_as_peers(table: pl.DataFrame) -> pl.DataFrame:
         group_seq=pl.when(transfer).then(None).otherwise("group_seq"),
         peer=pl.Series(peer, dtype=pl.Int32),
     )
-
-
-@dataclass(frozen=True)
-class SlowBesideSpinning:
-    """A slow GPU, for whom the others wait in collectives that spin and slow their own backward pass meanwhile."""
-
-    rank: int
-    factor: float
-    spinning: float
-    """The share by which the others' backward pass is longer."""
-
-    def apply(self, costs: JobCosts, scene: Scene) -> Effect:
-        for times, operations in zip(costs.device, costs.program.stages, strict=True):
-            backward = [slot for slot in compute_slots(operations) if operations[slot].phase == "backward"]
-            for rank in set(range(times.shape[2])) - {self.rank}:
-                times[:, backward, rank] *= 1 + self.spinning
-        return SlowGpu(self.rank, self.factor).apply(costs, scene)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
+from kair_engine.results.operators import OperatorsResult, OperatorTime, TypeTime
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
@@ -157,6 +158,18 @@ def frequency(name: str = "aten::add") -> FrequencyResult:
         DegradedWindow(1, 2, 50_000.0, 2, 4.0, "degraded"),
     )
     return FrequencyResult(name, 25_000.0, 4, counts, degraded, ())
+
+
+def operators(name: str = KERNEL) -> OperatorsResult:
+    types = (
+        TypeTime("compute", 360_000.0, 0.75, 60_000.0, 59_000.0, 61_000.0, 1),
+        TypeTime("idle", 120_000.0, 0.25, 20_000.0, 20_000.0, 20_000.0, 0),
+    )
+    rows = (
+        OperatorTime(name, "compute", 360_000.0, 0.75, 2.5, 2, 60_000.0, 59_000.0, 61_000.0, 1, (59_000.0, 61_000.0)),
+        OperatorTime(None, "idle", 120_000.0, 0.25, 0.0, 2, 20_000.0, 20_000.0, 20_000.0, 0, (20_000.0, 20_000.0)),
+    )
+    return OperatorsResult((0, 1), (40, 41, 42), 100_000.0, 480_000.0, types, rows, 3, 0.0, ())
 
 
 def timeline(name: str = "aten::add") -> TimelineResult:
@@ -348,6 +361,7 @@ RESULTS: dict[str, Any] = {
     "rank": rank(),
     "blame": blame(),
     "frequency": frequency(),
+    "operators": operators(),
     "timeline": timeline(),
     "steps": steps(),
     "info": info(),
@@ -361,6 +375,7 @@ HOSTILE_RESULTS: dict[str, Any] = {
     "rank": rank(HOSTILE),
     "blame": blame(HOSTILE),
     "frequency": frequency(HOSTILE),
+    "operators": operators(HOSTILE),
     "timeline": timeline(HOSTILE),
     "info": info(HOSTILE),
     "sensitivity": sensitivity(HOSTILE),

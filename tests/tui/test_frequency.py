@@ -99,6 +99,13 @@ async def test_one_operator_or_phase_is_chosen_by_typing_a_part_of_its_name() ->
         await shown(app, pilot, "enter")
         assert screen.commands()[0] == f"kair frequency {INPUT} --phase backward"
         assert printed(screen.commands()[0])["operator"] == "backward"
+        heat.focus()
+        await pilot.press("c", *"optimizer.step")
+        await shown(app, pilot, "enter")
+        scope = shlex.split(screen.commands()[0])[-1]
+        assert shlex.split(screen.commands()[0])[-2] == "--scope"
+        assert scope.startswith("Optimizer.step#")
+        assert printed(screen.commands()[0])["operator"] == scope
 
 
 @played

@@ -91,6 +91,21 @@ async def test_its_figures_are_those_of_its_commands() -> None:
 
 
 @played
+async def test_phases_and_scopes_stand_in_the_place_of_the_parts() -> None:
+    async with rank_screen(INPUT, 1, size=(160, 50)) as (screen, pilot):
+        assert "Optimizer" not in screen_text(app_of(screen))
+        await pilot.press("p")
+        await pilot.pause()
+        shown = screen_text(app_of(screen))
+        for row in printed(screen.commands()[0])["subgraphs"][:6]:
+            assert row["subgraph"][:12] in shown
+            assert duration(row["own_us"]) in shown
+        await pilot.press("p")
+        await pilot.pause()
+        assert "Optimizer" not in screen_text(app_of(screen))
+
+
+@played
 async def test_left_and_right_go_along_the_ranking_in_the_same_place() -> None:
     async with rank_screen(INPUT, 1) as (screen, pilot):
         await pilot.press("left")

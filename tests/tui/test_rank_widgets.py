@@ -30,7 +30,8 @@ def lines(widget: StepParts | CompletionCurve, size: tuple[int, int], result: Ra
 
 
 def test_every_part_has_its_figures_and_its_bar_beside_the_roles() -> None:
-    assert lines(StepParts(ASCII), (44, 6), rank()) == [
+    assert lines(StepParts(ASCII), (44, 7), rank()) == [
+        " part          per step  differs",
         " compute        60.0 ms +1.00 ms #########|",
         " communication  5.00 ms -5.00 ms # |",
         " waiting           0 us -21.0 ms     |",
@@ -41,7 +42,8 @@ def test_every_part_has_its_figures_and_its_bar_beside_the_roles() -> None:
 
 
 def test_where_there_is_room_the_median_and_the_share_are_figures_too() -> None:
-    assert lines(StepParts(Look()), (80, 6), rank()) == [
+    assert lines(StepParts(Look()), (80, 7), rank()) == [
+        " part          per step     role  differs  of step",
         " compute        60.0 ms  59.0 ms +1.00 ms   60.0 % ███████████████████████████┃",
         " communication  5.00 ms  10.0 ms -5.00 ms    5.0 % ██▍  ┃",
         " waiting           0 µs  21.0 ms -21.0 ms    0.0 %           ┃",
@@ -52,7 +54,7 @@ def test_where_there_is_room_the_median_and_the_share_are_figures_too() -> None:
 
 
 def test_before_the_answer_there_is_nothing() -> None:
-    assert set(lines(StepParts(Look()), (44, 6), None)) == {""}
+    assert set(lines(StepParts(Look()), (44, 7), None)) == {""}
     assert set(lines(CompletionCurve(Look()), (44, 6), None)) == {""}
 
 

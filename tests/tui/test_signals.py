@@ -47,6 +47,28 @@ def test_ctrl_z_leads_to_the_shell_and_fg_back(tmp_path: Path) -> None:
         tmux.wait_for("ended with 0")
 
 
+def test_a_stop_in_the_middle_of_writing_is_heard_after_it(tmp_path: Path) -> None:
+    # Textual's own handler would write as well, and wait for the lock that the interrupted writing holds.
+    code = (
+        "import os, signal, sys, kair_tui.cli.main, textual.drivers._writer_thread as w\n"
+        "written = w.WriterThread.write\n"
+        "def write(self, text):\n"
+        "    if 'others wait' in text and not hasattr(w, 'stopped'):\n"
+        "        w.stopped = True\n"
+        "        with self._queue.mutex: os.kill(os.getpid(), signal.SIGTSTP)\n"
+        "    written(self, text)\n"
+        "w.WriterThread.write = write\n"
+        "sys.exit(kair_tui.cli.main.main(['tui', *sys.argv[1:]]))"
+    )
+    program = (sys.executable, "-c", code)
+    with full_screen(SLOW, environment=terminal_environment(tmp_path), program=program) as terminal:
+        terminal.wait_for("others wait")
+        terminal.wait_until_stopped()
+        terminal.send(signal.SIGCONT)
+        terminal.press("q")
+        assert terminal.status() == 0
+
+
 def test_a_large_job_is_parsed_by_processes_while_the_screen_is_shown(tmp_path: Path) -> None:
     # Of files of any size, which many small ones would make a minute's test.
     code = (

@@ -143,6 +143,22 @@ def test_a_defect_leaves_the_terminal_and_says_one_line(
         assert said[:-2] == [] if not arguments else "Traceback (most recent call last):" in said
 
 
+def test_a_defect_is_told_at_once_though_an_analysis_goes_on(tmp_path: Path) -> None:
+    code = (
+        "import sys, threading, kair_tui.cli.main, kair_tui.tui.widgets.cells.grid as g, kair_tui.tui.session as s; "
+        "s.Session.ask = lambda self, question: threading.Event().wait(300); "
+        "g.CellGrid.render_line = lambda self, y: 1 / 0; "
+        "sys.exit(kair_tui.cli.main.main(['tui', *sys.argv[1:]]))"
+    )
+    with full_screen(
+        SLOW, environment=terminal_environment(tmp_path), program=(sys.executable, "-c", code)
+    ) as terminal:
+        assert terminal.status() == 1
+        terminal.settle(0.1)
+        *_, after = terminal.written.partition(b"\x1b[?1049l")
+        assert b"kair: error: ZeroDivisionError" in after and b"\x1b[?25h" in after
+
+
 def test_a_job_that_is_not_there_ends_like_the_command(tmp_path: Path) -> None:
     with full_screen("no/such/job", environment=terminal_environment(tmp_path)) as terminal:
         terminal.wait_for("no/such/job: no such file or folder")

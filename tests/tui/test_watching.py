@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from kair_engine.recording.changes import state_of
 from kair_engine.recording.job_file import read_job_file
-from kair_engine.store.kept_triage import kept_triage
+from kair_engine.store.kept_triage import keep_triage, kept_triage
 from kair_tui.cli.places import store_root
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.overview import OverviewScreen
@@ -60,6 +60,11 @@ async def test_a_job_that_is_replaced_shows_no_old_figures_over_new_ones() -> No
         await looked(app, pilot)
         assert "gone from disk" in screen_text(app).splitlines()[0]
         assert "night was deleted: what is shown is of before" in screen_text(app)
+        # A bookmark or a note on it makes no job of it again.
+        await type_line(pilot, "N", "gone")
+        await pilot.press("m")
+        await until(pilot, lambda: "cannot write" in screen_text(app))
+        assert not (store_root(None) / "night").exists()
 
 
 @played
@@ -127,6 +132,30 @@ async def test_a_stored_job_is_shown_with_what_was_found_before(monkeypatch: pyt
     assert kept_triage(folder) is None
     (folder / "triage.json").write_text("{")
     assert kept_triage(folder) is None
+
+
+@played
+async def test_a_job_that_was_replaced_is_read_again_when_it_is_chosen_from_the_list() -> None:
+    imported("slow_operator")
+    assert kair("triage", "night").status == 0
+    old = _recording()
+    async with opened("night") as (app, pilot):
+        assert "straggler: rank 2 (" in screen_text(app)
+        found = kept_triage(old)
+        assert found is not None
+        imported("healthy")
+        keep_triage(old, found)  # a triage of the old one that ends only now
+        await pilot.press("7")
+        await until(pilot, lambda: "1 job in" in screen_text(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: answered(app) and "no straggler: 4 ranks" in screen_text(app))
+        assert "changed on disk" not in screen_text(app)
+        # Ranks of the old one may be on a screen for a moment yet.
+        app.go_to_rank(99)
+        await pilot.pause()
+        assert "no rank 99 in this job (0-3)" in screen_text(app)
+    now = kept_triage(_recording())
+    assert now is not None and now.verdict == "no_straggler"
 
 
 @played

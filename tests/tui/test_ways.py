@@ -5,10 +5,11 @@ from threading import Event
 import pytest
 from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_lines, screen_text, type_line, until
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from kair_tui.cli.job_source import JobWanted
+from kair_tui.cli.choices.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.shell.runner import run_line
 from kair_tui.tui.frame.app import KairApp
@@ -16,7 +17,7 @@ from kair_tui.tui.frame.completing import completed
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.palette import ChoiceScreen
 from kair_tui.tui.screen_registry import SCREENS
-from kair_tui.tui.screens.blame import BlameScreen
+from kair_tui.tui.screens.blame.screen import BlameScreen
 from kair_tui.tui.screens.matrix import MatrixScreen
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.screens.rank import RankScreen
@@ -198,3 +199,45 @@ async def test_every_screen_stands_a_storm_of_resizes() -> None:
             await pilot.press(key)
             await _storm(pilot)
             await pilot.press("escape")
+
+
+@played
+async def test_enter_twice_in_a_row_chooses_once() -> None:
+    async with opened(SLOW) as (app, pilot):
+        overview = app.screen
+        await pilot.press("ctrl+p")
+        assert isinstance(app.screen, ChoiceScreen)
+        over = app.screen
+        over.query_one(Input).value = "overview"
+        await pilot.pause()
+        over.on_input_submitted()
+        over.on_input_submitted()
+        await pilot.pause()
+        assert app.screen is overview
+        assert app.failure is None and not app.defects
+
+
+@played
+async def test_screens_that_are_left_before_they_are_made_leave_no_trace() -> None:
+    async with opened(SLOW) as (app, pilot):
+        for key in (
+            "t",
+            "escape",
+            "3",
+            "v",
+            "escape",
+            "6",
+            "1",
+            "O",
+            "escape",
+            "o",
+            "escape",
+            "t",
+            "1",
+            "ctrl+p",
+            "escape",
+        ):
+            app.post_message(events.Key(key, None))
+        app.job_watch.reload()
+        await until(pilot, lambda: isinstance(app.screen, OverviewScreen) and answered(app) and not app.is_busy)
+        assert app.failure is None and not app.defects

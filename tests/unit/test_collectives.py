@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.trace_builder import operations, trace
 
-from kair_engine.timeline.collectives import Collectives, match
+from kair_engine.timeline.collectives import Collectives, dense, match
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import load_step
 
@@ -221,3 +221,8 @@ def test_sends_do_not_set_clocks(tmp_path: Path) -> None:
     assert len(found.collectives) == 1
     assert found.clocks.residual_ns is None
     assert np.all(found.clocks.offset_ns == 0)
+
+
+def test_sequence_numbers_of_any_size_are_told_apart() -> None:
+    lowest, highest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    assert dense(np.array([[lowest, highest, 0, lowest]])).tolist() == [0, 2, 1, 0]

@@ -19,7 +19,7 @@ from kair_tui.cli.registry import COMMANDS
 from kair_tui.commands.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("benchmarks", "docs", "engine", "kair_tui", "sample_traces", "tests")
+ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests")
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md")
 PATHS = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*")}
 

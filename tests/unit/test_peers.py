@@ -221,3 +221,15 @@ def test_a_rank_is_taken_out_of_the_peers_it_is_held_against(tmp_path: Path) -> 
 
 def test_the_robust_spread_is_the_scaled_median_deviation() -> None:
     assert robust_sigma(np.array([[1.0, 2, 3, 4, 100], [5, 5, 5, 5, 5]])).tolist() == [1.4826, 0.0]
+
+
+def test_roles_are_the_same_from_a_step_that_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trace(
+        tmp_path,
+        "step 0: 0+100\n0-1 gpu7 | a 0+5 | all_reduce 10+5 :collective\n2-3 gpu7 | a 0+5 | send 10+5 :send | b 20+5",
+    )
+    read = roles(made)
+    assert len(set(read.values())) == 2
+    step = load_step(made, 0)
+    monkeypatch.setattr("kair_engine.timeline.roles.read_columns", lambda *_: pytest.fail("it was read again"))
+    assert roles(made, step) == read

@@ -52,9 +52,24 @@ def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
     assert suspect.largest.excess_ns == pytest.approx(0.04 * STEP_NS)
 
 
+def test_a_host_whose_ranks_are_slow_in_the_same_operators_is_one_group() -> None:
+    """As of many ranks in few steps, where no set of them is beyond chance in all that they compute."""
+    made = replace(cli_samples.job(), hosts=TWO_HOSTS)
+    gemm = [slow(rank, percent=4, operator="gemm") for rank in (4, 5, 6, 7)]
+    (suspect,) = suspects(made, found(*gemm))
+    assert suspect.positions == (4, 5, 6, 7) and suspect.largest.operator == "gemm"
+    # Of several operators none is the culprit; one that is slow on some of the ranks adds to what they lose.
+    (suspect,) = suspects(
+        made, found(*gemm, slow(5, percent=6, operator="flash"), slow(6, percent=2, operator="flash"))
+    )
+    assert [anomaly.operator for anomaly in suspect.anomalies] == [None]
+    assert suspect.largest.excess_ns == pytest.approx(0.06 * STEP_NS)
+
+
 @pytest.mark.parametrize(
     ("anomalies", "hosts"),
     [
+        ((slow(4, operator="a"), slow(5, operator="b"), slow(6, operator="a"), slow(7, operator="b")), TWO_HOSTS),
         ((slow(4), slow(5)), TWO_HOSTS),
         ((slow(4), slow(5), slow(6), slow(7, row=HOST)), TWO_HOSTS),
         ((slow(4), slow(5), slow(6), delayed(7)), TWO_HOSTS),
@@ -63,6 +78,7 @@ def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
         ((slow(4), slow(5), slow(6), slow(7)), {}),
     ],
     ids=[
+        "no operator in common",
         "two of four",
         "each of its own class",
         "one only now and then",

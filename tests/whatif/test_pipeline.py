@@ -213,7 +213,7 @@ def test_fixes_that_mean_nothing_are_turned_down(tmp_path: Path, text: str, said
         asked(tmp_path, pipeline_job(dp=2), parse_fix(text))
 
 
-@pytest.mark.parametrize("text", ["op=x", "op=x:fast", "op=x:-1", "op=x:inf"])
+@pytest.mark.parametrize("text", ["op=x", "op=x:fast", "op=x:-1", "op=x:inf", "op=x:nan", "op=x:1e308"])
 def test_scales_need_a_factor(text: str) -> None:
     with pytest.raises(UsageError, match="names no factor"):
         parse_scale(text)

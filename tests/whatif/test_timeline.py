@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.pipeline_builder import Cost, costs, pipeline_job, recorded_step, written
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import UnwritableError, UsageError
 from kair_engine.recording.opening import open_trace
 from kair_engine.whatif.analysis import write_timeline
 from kair_engine.whatif.models import model_of
@@ -65,6 +65,9 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     trace = open_trace(written(tmp_path, pipeline_job()), cache=tmp_path / "cache")
     with pytest.raises(UsageError, match="cannot write"):
         write_timeline(model_of(trace), tmp_path / "missing" / "timeline.json")
+    if Path("/dev/full").exists():  # no room is no wrong usage
+        with pytest.raises(UnwritableError, match="No space left on device"):
+            write_timeline(model_of(trace), Path("/dev/full"))
 
 
 def test_a_name_that_says_compressed_is_compressed(tmp_path: Path) -> None:

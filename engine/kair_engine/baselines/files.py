@@ -111,7 +111,7 @@ class Baselines:
             if path.stat().st_size > MAX_BYTES:
                 raise InputError(f"{path} is larger than any baseline", "save it again with --replace")
             kept = msgspec.json.decode(path.read_bytes(), type=_File)
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"baseline {name} is damaged: {error}", "save it again with --replace") from error
         if kept.version != FILE_VERSION or not _is_sound(kept.profile):
             raise InputError(f"baseline {name} is none that this Kair reads", "save it again with --replace")

@@ -6,8 +6,7 @@ from typing import TypeVar
 from kair_engine.comparison.analysis import compare_profiles
 from kair_engine.comparison.profile import profile_of
 from kair_engine.errors import UsageError
-from kair_engine.results.baseline import AgainstBaseline, ChosenBaseline
-from kair_engine.results.compare import OperatorChange
+from kair_engine.results.changes import AgainstBaseline, ChosenBaseline, OperatorChange
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.run_profile import RunProfile
 from kair_engine.results.triage import TriageResult

@@ -22,13 +22,12 @@ from kair_engine.comparison.profile import profile_of
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.ranks import Rank
+from kair_engine.results.changes import ChangeSort, OperatorChange
 from kair_engine.results.compare import (
-    ChangeSort,
     ComparedOperator,
     ComparedRun,
     CompareResult,
     CompareVerdict,
-    OperatorChange,
     RankStanding,
     SubgraphChange,
 )

@@ -50,7 +50,7 @@ def _ended(opened: _Opened, track: int, by: int | None) -> Iterator[bytes]:
         end, enters = ends.pop()
         # A member that waits begins before the one that it waits for: an arrow that ends with it leads on in time.
         event = _number(9, _END) + _number(11, _TRACKS + track) + b"".join(_fixed(48, number) for number in enters)
-        yield _packet(_number(8, end) + _nested(11, event))
+        yield _packet(_time(end) + _nested(11, event))
 
 
 class _Names:
@@ -86,7 +86,7 @@ class _Names:
             + self._annotation("step", _number(4, step))
         )
         interned = _nested(12, new) if len(self._known) > before else b""
-        return _packet(_number(8, time_ns) + _number(13, _NEEDED) + interned + _nested(11, event))
+        return _packet(_time(time_ns) + _number(13, _NEEDED) + interned + _nested(11, event))
 
     def _code(self, field: int, text: str) -> int:
         return self._known.setdefault((field, text), len(self._known) + 1)
@@ -97,6 +97,11 @@ class _Names:
 
 def _packet(content: bytes) -> bytes:
     return _nested(1, content + _number(10, _SEQUENCE))
+
+
+def _time(value_ns: int) -> bytes:
+    """The format knows no time before zero, where the first step begins: a clock that jumps back stays there."""
+    return _number(8, max(value_ns, 0))
 
 
 def _number(field: int, value: int) -> bytes:

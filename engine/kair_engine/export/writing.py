@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kair_engine.blame.analysis import blame
-from kair_engine.errors import UsageError
+from kair_engine.errors import UnwritableError, UsageError, unwritable
 from kair_engine.export.timeline import Item, Mark, Slice, timeline
 from kair_engine.trace.model import Trace
 from kair_engine.trace.requirements import require_steps
@@ -47,7 +47,7 @@ def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
 
     A timeline for Perfetto (`.json`, `.json.gz`, `.pftrace`) has findings as marks and arrows along the longest blame
     paths, unless `plain`. A table (`.parquet`, `.csv`, `.arrow`) has the operations as recorded. Raises UsageError for
-    another name, where no step is chosen, or where the file cannot be written.
+    another name, where no step is chosen, or where the file cannot be written; UnwritableError where there is no room.
     """
     kind = _kind(path)
     require_steps(trace)
@@ -62,7 +62,10 @@ def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
             _write_timeline(_counted(timeline(trace, found, paths), done), part, path)
         part.replace(path)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
+    except (UsageError, UnwritableError) as error:
+        error.args = (str(error).replace(str(part), str(path)),)
+        raise
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -119,5 +122,10 @@ def _write_table(trace: Trace, part: Path, suffix: str) -> int:
         ".csv": rows.sink_csv,
         ".arrow": rows.sink_ipc,
     }
-    write[suffix.lower()](part)
+    try:
+        write[suffix.lower()](part)
+    except pl.exceptions.ComputeError as error:
+        if "IO error" in str(error):  # that is how polars tells a full disk from its own
+            raise OSError(str(error)) from error
+        raise
     return int(trace.scan().select(pl.len()).collect().item())

@@ -1,6 +1,7 @@
 """Stage 1: which rank behaves differently from its peers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Rank, rank_at
 from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import (
@@ -20,7 +22,7 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
-from kair_engine.timeline.coverage import coverage
+from kair_engine.timeline.coverage import NOT_COMPARED, coverage
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.requirements import require_steps
@@ -50,7 +52,11 @@ def localize(
     if whole_run or normalized or matrix or clock == "job":
         raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     found = conclude(job_excess(trace))
-    scores = rank_scores(trace.job, found)
+    if (better_told := knowing_communication(trace, found)) is not None:
+        return localize(better_told, by=by)
+    limits = (*warnings_of(found), *communication_told(trace))
+    uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
+    scores = tuple(replace(row, compared=row.rank not in uncompared) for row in rank_scores(trace.job, found))
     return LocalizeResult(
         method="robust",
         scores=scores,
@@ -70,7 +76,7 @@ def localize(
         patterns=tuple(sorted(job_patterns(found), key=lambda pattern: -pattern.lost_us)),
         matrix=None,
         steps=trace.steps,
-        warnings=warnings_of(found),
+        warnings=limits,
         slow_operators=tuple(_slow_operators(found)),
         step_time_us=step_time_ns(trace, found.job) / 1e3,
     )

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.links import Link, OwnTime, own_times
+from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, Operations
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
 from kair_engine.trace.step_memory import derived_once
 
 CLASSES = ("compute", "input", "host", "communication")
@@ -223,7 +224,7 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
         paused_ns=np.nan_to_num(of_job(held_up.lost_ns)),
         operators=_by_operator(ops, own, role, of_job),
         links=own_times(sync, role),
-        recorded=of_job(_recorded(ops, sync)),
+        recorded=of_job(recorded(ops, sync, role)),
     )
 
 
@@ -289,14 +290,6 @@ def _additional(more: Floats) -> Floats:
 def _by_phase(ops: Operations, values: Floats, phases: Sequence[str]) -> Floats:
     rows = [np.flatnonzero(ops.phase == PHASE_NAMES.index(name)) for name in phases]
     return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
-
-
-def _recorded(ops: Operations, sync: Synchronisation) -> Floats:
-    ranks = len(ops.ranks)
-    # How often hosts allocate and look something up differs between healthy ranks; what they launch does not.
-    operations = ops.on_stream if ops.has_device else ops.kind != SCOPE
-    rows = (ops.rank[operations], ops.rank[ops.communication], ops.rank[sync.collectives.row])
-    return np.stack([np.bincount(of, minlength=ranks) for of in rows]).astype(float)
 
 
 def _garbage(ops: Operations, own: Floats) -> Floats:

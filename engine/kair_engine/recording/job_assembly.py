@@ -1,7 +1,7 @@
 """One job from its fragments: which belong together, which ranks and steps there are, and what is missing."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +9,16 @@ from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps
-from kair_engine.trace.model import DerivedGroups, FragmentInfo, Job, KairWarning, Layout, StepTimes, Trace
+from kair_engine.trace.model import (
+    DerivedGroups,
+    FragmentInfo,
+    Job,
+    KairWarning,
+    Layout,
+    ProcessGroup,
+    StepTimes,
+    Trace,
+)
 from kair_engine.trace.warning_texts import listed, short_warning
 
 
@@ -46,7 +55,8 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     times = _joined_step_times(infos)
     hosts = {rank: host for info in infos for rank, host in sorted(info.hosts.items())}
     on_one_clock = infos[0].format == "kineto" and all(info.absolute_time for info in infos)
-    shift = counted_differently(times, hosts) if on_one_clock else {}
+    by_time = counted_differently(times, hosts) if on_one_clock else {}
+    shift = {**by_time, **_set_apart(infos, times, hosts if on_one_clock else {})}
     times = renumbered(times, shift)
     usable = usable_steps(times, ranks)
     job = Job(
@@ -73,10 +83,42 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     of_input = (*warnings, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
     derived, unknown = _derived_groups(trace, infos)
-    of_steps = (*renumbering_warnings(shift), *usable.warnings)
+    of_steps = (*renumbering_warnings(by_time), *usable.warnings)
     found = (*of_input, *_shared_warnings(infos), *_missing(job), *of_steps, *unknown)
     trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
+
+
+def _set_apart(infos: Sequence[FragmentInfo], times: StepTimes, hosts: Mapping[int, str]) -> dict[int, int]:
+    """rank → the shift of its steps beyond all others', where they were counted from 0 for want of marks.
+
+    By time they are matched with those of marked ranks on one of `hosts`; else nothing tells which of them is which.
+    """
+    inferred = {
+        rank for info in infos if any(one.code == "steps_inferred" for one in info.warnings) for rank in info.ranks
+    }
+    marked = {rank for info in infos for rank in info.ranks} - inferred
+    if not inferred or not marked:
+        return {}
+    beyond = max((step for rank, step in zip(times.rank, times.step, strict=True) if rank in marked), default=0) + 1
+    spans = _spans(times)
+    beside = {rank: [one for one in marked if rank in hosts and hosts.get(one) == hosts[rank]] for rank in inferred}
+    return {rank: -beyond for rank, others in beside.items() if not any(_at_once(spans, rank, one) for one in others)}
+
+
+def _spans(times: StepTimes) -> dict[int, tuple[int, int]]:
+    """rank → the begin of its first step and the end of its last one."""
+    found: dict[int, tuple[int, int]] = {}
+    for rank, begin, duration in zip(times.rank, times.begin_ns, times.duration_ns, strict=True):
+        first, last = found.get(rank, (begin, begin))
+        found[rank] = (min(first, begin), max(last, begin + duration))
+    return found
+
+
+def _at_once(spans: Mapping[int, tuple[int, int]], rank: int, other: int) -> bool:
+    """Whether two ranks were recorded at one time, by their host's clock."""
+    (begin, end), (other_begin, other_end) = (spans.get(one, (0, 0)) for one in (rank, other))
+    return min(end, other_end) > max(begin, other_begin)
 
 
 def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[KairWarning]]:
@@ -85,9 +127,20 @@ def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[Derive
     groups_of = {rank: info.process_groups for info in infos for rank in info.ranks if info.process_groups}
     if not groups_of:
         return None, []
+    groups_of |= _groups_of_silent(infos, groups_of)
     from kair_engine.recording.process_groups.derived import derive  # loads numpy and pyarrow, for few jobs
 
     return derive(trace, groups_of)
+
+
+def _groups_of_silent(
+    infos: Sequence[FragmentInfo], groups_of: Mapping[int, Sequence[ProcessGroup]]
+) -> dict[int, tuple[ProcessGroup, ...]]:
+    """The ranks whose files state nothing of the job, in the groups that others list them in, in the others' order."""
+    listed = dict.fromkeys(group for groups in groups_of.values() for group in groups)
+    silent = [rank for info in infos if info.world_size is None for rank in info.ranks]
+    found = {rank: tuple(group for group in listed if rank in group.ranks) for rank in silent}
+    return {rank: groups for rank, groups in found.items() if groups}
 
 
 def _group_of_all(infos: Sequence[FragmentInfo]) -> dict[int, str]:

@@ -1,10 +1,7 @@
-"""Saved baselines, and what a run differs from one in."""
+"""Saved baselines, and what was done to them."""
 
 from dataclasses import dataclass
 from typing import Literal
-
-from kair_engine.results.compare import OperatorChange
-from kair_engine.results.run_profile import RunProfile
 
 BaselineAction = Literal["save", "list", "use", "rm"]
 
@@ -43,30 +40,3 @@ class BaselineResult:
     """The one in use."""
     baselines: tuple[SavedBaseline, ...]
     """By name."""
-
-
-@dataclass(frozen=True)
-class AgainstBaseline:
-    """What takes longer than in a baseline: what peers that are slow alike cannot show."""
-
-    baseline: str
-    """Its name."""
-    step_change_us: float
-    """This run's step time less the baseline's."""
-    step_change_share: float
-    """The same over the baseline's step time."""
-    step_p_value: float
-    """That the step times do not differ."""
-    slower: tuple[OperatorChange, ...]
-    """Beyond chance, what takes most longer first; of communication the transfer itself, waiting excluded. Not
-    replayed."""
-
-
-@dataclass(frozen=True)
-class ChosenBaseline:
-    """The baseline that a run is to be held against."""
-
-    name: str
-    profile: RunProfile
-    named: bool
-    """Whether somebody asked for it, and did not just leave it in use."""

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.ranks import Rank
+from kair_engine.results.changes import ChangeKind, OperatorChange
 from kair_engine.trace.model import KairWarning
 
 CompareVerdict = Literal["changed", "no_change", "inconclusive"]
-ChangeKind = Literal["compute", "input", "host", "communication"]
-ChangeSort = Literal["slower", "faster", "added", "gone"]
-Scope = Literal["all_ranks", "host", "ranks"]
 
 
 @dataclass(frozen=True)
@@ -24,46 +22,6 @@ class ComparedRun:
     steps: int
     """How many are compared."""
     step_time_us: float
-
-
-@dataclass(frozen=True)
-class OperatorChange:
-    """An operator (or the time that hosts keep devices idle) that takes longer or shorter, beyond chance.
-
-    Times are the self time of a rank in a step, waiting excluded: means over the ranks concerned of their 20 %-trimmed
-    means over steps.
-    """
-
-    operator: str | None
-    """Null: the time in which the host alone kept its device (or thread) idle, and garbage collection."""
-    was: str | None
-    """Its name in the base run, where that is another."""
-    kind: ChangeKind
-    """What the time is."""
-    change: ChangeSort
-    """Which way it changed."""
-    scope: Scope
-    """On whom: everybody, all ranks of one host, or some ranks."""
-    ranks: tuple[Rank, ...]
-    """Whom it concerns; empty where that is everybody."""
-    host: str | None
-    """Of whose ranks all are concerned, and nobody else."""
-    base_us: float
-    """In the base run; of a change on some ranks beside one on all, with that of all made."""
-    new_us: float
-    """In the new run; of a change on all ranks beside one on some, without what is on top on those."""
-    ratio: float | None
-    """New over base; null of an operator that the base run lacks."""
-    base_calls: float
-    """Per step and rank."""
-    new_calls: float
-    """The same in the new run."""
-    p_value: float
-    """Family-wise, over all that was compared."""
-    step_us: float | None = None
-    """What the change adds to the step, by replay: one change after the other is undone. Null: not replayed."""
-    share_of_step: float | None = None
-    """The same over the base run's step time."""
 
 
 @dataclass(frozen=True)

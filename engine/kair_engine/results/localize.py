@@ -5,7 +5,7 @@ from typing import Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
-from kair_engine.results.baseline import AgainstBaseline
+from kair_engine.results.changes import AgainstBaseline
 from kair_engine.results.common import Method
 from kair_engine.trace.model import KairWarning
 
@@ -28,6 +28,8 @@ class RankScore:
     large_delays: int | None = None
     """Steps in which it took 10 % of the step longer than its role; of one or two steps the host's pauses between
     collectives. None where the method does not count them."""
+    compared: bool = True
+    """Whether its recording could be compared with its peers': false where it has none, or a part of it is missing."""
 
 
 @dataclass(frozen=True)

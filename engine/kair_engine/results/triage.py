@@ -5,7 +5,7 @@ from typing import Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
-from kair_engine.results.baseline import AgainstBaseline
+from kair_engine.results.changes import AgainstBaseline
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.rank import PartOfStep

@@ -34,7 +34,7 @@ def kept_triage(folder: Path) -> TriageResult | None:
     try:
         kept = msgspec.json.decode((folder / _FILE).read_bytes(), type=_Kept)
         return kept.result if kept.of == _digest(folder) else None
-    except (OSError, msgspec.MsgspecError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -36,5 +36,5 @@ def last_verdict(folder: Path) -> KeptVerdict | None:
     """The last one; None where there is none, or the file is damaged."""
     try:
         return msgspec.json.decode((folder / _FILE).read_bytes(), type=KeptVerdict)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return None

@@ -104,6 +104,7 @@ def match(ops: Operations) -> Collectives:
     """Finds which rows are one collective: process group + sequence number, else k-th of its name and group.
 
     A send and its receive are found by their ends where the trace says them: the k-th from one rank to the other.
+    Collectives that name no group are matched among the ranks that call them equally often.
     What does not fit is left out and counted: a member missing that all siblings have, a rank with more or
     fewer of them than the others (in order, one too few would shift all that follow), a send without its receive.
     """
@@ -117,7 +118,8 @@ def match(ops: Operations) -> Collectives:
     # Among more than two, each end numbers its sends and receives by itself: ends and order tell them.
     own_numbers = (sender != NONE) & (_group_size(ops, rows) > 2)
     sequence = np.where(own_numbers, NONE, ops.group_seq[rows])
-    family = dense(np.stack((label, ops.group[rows], p2p & (sequence == NONE), sender, receiver)))
+    program = _programs(ops, rows, unnamed=~p2p & (ops.group[rows] == NONE) & (sequence == NONE))
+    family = dense(np.stack((label, ops.group[rows], p2p & (sequence == NONE), sender, receiver, program)))
     call = dense(np.stack((family, sequence)))
     turn = ordinal(np.stack((ops.rank[rows], call)))
     instance = dense(np.stack((call, turn)))
@@ -127,6 +129,23 @@ def match(ops: Operations) -> Collectives:
     fits, rejected = _complete(ops.kind[rows], instance, family, agreed)
     rows, instance = rows[fits], instance[fits]
     return Collectives(ops, *_by_start(ops, rows, instance), rejected)
+
+
+def _programs(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:
+    """Per row a number, equal for ranks that call its collective equally often; 0 where its group is named.
+
+    What names no group cannot be one collective of ranks that run different programs. A rank that is alone with its
+    number runs none of its own: it lost some, and its peers cannot be matched without it either.
+    """
+    result = np.zeros(len(rows), dtype=np.int64)
+    if not unnamed.any():
+        return result
+    names, rank = ops.name[rows[unnamed]], ops.rank[rows[unnamed]]
+    cells, of_row, often = np.unique(np.stack((names, rank)), axis=1, return_inverse=True, return_counts=True)
+    programs, ranks = np.unique(np.stack((cells[0], often)), axis=1, return_counts=True)
+    alone = np.isin(cells[0], programs[0, ranks == 1])
+    result[unnamed] = np.where(alone, 0, often)[of_row.reshape(-1)]
+    return result
 
 
 def _group_size(ops: Operations, rows: Ints) -> Ints:
@@ -192,8 +211,9 @@ def _by_start(ops: Operations, rows: Ints, instance: Ints) -> tuple[Ints, Ints]:
 
 def dense(columns: Ints) -> Ints:
     """For each column of integers a number, equal for equal ones."""
-    low = columns.min(axis=1, initial=0)
-    spans = [int(span) for span in columns.max(axis=1, initial=0) - low + 1]
+    low, high = columns.min(axis=1, initial=0), columns.max(axis=1, initial=0)
+    # Numbers of recordings can be any: the difference of two need not fit into 64 bits.
+    spans = [int(most) - int(least) + 1 for least, most in zip(low, high, strict=True)]
     if prod(spans) >= _LARGEST_KEY:
         return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
     # One key for each column sorts ten times as fast as the columns themselves.

@@ -10,15 +10,48 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.ranks import Rank, as_positions, rank_at, ranks_at
+from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning
+from kair_engine.trace.operations import SCOPE, Operations
 
-COUNTED = ("operations", "communication", "matched")
-"""What is counted of each rank and step: operations on its device (without one, on its threads), communication, and
-that of which the other members were found."""
+COUNTED = ("operations", "communication", "matched", "of_most_operators")
+"""What is told of each rank and step: how many operations on its device (without one, on its threads), communication,
+that of which the other members were found; and operations again, those of most operators as a share of what is usual.
+"""
 FEWER: Final[Mapping[str, float]] = {"operations": 0.05, "communication": 0.03, "matched": 0.5}
 """Less than a role's ranks usually have by this share: ranks that run one program differ by less."""
+UNEVEN_OPERATORS: Final = 0.25
+"""The part of all operators that ranks may run more or less often than peers (experts, packed sequences, a search):
+what is lost from a recording is missing from nearly all."""
 NOT_COMPARED = frozenset({"no_common_step", "no_peer", "fewer_recorded"})
 """Codes of warnings about ranks that leave a verdict open."""
+
+
+def recorded(ops: Operations, sync: Synchronisation, role: Ints) -> Floats:
+    """(COUNTED × ranks of the step): how many of each a step holds; `role` has a code per rank of the step."""
+    # How often hosts allocate and look something up differs between healthy ranks; what they launch does not.
+    counted = ops.on_stream if ops.has_device else ops.kind != SCOPE
+    others = (ops.rank[ops.communication], ops.rank[sync.collectives.row])
+    calls = _calls(ops, np.flatnonzero(counted))
+    of_others = (np.bincount(of, minlength=len(ops.ranks)) for of in others)
+    return np.stack([calls.sum(axis=0), *of_others, _of_most_operators(calls, role)])
+
+
+def _calls(ops: Operations, rows: Ints) -> Floats:
+    """(operators × ranks of the step): how often each was called."""
+    names, name = np.unique(ops.name[rows], return_inverse=True)
+    shape = (len(names), len(ops.ranks))
+    number = np.bincount(name.reshape(-1) * shape[1] + ops.rank[rows], minlength=shape[0] * shape[1])
+    return number.reshape(shape).astype(float)
+
+
+def _of_most_operators(calls: Floats, role: Ints) -> Floats:
+    """Per rank, without the operators of which it lacks the largest part: calls over what is usual in its role."""
+    usual = _upper_medians(calls, role)
+    lacking = np.maximum(usual - calls, 0.0) / np.maximum(usual, 1.0)
+    most = np.argsort(lacking, axis=0, kind="stable")[: len(calls) - int(UNEVEN_OPERATORS * len(calls))]
+    had, expected = (np.take_along_axis(of, most, axis=0).sum(axis=0) for of in (calls, usual))
+    return np.asarray(had / np.maximum(expected, 1.0))
 
 
 def coverage(ranks: Ints, role: Ints, counts: Floats) -> list[KairWarning]:
@@ -41,6 +74,13 @@ def fewer_than_peers(role: Ints, counts: Floats) -> tuple[Floats, Floats]:
 
     `counts` is (steps × ranks). Steps that a rank lacks are none of either.
     """
+    usual = _upper_medians(counts, role)
+    usual[np.isnan(counts)] = np.nan
+    return _median(counts), _median(usual)
+
+
+def _upper_medians(counts: Floats, role: Ints) -> Floats:
+    """Per row and rank the upper median of its role's ranks, without those that are NaN."""
     usual = np.full_like(counts, np.nan)
     for code in np.unique(role):
         members = np.flatnonzero(role == code)
@@ -48,8 +88,7 @@ def fewer_than_peers(role: Ints, counts: Floats) -> tuple[Floats, Floats]:
         known = np.count_nonzero(~np.isnan(ordered), axis=1)
         upper = ordered[np.arange(len(ordered)), np.minimum(known // 2, np.maximum(known - 1, 0))]
         usual[:, members] = upper[:, None]
-    usual[np.isnan(counts)] = np.nan
-    return _median(counts), _median(usual)
+    return usual
 
 
 def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
@@ -57,6 +96,8 @@ def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
     for about in ("communication", "operations", "matched"):
         own, usual = fewer_than_peers(role, counts[COUNTED.index(about)])
         fewer = (own < (1 - FEWER[about]) * usual) & ~told
+        if about == "operations":
+            fewer &= _median(counts[COUNTED.index("of_most_operators")]) < 1 - FEWER[about]
         for place in as_positions(np.flatnonzero(fewer)):
             figures = {"recorded": float(own[place]), "peers": float(usual[place])}
             yield KairWarning("fewer_recorded", figures=figures, ranks=(rank_at(ranks, place),), about=about)

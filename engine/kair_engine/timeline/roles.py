@@ -13,6 +13,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.trace.columns import read_columns
 from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.operations import PHASE_NAMES, Operations
 
 SAME_PROGRAM = 0.95
 """Share of communication calls two ranks have in common when they count as running the same program."""
@@ -29,12 +30,16 @@ class Role:
     """The pipeline stage's number; None where roles are no stages, or the rank's is unknown."""
 
 
-def roles(trace: Trace) -> dict[int, Role]:
-    """rank → role: the pipeline stage where the metadata tells it, else ranks that communicate alike."""
+def roles(trace: Trace, ops: Operations | None = None) -> dict[int, Role]:
+    """rank → role: the pipeline stage where the metadata tells it, else ranks that communicate alike.
+
+    That is told by the first chosen step; `ops` may be one that is at hand: where it is that step, it is not read.
+    """
     layout = trace.job.layout
     if layout is not None and layout.pipeline_stage:
         return {rank: _of_stage(layout.pipeline_stage.get(rank)) for rank in trace.job.ranks}
-    return _by_program(trace)
+    is_at_hand = ops is not None and _first_steps(trace) == dict.fromkeys(ops.ranks.tolist(), ops.step)
+    return _by_program(trace, _calls_in(ops) if ops is not None and is_at_hand else _calls(trace))
 
 
 def role_codes(ranks: Ints, role_of: Mapping[int, Role]) -> Ints:
@@ -61,8 +66,7 @@ def _of_stage(stage: int | None) -> Role:
     return Role(f"stage {'?' if stage is None else stage}", stage)
 
 
-def _by_program(trace: Trace) -> dict[int, Role]:
-    calls = _calls(trace)
+def _by_program(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Role]:
     of_rank: dict[int, int] = {}
     leaders: list[tuple[int, Floats]] = []
     for rank in trace.job.ranks:
@@ -76,8 +80,8 @@ def _by_program(trace: Trace) -> dict[int, Role]:
             match = len(leaders)
             leaders.append((match, mine))
         of_rank[rank] = match
-    for rank in trace.job.ranks:
-        of_rank.setdefault(rank, _most_common(of_rank))
+    usual = _most_common(of_rank)
+    of_rank |= {rank: usual for rank in trace.job.ranks if rank not in of_rank}
     if len(leaders) <= 1:
         return dict.fromkeys(trace.job.ranks, Role("all"))
     return {rank: Role(f"program {code}") for rank, code in of_rank.items()}
@@ -97,11 +101,22 @@ def _calls(trace: Trace) -> dict[int, Floats]:
     numbers, place = np.unique(rows.of["rank"], return_inverse=True)
     begun = np.array([first.get(number, NONE) for number in numbers.tolist()], dtype=np.int64)[place]
     chosen = rows.is_any("kind", _COMMUNICATION) & (rows.of["step"] == begun)
-    rank = place[chosen]
     width = len(rows.texts["phase"]) + 1
-    operator = np.unique(rows.of["name"][chosen] * width + rows.of["phase"][chosen], return_inverse=True)[1]
-    calls = np.zeros((len(numbers), int(operator.max(initial=NONE)) + 1))
-    np.add.at(calls, (rank, operator), 1)
+    return _counted(numbers, place[chosen], rows.of["name"][chosen] * width + rows.of["phase"][chosen])
+
+
+def _calls_in(ops: Operations) -> dict[int, Floats]:
+    """The same of a step's operations."""
+    rows = np.flatnonzero(ops.communication)
+    operator = ops.name[rows] * (len(PHASE_NAMES) + 1) + ops.phase[rows]
+    return _counted(ops.ranks, ops.rank[rows], operator)
+
+
+def _counted(numbers: Ints, rank: Ints, operator: Ints) -> dict[int, Floats]:
+    """How often each rank (a place in `numbers`) called each operator (any codes): those that called any."""
+    column = np.unique(operator, return_inverse=True)[1]
+    calls = np.zeros((len(numbers), int(column.max(initial=NONE)) + 1))
+    np.add.at(calls, (rank, column), 1)
     return {int(numbers[at]): calls[at] for at in np.unique(rank).tolist()}
 
 

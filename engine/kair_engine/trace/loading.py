@@ -12,6 +12,7 @@ from kair_engine.trace.columns import read_columns
 from kair_engine.trace.model import DerivedGroups, Trace
 from kair_engine.trace.operations import (
     COLLECTIVE,
+    COMPUTE,
     KIND_NAMES,
     PHASE_NAMES,
     RECV,
@@ -67,6 +68,9 @@ def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, npt.NDArray[Any]], 
     read = read_columns(trace, _COLUMNS, steps)
     read.recode("kind", KIND_NAMES, np.int8)
     read.recode("phase", PHASE_NAMES, np.int64)
+    if trace.job.communicates:
+        unnamed = read.is_any("name", trace.job.communicates) & (read.of["kind"] == COMPUTE)
+        read.of["kind"] = np.where(unnamed, np.int8(COLLECTIVE), read.of["kind"])
     texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}

@@ -79,6 +79,11 @@ class StepTimes:
     duration_ns: tuple[int, ...]
     operations: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns of different lengths: they may come from a file."""
+        if len({*map(len, (self.rank, self.step, self.begin_ns, self.duration_ns, self.operations))}) > 1:
+            raise ValueError("the columns of step times are of different lengths")
+
 
 @dataclass(frozen=True)
 class CollectiveCall:
@@ -173,6 +178,8 @@ class Job:
     """rank → how many files hold its recording."""
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
+    communicates: tuple[str, ...] = ()
+    """Kernels that are communication though the table has them as compute, which their name does not tell."""
     progress: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
     """rank → how far it came in each process group, of recordings of calls without times; else empty."""
     stored_in: str | None = None

@@ -12,6 +12,7 @@ from kair_engine.localize.anomalies import can_accuse
 from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
@@ -51,6 +52,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return step_excess(ops, sync, ranks, role)
 
     found = conclude(reduce_steps(trace, look))
+    if (told_apart := knowing_communication(trace, found)) is not None:
+        return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
     shared = SharedCosts(trace, replays)
@@ -73,7 +76,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     )
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
-    limits = warnings_of(found)
+    limits = (*warnings_of(found), *communication_told(trace))
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told, uncompared=uncompared)
     findings = checked.findings

@@ -48,17 +48,50 @@ def _hosts_as_groups(job: Job, excess: JobExcess, anomalies: Sequence[Anomaly]) 
     """The anomalies; where all ranks of a host are slow in one class, a group in their place.
 
     Tests take ranks out by themselves where each stands out enough, and cannot know that a host has them in common.
+    Where no rank is slow in its class beyond chance, one operator that is slow on all of them says the same.
     """
-    parts = [a for a in anomalies if a.kind != "intermittent" and a.operator is None]
+    steady = [a for a in anomalies if a.kind != "intermittent"]
     merged: set[Anomaly] = set()
     for members in _hosts(job, excess):
         for row in range(len(CLASSES)):
-            here = [a for a in parts if a.class_index == row and members >= set(a.positions)]
-            if len(here) > 1 and {rank for a in here for rank in a.positions} == members:
-                merged |= set(here)
-                mean = sum(a.excess_ns * len(a.positions) for a in here) / len(members)
-                yield Anomaly("group", tuple(sorted(members)), row, max(a.p_value for a in here), mean)
+            here = [a for a in steady if a.class_index == row and members >= set(a.positions)]
+            for group, parts in (_by_class(here, members), _by_operators(here, members)):
+                if group is not None:
+                    merged |= set(parts)
+                    yield group
+                    break
     yield from (a for a in anomalies if a not in merged)
+
+
+_Merged = tuple[Anomaly | None, Sequence[Anomaly]]
+"""A group, and the anomalies in whose place it stands."""
+
+
+def _by_class(here: Sequence[Anomaly], members: set[Position]) -> _Merged:
+    parts = [a for a in here if a.operator is None]
+    if len(parts) < 2 or {rank for a in parts for rank in a.positions} != members:
+        return None, ()
+    mean = sum(a.excess_ns * len(a.positions) for a in parts) / len(members)
+    return _group(members, parts[0].class_index, max(a.p_value for a in parts), mean), parts
+
+
+def _by_operators(here: Sequence[Anomaly], members: set[Position]) -> _Merged:
+    """Where at least one operator is slow on every rank: all that are slow on any of them together."""
+    parts = [a for a in here if a.operator is not None]
+    of: dict[str | None, list[Anomaly]] = defaultdict(list)
+    for anomaly in parts:
+        of[anomaly.operator].append(anomaly)
+    common = [some for some in of.values() if {rank for a in some for rank in a.positions} == members]
+    if len(members) < 2 or not common or len(parts) < len(here):
+        return None, ()
+    mean = sum(a.excess_ns * len(a.positions) for a in parts) / len(members)
+    p = min(max(a.p_value for a in some) for some in common)
+    only = parts[0].operator if len(of) == 1 else None
+    return _group(members, parts[0].class_index, p, mean, only), parts
+
+
+def _group(members: set[Position], row: int, p_value: float, excess_ns: float, operator: str | None = None) -> Anomaly:
+    return Anomaly("group", tuple(sorted(members)), row, p_value, excess_ns, operator=operator)
 
 
 def _hosts(job: Job, excess: JobExcess) -> list[set[Position]]:

@@ -1,19 +1,19 @@
 """Inventory of a recording: its ranks, steps, layout and clocks."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.clocks import Clocks
 from kair_engine.timeline.collectives import dense
-from kair_engine.timeline.coverage import COUNTED, coverage
-from kair_engine.timeline.roles import Role, role_codes, roles
+from kair_engine.timeline.coverage import COUNTED, coverage, recorded
+from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.columns import read_columns
@@ -38,16 +38,21 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     job = trace.job
     counted = _counted(trace)
     kinds = [(KIND_NAMES[kind], count) for kind, count in counted.per(counted.kind).items()]
-    found, matched, met, clocks = 0, 0, list[tuple[Ints, Ints]](), list[Clocks]()
+    role_of = roles(trace)
+    ranks = np.array(job.ranks, dtype=np.int64)
+    code = role_codes(ranks, role_of)
+    found, matched, covered, clocks = 0, 0, list[Floats](), list[Clocks]()
     for sync in map(synchronise, each_step(trace)):
         found += len(sync.collectives) + sync.collectives.rejected
         of = sync.collectives.ops
-        met.append((of.ranks, np.bincount(of.rank[sync.collectives.row], minlength=len(of.ranks))))
+        place = np.searchsorted(ranks, of.ranks)
+        covered.append(np.full((len(COUNTED), len(ranks)), np.nan))
+        covered[-1][:, place] = recorded(of, sync, code[place])
         matched += len(sync.collectives)
         clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
     by_role: dict[str, list[int]] = defaultdict(list)
-    role_of = roles(trace)
-    odd = _odd(trace, counted, met, role_of)
+    # Who could not be compared, as triage tells it.
+    odd = tuple(coverage(ranks, code, np.stack(covered, axis=1))) if covered and len(ranks) > 1 else ()
     for rank, role in role_of.items():
         by_role[role.name].append(rank)
     return InfoResult(
@@ -111,24 +116,6 @@ def _of_batch(trace: Trace, steps: Sequence[int]) -> Ints:
     code = dense(cells)
     _, first, counts = np.unique(code, return_index=True, return_counts=True)
     return np.concatenate((cells[:, first], counts[None]))
-
-
-def _odd(
-    trace: Trace, counted: _Counts, met: Sequence[tuple[Ints, Ints]], role_of: Mapping[int, Role]
-) -> tuple[KairWarning, ...]:
-    """Who could not be compared, as triage tells it."""
-    if len(trace.job.ranks) < 2 or not trace.steps:
-        return ()
-    ranks, steps = np.array(trace.job.ranks, dtype=np.int64), np.array(trace.steps, dtype=np.int64)
-    counts = np.full((len(COUNTED), len(steps), len(ranks)), np.nan)
-    compared = counted.on_device == 1 if trace.job.has_device else counted.kind != SCOPE
-    step, rank = np.searchsorted(steps, counted.step), np.searchsorted(ranks, counted.rank)
-    counts[:2, step, rank] = 0
-    for at, entries in enumerate((compared, counted.communication)):
-        np.add.at(counts[at], (step[entries], rank[entries]), counted.operations[entries])
-    for at, (of_ranks, collectives) in enumerate(met):
-        counts[-1, at, np.searchsorted(ranks, of_ranks)] = collectives
-    return tuple(coverage(ranks, role_codes(ranks, role_of), counts))
 
 
 def _by_rank(trace: Trace, counted: _Counts, odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:

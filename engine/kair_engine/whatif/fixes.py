@@ -10,6 +10,8 @@ from kair_engine.runs import runs
 _FIELDS = ("rank", "host", "stage", "scope", "op", "kind")
 _WIDEST = 1_000_000
 """Ranks that one span names at most."""
+_LARGEST_FACTOR = 1_000_000
+"""Of a duration: a microsecond becomes a second. Sums of times stay exact, and far from what no number can tell."""
 
 
 def parse_fix(text: str) -> Fix:
@@ -39,8 +41,8 @@ def parse_scale(text: str) -> Fix:
         scale = float(factor)
     except ValueError:
         scale = -1.0
-    if not found or not 0 <= scale < float("inf"):
-        raise UsageError(f"{text!r} names no factor: use op=PATTERN:0.5 for twice as fast")
+    if not found or not 0 <= scale <= _LARGEST_FACTOR:
+        raise UsageError(f"{text!r} names no factor from 0 to {_LARGEST_FACTOR:,}: op=PATTERN:0.5 is twice as fast")
     return replace(parse_fix(what), scale=scale)
 
 

@@ -26,9 +26,9 @@ from kair_tui.render.report.content import (
 )
 from kair_tui.render.report.pictures import completion, score_grid
 from kair_tui.render.units import duration, gain, one_decimal, percent, plural, signed_duration, slowdown, spans
-from kair_tui.render.views.blame import stop_text, symptom
-from kair_tui.render.views.blame_merged import each, stops
-from kair_tui.render.views.blame_paths import key_of, paths_by_cause
+from kair_tui.render.views.blame.merged import each, stops
+from kair_tui.render.views.blame.paths import key_of, paths_by_cause
+from kair_tui.render.views.blame.table import stop_text, symptom
 from kair_tui.render.views.triage import COLUMNS as RANKING
 from kair_tui.render.views.triage import PART_COLUMNS, facts, title, triage_totals
 from kair_tui.render.words.blame import blame_headline, cause_operator

@@ -32,6 +32,10 @@ def flag(flagged: bool) -> Cell:
     return Styled("▲ slow", ALARM) if flagged else ""
 
 
+def _flag(row: RankScore) -> Cell:
+    return flag(row.flagged) if row.compared else Styled("▲ not compared" if row.flagged else "not compared", ALARM)
+
+
 def _headline(result: LocalizeResult) -> str:
     flagged = [row for row in result.scores if row.flagged]
     among = plural(len(result.scores), "rank")
@@ -49,7 +53,9 @@ def _headline(result: LocalizeResult) -> str:
     noun, verb = ("rank", "stands") if len(flagged) == 1 else ("ranks", "stand")
     first = flagged[0]
     figures = f"rank {first.rank} scores {score(first.score)}, {_reason(first)}"
-    return f"{noun} {names} {verb} out of {among}: {figures}"
+    doubtful = spans(tuple(row.rank for row in flagged if not row.compared))
+    doubt = f"; rank {doubtful} could not be compared with its peers" if doubtful else ""
+    return f"{noun} {names} {verb} out of {among}: {figures}{doubt}"
 
 
 def _reason(row: RankScore) -> str:
@@ -93,7 +99,7 @@ COLUMNS = (
     Column[RankScore]("score", "score", lambda row: score(row.score), weight=9),
     Column[RankScore]("p_value", "p", lambda row: p_value(row.p_value), weight=6),
     Column[RankScore]("large_delays", "delays", lambda row: _counted(row.large_delays), weight=5),
-    Column[RankScore]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
+    Column[RankScore]("flagged", "flag", _flag, align="left", weight=8),
     Column[RankScore]("excess_us", "excess per step", _largest_excess, align="left", weight=4, full=_every_excess),
 )
 

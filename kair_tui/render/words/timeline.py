@@ -75,7 +75,12 @@ def rows_in_words(result: TimelineResult) -> str:
 
 
 def view_in_words(result: TimelineResult) -> str:
-    """Which part of the step is in view."""
+    """Which part of the step is in view, and how many collectives."""
+    return f"{part_in_view(result)}, {plural(result.collectives_in_view, 'collective')}"
+
+
+def part_in_view(result: TimelineResult) -> str:
+    """`14.4 ms to 71.0 ms of 119 ms`."""
     whole = result.begin_us <= 0 and result.end_us >= result.step_us
     part = "the whole step" if whole else f"{duration(result.begin_us)} to {duration(result.end_us)}"
-    return f"{part} of {duration(result.step_us)}, {plural(result.collectives_in_view, 'collective')}"
+    return f"{part} of {duration(result.step_us)}"

@@ -1,10 +1,13 @@
 """The program on the full screen: its open screens, and the work that goes on behind them."""
 
+import asyncio
 import os
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import UnsupportedOperation
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,8 +19,8 @@ from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.worker import WorkerFailed
 
-from kair_engine.errors import KairError
-from kair_tui.cli.job_source import JobWanted
+from kair_engine.errors import UsageError
+from kair_tui.cli.choices.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.desk import Desk
@@ -27,6 +30,10 @@ from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines.scrollbar import draw_scroll_bars_with
 from kair_tui.tui.widgets.styles import theme_of
+
+_MOMENT_S: Final = 0.01
+_PATIENCE: Final = 100
+"""How often it is looked whether a screen is made, and how many times; what is taken down will not be."""
 
 
 class WithoutColours(LineFilter):
@@ -96,7 +103,23 @@ class KairApp(App[int]):
 
     def on_mount(self) -> None:
         """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
+        _stop_between_drawings()
         self.push_screen(self.first_screen())
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key waits for the screen that it is for: one that was just opened may not be made yet."""
+        if not isinstance(event, events.Key) or await self._is_front_made():
+            await super().on_event(event)
+
+    async def _is_front_made(self) -> bool:
+        for _ in range(_PATIENCE):
+            if self.return_code is not None:
+                return False  # The program is to end.
+            screen = self.screen_stack[-1] if self.screen_stack else None
+            if not isinstance(screen, BaseScreen) or screen.is_whole:
+                return True
+            await asyncio.sleep(_MOMENT_S)
+        return False
 
     def first_screen(self) -> BaseScreen:
         """What is seen at once."""
@@ -105,10 +128,11 @@ class KairApp(App[int]):
         return self.made(Place("jobs"))
 
     def open_job(self, name: str) -> None:
-        """Opens a job of the store, or goes back to it where it is the one that is open."""
+        """Opens a job of the store; goes back to it where it is open, and reads it again where it was replaced."""
         source = self.session.source if self.session is not None else None
         if source is not None and source.stored and source.name == name:
             self.go(Place("overview"))
+            self.job_watch.look_and_read()
         else:
             # Steps that were chosen on the command line are those of the first job.
             step = self.wanted.step if source is None else "all"
@@ -259,10 +283,14 @@ class KairApp(App[int]):
         return next((one for one in self.framed_screens if getattr(one, "place", None) == place), None)
 
     def go_to_rank(self, rank: int) -> None:
-        """The screen of a rank. Raises UsageError where the job has none of that number."""
+        """The screen of a rank; says so where the job has none of that number, which can be since it was read again."""
         if self.session is None:
             return
-        self.session.require_rank(rank)
+        try:
+            self.session.require_rank(rank)
+        except UsageError as error:
+            self.framed.say(str(error), alarm=True)
+            return
         for screen in self.framed_screens:
             if screen.is_mounted:
                 screen.follow(rank)
@@ -275,8 +303,6 @@ class KairApp(App[int]):
             self.go_to_rank(int(text))
         except ValueError:
             self.framed.say(f"{text!r} is no rank", alarm=True)
-        except KairError as error:
-            self.framed.say(str(error), alarm=True)
 
     def leads_back(self, screen: BaseScreen) -> bool:
         """Whether there is a screen before that one."""
@@ -298,6 +324,21 @@ class KairApp(App[int]):
         else:
             screen = entry.load()()
         return screen
+
+
+def _stop_between_drawings() -> None:
+    """Lets the signals that stop the program and let it go on be heard by the loop.
+
+    Textual's own handlers write to the terminal at whatever moment they come. Where that is in the middle of writing,
+    they wait for a lock that is held by what they interrupted, for ever.
+    """
+    if sys.platform == "win32":
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTSTP, signal.SIGCONT):
+        handler = signal.getsignal(number)
+        if callable(handler):
+            loop.add_signal_handler(number, handler, number, None)
 
 
 def _is_no_file() -> int:

@@ -11,7 +11,7 @@ from kair_tui.tui.screen_registry import SCREENS
 from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.styles import styles_of
 
-_KEY_WIDTH = 14
+_KEY_WIDTH = 18
 
 
 def show_help(screen: BaseScreen) -> None:

@@ -7,9 +7,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from kair_tui.cli.choices.job import JobSource, JobWanted, locate
+from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import ExitCode, traceback_of
-from kair_tui.cli.job_source import JobSource, JobWanted, locate
-from kair_tui.cli.step_choice import parse_steps
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Session

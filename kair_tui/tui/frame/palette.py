@@ -99,7 +99,8 @@ class ChoiceScreen(BaseScreen):
 
     def _take(self) -> None:
         chosen = self.query_one(Choices).chosen
-        if isinstance(chosen, Choice):
+        # Enter, twice in a row, chooses once: the second finds the list closed.
+        if isinstance(chosen, Choice) and self.is_current:
             self.app.pop_screen()
             chosen.do()
 
@@ -112,7 +113,8 @@ async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]
     """Opens a list over `screen`; what is typed ahead narrows it."""
     over = ChoiceScreen(title, choices)
     await screen.app.push_screen(over)
-    over.set_focus(over.query_one(Input))
+    if over.is_whole:  # and not closed again before it was made
+        over.set_focus(over.query_one(Input))
 
 
 async def show_palette(screen: BaseScreen) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -21,7 +21,7 @@ from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
-    from kair_tui.cli.job_source import JobWanted
+    from kair_tui.cli.choices.job import JobWanted
     from kair_tui.render.written import Format
     from kair_tui.shell.desk import Desk
     from kair_tui.tui.session import Place, Session
@@ -176,6 +176,8 @@ class BaseScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._compositor = NarrowCompositor()
+        self._is_made = False
+        self._body: Widget | None = None
 
     @property
     def kair(self) -> Program:
@@ -222,10 +224,29 @@ class BaseScreen(Screen[None]):
         yield TooSmall(self.look)
         yield HeaderLine(self.look)
         yield Paragraphs(self.look, id="problem")
-        with Vertical(id="body"):
+        with Vertical(id="body") as self._body:
             yield from self.body()
         yield StatusLine(self.look)
         yield FooterLine(self.look)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its widgets are there: not before it is made, and no more once it is taken down, or all are."""
+        body = self._body
+        is_there = body is not None and body.is_attached and bool(body.children)
+        return self._is_made and is_there and self.app.return_code is None
+
+    async def on_event(self, event: events.Event) -> None:
+        """A screen can be left before it was made: then it is told of that, and finds none of its widgets."""
+        if isinstance(event, events.Mount):
+            self._is_made = True
+        if isinstance(event, (events.Mount, events.ScreenResume, events.Resize)) and not self.is_whole:
+            return
+        await super().on_event(event)
+
+    def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:  # noqa: ANN401
+        """As Textual does, but not on a screen that is taken down before."""
+        return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_whole else None)
 
     def on_mount(self) -> None:
         """Keeps the footer true to what has the keyboard."""
@@ -263,7 +284,8 @@ class BaseScreen(Screen[None]):
 
     def say(self, text: str, *, alarm: bool = False) -> None:
         """A message above the footer, until the cursor moves on; without text none."""
-        self.query_one(StatusLine).say(text, alarm=alarm)
+        if self.is_whole:
+            self.query_one(StatusLine).say(text, alarm=alarm)
 
     def complain(self, error: BaseException | None) -> int:
         """Shows an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
@@ -327,7 +349,7 @@ class BaseScreen(Screen[None]):
         """
         from kair_tui.tui.widgets.lines.prompt import Prompt  # few screens are asked to
 
-        if self.is_asking:
+        if self.is_asking or not self.is_whole:
             return
         before: Widget | None = self.focused
         status = self.query_one(StatusLine)

@@ -10,7 +10,7 @@ and where they make sense
 - `rank`: the rank under the cursor, to which other screens go from here; `moment`: what `t` shows over time;
 - `FIELDS` and `filter_by(filter)`: what `/` can name, and its effect; returns what to say of it;
 - `SORTS` and `sort_by(name, descending)`: what `s` goes through, and its effect;
-- `copied()`: what `y` copies.
+- `copied()`: what `y` copies; `about_waiting()`: what an answer that is waited for is made of.
 `self.place` says what the screen was opened for (`place.rank`, `place.operator`, `place.step`).
 """
 
@@ -67,6 +67,10 @@ class ViewScreen(FilteredScreen):
         """Puts the answer to the question of that name on the screen."""
         raise NotImplementedError
 
+    def about_waiting(self) -> str:
+        """What makes an answer take long, where that is known before."""
+        return ""
+
     @property
     def rank(self) -> int | None:
         """The rank that it is about, or that is under its cursor."""
@@ -120,6 +124,8 @@ class ViewScreen(FilteredScreen):
 
     def reask(self) -> None:
         """Asks what changed of the questions. What is known is shown at once, the rest when it is there."""
+        if not self.is_whole:
+            return  # Asked after the next drawing, and left before that; or not made yet, then it asks itself.
         wanted = dict(self.questions())
         if wanted == self._asked and self.waiting:
             return
@@ -143,7 +149,7 @@ class ViewScreen(FilteredScreen):
         """The job was read again: everything is asked again, now or when the screen is in front."""
         self.shown.clear()
         self.waiting = set()
-        if self.is_current:
+        if self.is_current and self.is_whole:
             self.reask()
 
     def _ask(self, wanted: Sequence[tuple[str, Question]]) -> None:
@@ -161,7 +167,7 @@ class ViewScreen(FilteredScreen):
 
     def on_answered(self, message: Answered) -> None:
         """Shows an answer that is still wanted."""
-        if self._asked.get(message.name) != message.question:
+        if self._asked.get(message.name) != message.question or not self.is_whole:
             return
         self.waiting.discard(message.name)
         self._say_waiting()
@@ -180,7 +186,8 @@ class ViewScreen(FilteredScreen):
         waiting = [self._asked[name].command for name in self._asked if name in self.waiting]
         before, self._said = self._said, ""
         if waiting:
-            self._said = f"asking kair {', '.join(dict.fromkeys(waiting))} {self.look.glyphs.ellipsis}"
+            asked = ", ".join(dict.fromkeys(waiting))
+            self._said = f"asking kair {asked}{self.about_waiting()} {self.look.glyphs.ellipsis}"
             self.say(self._said)
         elif before and self.said == before:
             self.say("")

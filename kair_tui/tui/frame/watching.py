@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from kair_engine.recording.changes import SourceState, state_of
+from kair_tui.cli.choices.job import open_source
 from kair_tui.cli.failures import explained
-from kair_tui.cli.job_source import open_source
-from kair_tui.cli.progress import unwatched
+from kair_tui.cli.output.progress import unwatched
 from kair_tui.tui.frame.view import ViewScreen
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Watch:
     def __init__(self, app: "App[int]") -> None:
         self._app, self._kair = app, cast("Program", app)
         self._is_begun = self._is_reading = self._is_looking = False
+        self._reads_what_changed = False
+        """Whether it was asked for by name, so that a new job of that name is read."""
         self._looks = 0
         self._before: SourceState | None = None
         """How the files looked the last time: while they are being written they look different each time."""
@@ -80,6 +82,11 @@ class Watch:
         self._is_looking = True
         self._in_thread(lambda: partial(self._seen, session, state_of(session.source.path)))
 
+    def look_and_read(self) -> None:
+        """Looks at the files, and reads the job again where they are another's by now."""
+        self._reads_what_changed = True
+        self.look()
+
     def _seen(self, session: "Session", now: SourceState | None) -> None:
         self._is_looking = False
         if session is not self._kair.session or self._is_reading:
@@ -89,8 +96,9 @@ class Watch:
         if changed != self.changed:
             self.changed = changed
             self._tell(session)
+        asked_for, self._reads_what_changed = self._reads_what_changed, False
         # What is being written is read once it stays the same from one look to the next.
-        if changed == "changed" and self.following and now == before:
+        if changed == "changed" and (asked_for or (self.following and now == before)):
             self.reload()
 
     def _tell(self, session: "Session") -> None:

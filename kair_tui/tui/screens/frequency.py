@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from kair_engine.results.frequency import FrequencyResult
 from kair_engine.results.info import InfoResult
+from kair_engine.results.rank import RankProfileResult, SubgraphTime
 from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import count, duration, one_decimal, plural
 from kair_tui.render.views.frequency import VIEW
@@ -47,9 +48,11 @@ class FrequencyScreen(ViewScreen):
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._phase: str | None = None
+        self._scope: str | None = None
         self._windows = _USUAL
         self._result: FrequencyResult | None = None
         self._operators: InfoResult | None = None
+        self._scopes: tuple[SubgraphTime, ...] | None = None
         self._choosing = False
         self._order: tuple[int, ...] = ()
         self._kept: frozenset[int] | None = None
@@ -58,8 +61,13 @@ class FrequencyScreen(ViewScreen):
         """The counts; what there is to count once that is to be chosen."""
         windows = None if self._windows == _USUAL else self._windows
         ask = self.session.question
-        counts = ask("frequency", operator=self.place.operator, phase=self._phase, windows=windows)
-        return {"counts": counts} | ({"operators": ask("info", operators=True)} if self._choosing else {})
+        what = {"operator": self.place.operator, "phase": self._phase, "scope": self._scope}
+        counts = ask("frequency", **what, windows=windows)
+        if not self._choosing:
+            return {"counts": counts}
+        # Which scopes there are any rank tells: all run one program, or one for each stage.
+        rank = self.session.trace.job.ranks[0] if self.rank is None else self.rank
+        return {"counts": counts, "operators": ask("info", operators=True), "scopes": ask("rank", rank=rank)}
 
     def body(self) -> ComposeResult:
         """What was found in a sentence, and the map."""
@@ -75,15 +83,21 @@ class FrequencyScreen(ViewScreen):
     @property
     def crumb(self) -> str:
         """With what is counted."""
-        what = self.place.operator or self._phase
+        what = self.place.operator or self._phase or self._scope
         return f"frequency {short_name(what, _SHORT)}" if what else "frequency"
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """The counts to the map; what there is to count to whom asked for it."""
         if name == "counts":
             self._show_counts(result)
-        else:
+            return
+        if name == "operators":
             self._operators = result
+        else:
+            profile: RankProfileResult = result
+            self._scopes = tuple(row for row in profile.subgraphs if row.sort == "scope")
+        if self._choosing and self._operators is not None and self._scopes is not None:
+            self._choosing = False
             self._choose()
 
     def _show_counts(self, result: FrequencyResult) -> None:
@@ -114,8 +128,8 @@ class FrequencyScreen(ViewScreen):
     # What is counted.
 
     def action_choose(self) -> None:
-        """Among all operators and phases of the recording."""
-        if self._operators is not None:
+        """Among all operators, phases and annotated scopes of the recording."""
+        if self._operators is not None and self._scopes is not None:
             self._choose()
             return
         self._choosing = True
@@ -123,6 +137,7 @@ class FrequencyScreen(ViewScreen):
 
     def _choose(self) -> None:
         assert self._operators is not None
+        assert self._scopes is not None
         used = self._operators.operators
         phases = Counter[str]()
         for row in used:
@@ -130,6 +145,14 @@ class FrequencyScreen(ViewScreen):
         of_stage = [
             Choice(phase, f"phase, {plural(number, 'operator')}", partial(self._count, phase=phase))
             for phase, number in phases.items()
+        ]
+        scopes = [
+            Choice(
+                clean(short_name(row.subgraph), ascii_only=self.look.ascii_only),
+                "what runs within this scope",
+                partial(self._count, scope=row.subgraph),
+            )
+            for row in self._scopes
         ]
         operators = [
             Choice(
@@ -140,10 +163,10 @@ class FrequencyScreen(ViewScreen):
             for row in used
         ]
         every = Choice("everything", "all operators", self._count)
-        self.app.push_screen(ChoiceScreen("count", [every, *of_stage, *operators]))
+        self.app.push_screen(ChoiceScreen("count", [every, *of_stage, *scopes, *operators]))
 
-    def _count(self, *, operator: str | None = None, phase: str | None = None) -> None:
-        self.place, self._phase = replace(self.place, operator=operator), phase
+    def _count(self, *, operator: str | None = None, phase: str | None = None, scope: str | None = None) -> None:
+        self.place, self._phase, self._scope = replace(self.place, operator=operator), phase, scope
         self.reask()
 
     def action_windows(self, by: int) -> None:

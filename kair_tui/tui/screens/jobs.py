@@ -14,7 +14,7 @@ from kair_engine.results.store import JobsResult, ListedJob
 from kair_tui.render.answer import Answer
 from kair_tui.render.page_options import PageOptions
 from kair_tui.render.units import count, plural
-from kair_tui.render.views.jobs import minute
+from kair_tui.render.views.store.jobs import minute
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter

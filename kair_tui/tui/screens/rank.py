@@ -53,7 +53,7 @@ class RankScreen(ViewScreen):
 
     DEFAULT_CSS = """
     RankScreen #about { margin-bottom: 1; }
-    RankScreen #top { height: 36%; min-height: 7; max-height: 16; margin-bottom: 1; }
+    RankScreen #top { height: 36%; min-height: 8; max-height: 16; margin-bottom: 1; }
     RankScreen #left { width: 11fr; }
     RankScreen #right { width: 9fr; }
     """
@@ -61,6 +61,7 @@ class RankScreen(ViewScreen):
         Binding("left,h", "neighbour(-1)", "more suspicious rank", show=False),
         Binding("right,l", "neighbour(1)", "other ranks", key_display="left/right"),
         Binding("x", "each", "one by one"),
+        Binding("p", "subgraphs", "parts of the step, or phases and scopes", show=False),
     ]
     FIELDS = tuple(column.key for column in COLUMNS if column.key)
     SORTS = ("score", "count", "excess_us", "duration_us", "expected_duration_us", "start_us", "step", "operator")
@@ -70,7 +71,7 @@ class RankScreen(ViewScreen):
         self._profile: RankProfileResult | None = None
         self._pinpoint: PinpointResult | None = None
         self._ranking: tuple[RankedRank, ...] = ()
-        self._one_by_one = self._filtered = False
+        self._one_by_one = self._filtered = self._by_subgraph = False
 
     def questions(self) -> Mapping[str, Question]:
         """The ranking tells its score, and which rank comes next."""
@@ -119,7 +120,7 @@ class RankScreen(ViewScreen):
 
     def _show_profile(self, result: RankProfileResult | None) -> None:
         self._profile = result
-        self.query_one(StepParts).show(result)
+        self.query_one(StepParts).show(result, subgraphs=self._by_subgraph)
         self.query_one(CompletionCurve).show(result)
         ascii_only = self.look.ascii_only
         step, curve = self.heading("parts"), self.heading("curve")
@@ -129,6 +130,7 @@ class RankScreen(ViewScreen):
             step.say([(duration(result.step_time_us), None)])
         if result is not None and result.typical_step_time_us is not None:
             whole = f"{duration(result.step_time_us)}, role {duration(result.typical_step_time_us)}"
+            whole = f"phases and scopes, {whole}" if self._by_subgraph else whole
             step.say([(whole, None)], [(f"{mark_sign(ascii_only=ascii_only)} role ", None)])
         if result is not None and result.farthest is not None:
             drawn_with, farthest = signs(ascii_only=ascii_only), result.farthest
@@ -169,6 +171,11 @@ class RankScreen(ViewScreen):
         at = ranks.index(self.place.rank) + by if self.place.rank in ranks else 0
         if 0 <= at < len(ranks):
             self.kair.go_to_rank(ranks[at])
+
+    def action_subgraphs(self) -> None:
+        """The step by what was done in it, or by the program's own phases and scopes."""
+        self._by_subgraph = not self._by_subgraph
+        self._show_profile(self._profile)
 
     # Outliers.
 

@@ -12,7 +12,7 @@ from kair_engine.results.timeline import TimelineOperation, TimelineResult
 from kair_tui.render.drawing.timeline import legend, signs
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, plural
-from kair_tui.render.words.timeline import NAME, WORDS, rows_in_words, takes, timeline_headline, view_in_words, who
+from kair_tui.render.words.timeline import NAME, WORDS, part_in_view, rows_in_words, takes, timeline_headline, who
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
@@ -94,6 +94,13 @@ class TimelineScreen(ViewScreen):
         )
         return {"timeline": question}
 
+    def about_waiting(self) -> str:
+        """The first view of a large step takes seconds: all of it is read and matched, for what comes after."""
+        job = self.session.trace.job
+        if self._result is not None or not job.steps:
+            return ""
+        return f": reading {plural(job.operations // len(job.steps), 'operation')} of {plural(len(job.ranks), 'rank')}"
+
     def body(self) -> ComposeResult:
         """The delay in a sentence, the rows, and what their signs mean."""
         yield Paragraphs(self.look, id="about")
@@ -155,7 +162,10 @@ class TimelineScreen(ViewScreen):
         said = [Paragraph(timeline_headline(result), styles.strong)]
         said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
-        self.heading("rows").say([(f"{rows_in_words(result)} {self.look.glyphs.dot} {view_in_words(result)}", None)])
+        of_view = f"{rows_in_words(result)} {self.look.glyphs.dot} {part_in_view(result)}"
+        # Beside it, where there is room, as it is the least of it.
+        collectives = f"{plural(result.collectives_in_view, 'collective')} "
+        self.heading("rows").say([(of_view, None)], [(collectives, None)])
 
     def _explain(self, result: TimelineResult) -> None:
         drawn_with = signs(ascii_only=self.look.ascii_only, coloured=self.look.colours != "none")

@@ -38,6 +38,8 @@ from kair_tui.tui.widgets.styles import styles_of
 
 _SHORT, _WIDE = 32, 150
 """Lines below which the parts share the space, and columns from which they stand beside each other."""
+_NOTABLE_STOPS = 0.001
+"""Of the step: threads that stand still for less are not told of."""
 _FIX_EXAMPLE = "rank=3+kind=compute"
 
 
@@ -214,7 +216,8 @@ class WhatifScreen(ScreenOfParts):
 
     def _rests_on(self, result: WhatifResult) -> list[str]:
         stops = result.host_stops
-        stopped = [] if stops is None else [f"threads of the mean rank stand still {stops_in_words(vars(stops))}"]
+        told = stops is not None and stops.share_of_step >= _NOTABLE_STOPS
+        stopped = [f"threads of the mean rank stand still {stops_in_words(vars(stops))}"] if told else []
         return [
             *stopped,
             f"the replay is {percent(result.simulation_error)} off the recording; {percent(result.delay_share)} of the "

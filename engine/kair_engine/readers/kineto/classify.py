@@ -60,7 +60,7 @@ _CATEGORIES: Final = {
 }
 _RUNTIME: Final = re.compile(r"_(runtime|driver)$")
 
-STEP_MARK: Final = re.compile(r"ProfilerStep#(\d{1,9})")
+STEP_MARK: Final = re.compile(r"ProfilerStep#(\d{1,9})", re.IGNORECASE)
 # Besides NCCL's and its relatives': Transformer Engine's userbuffers, DeepEP, vLLM's and SGLang's custom all-reduce,
 # symmetric memory (multimem, one-shot, two-shot), NVSHMEM, Ascend's HCCL; and what says it is a collective.
 _DEVICE_COLLECTIVES: Final = "|".join(

@@ -23,8 +23,11 @@ _WINDOW_BEHIND_DAMAGE: Final = 1 << 10
 # What may be looked at in vain, between damage, beyond the text itself: six bytes take a microsecond.
 _FREE_EFFORT: Final = 8 << 20
 _MAX_HEADER: Final = 64 << 20
-# An event that has not ended after this much text is damage, not an event.
-_MAX_EVENT: Final = 256 << 20
+# An event that has not ended after this much text, or nests deeper, is damage, not an event.
+_MAX_EVENT: Final = 32 << 20
+_MAX_DEPTH: Final = 1000
+_FEW_BRACES: Final = 64
+"""Looked at one by one from the end: among events the first or second is a boundary."""
 
 _SPACE: Final = b" \t\r\n"
 _EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -191,13 +194,29 @@ class EventStream:
 def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
     """The place after the last `}` before `limit` that a comma and `{` follow, or None."""
     brace = limit
-    while (brace := text.rfind(b"{", start, brace)) > start:
+    for _ in range(_FEW_BRACES):
+        brace = text.rfind(b"{", start, brace)
+        if brace <= start:
+            return None
         comma = _last_not_space(text, brace)
         if text[comma : comma + 1] != b",":
             continue
         closing = _last_not_space(text, comma)
         if closing > start and text[closing : closing + 1] == b"}":
             return closing + 1
+    return _last_boundary_far(text, brace, start)
+
+
+def _last_boundary_far(text: bytes, limit: int, start: int) -> int | None:
+    """The same, where many braces are none: found by whole windows, from the end."""
+    end, window = limit, _WINDOW_SIZE
+    while end > start:
+        begin = max(end - window, start)
+        # A boundary that begins in the window may end with the brace behind it.
+        found = [match.start() for match in _BOUNDARY.finditer(text, begin, limit + 1) if match.start() < end]
+        if found and found[-1] > start:
+            return found[-1] + 1
+        end, window = begin, window * 2
     return None
 
 
@@ -241,6 +260,8 @@ def _object_end(text: bytes, position: int) -> int | None:
         token = match.group() if match.end() - match.start() == 1 else b""
         if token == b"{":
             depth += 1
+            if depth > _MAX_DEPTH:
+                return None
         elif token == b"}":
             depth -= 1
             if depth <= 0:

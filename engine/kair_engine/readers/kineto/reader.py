@@ -5,7 +5,7 @@ windows and spills the rest; the second hands every record to its step and write
 """
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +20,21 @@ from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
+from kair_engine.readers.kineto.merged import Member, members
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill
 from kair_engine.readers.kineto.step_table import StepAssembler
 from kair_engine.readers.kineto.steps import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.trace.format import FragmentWriter
 from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes
-from kair_engine.trace.warning_texts import short_warning
+from kair_engine.trace.warning_texts import listed, short_warning
 
 # Microseconds since 1970 passed this in 1973; clocks that start at boot do not reach it.
 _EPOCH_NS: Final = 10**17
 _BATCH: Final = 1 << 16
 _MAX_BASE_NS: Final = 2 * 10**18
+_LARGEST_STEP: Final = 2_000_000
+"""Operations of a step on one rank. Analyses hold a whole step: 700 bytes for each of its operations."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class _Recording:
 
     header: dict[str, Any]
     tables: EventTables
-    windows: StepWindows
+    members: tuple[Member, ...]
+    """One for each rank: several where a file holds them merged."""
     warnings: tuple[KairWarning, ...]
 
 
@@ -75,16 +79,15 @@ def _first_pass(source: Path, spill: RowSpill) -> _Recording:
     for batch in _merged(tables.records(events) for events in stream):
         steps.add(batch, tables)
         spill.append(batch)
-    windows = steps.windows()
-    if len(steps.processes) > 1:
-        text = f"{source.name} holds the recordings of {len(steps.processes)} processes merged into one"
-        raise InputError(text, "give the files of the single ranks, in one folder")
+    windows = steps.windows(spill, tables)
     if windows is None and tables.without_category:
         text = f"{source.name}: no event has a category (cat), so that kernels and operators look alike"
         raise InputError(text, "record with torch.profiler; exports of other profilers are not read")
     if windows is None:
         raise InputError(f"{source.name} holds no operations", "record with torch.profiler, activities CPU and CUDA")
-    return _Recording(stream.header, tables, windows, _warnings(source, blocks, stream, tables, windows))
+    several = len(steps.processes) > 1
+    found = members(steps, tables, spill, source.name) if several else (Member(windows),)
+    return _Recording(stream.header, tables, found, _warnings(source, blocks, stream, tables, windows))
 
 
 def _merged(batches: Iterable[Records]) -> Iterator[Records]:
@@ -115,6 +118,9 @@ def _warnings(
     if tables.without_category:
         text = f"{tables.without_category} events of {source.name} have no category (cat) and are left out"
         found.append(short_warning("no_category", text))
+    if tables.names.is_full:
+        text = f"{source.name} has more names of operations than can be kept; beyond {len(tables.names):,} they are one"
+        found.append(short_warning("many_names", text))
     if windows.inferred_from is not None:
         told_by = f"its {len(windows.number)} steps are told by {windows.inferred_from}"
         text = f"{source.name} marks no steps (ProfilerStep#N); {told_by}"
@@ -128,64 +134,98 @@ def _warnings(
 def _second_pass(
     source: Path, out: Path, spill: RowSpill, recording: _Recording, rank_hint: int | None
 ) -> FragmentInfo:
-    header, windows = recording.header, recording.windows
+    header, members = recording.header, recording.members
     distributed = header.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
-    stated, world_size = _count(distributed.get("rank")), _count(distributed.get("world_size"))
-    told = (rank for rank in (rank_hint, rank_from_name(source)) if rank is not None)
-    named = next((rank for rank in told if rank < (world_size or MAX_RANKS)), None)
-    found = named if stated is None else stated
-    rank = found or 0
+    ranks, is_known = _ranks(source, distributed, rank_hint, len(members))
     base_ns = _base_ns(header)
     # The device's operations come last in a file: one that was cut off may have lost them all.
     lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
-    groups, group = process_groups(distributed, rank), only_group(distributed)
-    assembler = StepAssembler(
-        recording.tables,
-        windows,
-        rank=rank,
-        base_ns=base_ns,
-        default_group=group,
-        groups_listed=bool(groups),
-        lost_device=lost_device,
-    )
+    # What a merged file lists of groups and places is one of its ranks' alone.
+    alone = len(members) == 1
+    groups, group = process_groups(distributed, ranks[0]) if alone else (), only_group(distributed)
+    assemblers = [
+        StepAssembler(
+            recording.tables,
+            member.windows,
+            rank=rank,
+            base_ns=base_ns,
+            default_group=group,
+            groups_listed=bool(groups),
+            lost_device=lost_device,
+            own=member.tracks,
+        )
+        for rank, member in zip(ranks, members, strict=True)
+    ]
+    operations = [np.zeros(len(member.windows.number), np.int64) for member in members]
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
-        parts = _partition(spill, by_step, recording)
-        operations = np.zeros(len(windows.number), np.int64)
-        for step in np.argsort(windows.number, kind="stable").tolist():
-            records = np.concatenate([by_step.read(part) for part in parts[step]])
-            table = assembler.table(records, step)
-            operations[step] = len(table) - 1
+        parts = [_partition(spill, by_step, recording.tables, member) for member in members]
+        for member, of_member in zip(members, parts, strict=True):
+            _require_moderate(source, by_step, of_member, member.windows)
+        for _, at, step in sorted(_cells(members)):
+            records = np.concatenate([by_step.read(part) for part in parts[at][step]])
+            table = assemblers[at].table(records, step)
+            operations[at][step] = len(table) - 1
             writer.write(table)
+        host = _host(source, header)
+        windows = [member.windows for member in members]
         info = FragmentInfo(
             source=str(source),
             format="kineto",
-            ranks=(rank,),
-            rank_known=found is not None,
-            world_size=world_size,
-            hosts={rank: host} if (host := _host(source, header)) else {},
+            ranks=tuple(ranks),
+            rank_known=is_known,
+            world_size=_count(distributed.get("world_size")),
+            hosts=dict.fromkeys(ranks, host) if host else {},
             device=_device(header),
-            has_device=assembler.has_device,
-            absolute_time=int(windows.begin.min()) + base_ns > _EPOCH_NS,
-            operations=int(operations.sum()),
-            layout=layout_of(distributed, rank),
-            step_times=_step_times(windows, operations, rank, base_ns),
-            warnings=recording.warnings,
+            has_device=any(assembler.has_device for assembler in assemblers),
+            absolute_time=min(int(one.begin.min()) for one in windows) + base_ns > _EPOCH_NS,
+            operations=int(sum(of_rank.sum() for of_rank in operations)),
+            layout=layout_of(distributed, ranks[0]) if alone else None,
+            step_times=_step_times(windows, operations, ranks, base_ns),
+            warnings=(*recording.warnings, *_merged_told(source, ranks)),
             only_group=group,
-            process_groups=groups if assembler.groups_missing else (),
+            process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info
 
 
-def _partition(spill: RowSpill, by_step: RowSpill, recording: _Recording) -> list[list[int]]:
-    """Moves every record to its step: the batches of `by_step` that make up each."""
-    tables, windows = recording.tables, recording.windows
-    by_correlation = find_launches(spill, tables, windows, "correlation")
-    by_external_id = find_launches(spill, tables, windows, "external_id")
+def _cells(members: Sequence[Member]) -> Iterator[tuple[int, int, int]]:
+    """(number of a step, place of a rank, index of the step on it)."""
+    for place, member in enumerate(members):
+        for index, number in enumerate(member.windows.number.tolist()):
+            yield number, place, index
+
+
+def _ranks(source: Path, distributed: dict[str, Any], rank_hint: int | None, members: int) -> tuple[list[int], bool]:
+    """The ranks in the file, and whether they are known: as stated, as somebody knows better, or as it is named.
+
+    Of a merged file the ranks of its host, in order; the first where the stated one begins such a host.
+    """
+    stated, world_size = _count(distributed.get("rank")), _count(distributed.get("world_size"))
+    if members > 1:
+        first = stated if stated is not None and stated % members == 0 else 0
+        return list(range(first, first + members)), True
+    told = (rank for rank in (rank_hint, rank_from_name(source)) if rank is not None)
+    named = next((rank for rank in told if rank < (world_size or MAX_RANKS)), None)
+    found = named if stated is None else stated
+    return [found or 0], found is not None
+
+
+def _merged_told(source: Path, ranks: Sequence[int]) -> Iterator[KairWarning]:
+    if len(ranks) > 1:
+        text = f"{source.name} holds {len(ranks)} processes; in the order of their numbers they count as rank "
+        yield short_warning("merged_file", text + listed(list(ranks)))
+
+
+def _partition(spill: RowSpill, by_step: RowSpill, tables: EventTables, member: Member) -> list[list[int]]:
+    """Moves every record of a rank to its step: the batches of `by_step` that make up each."""
+    windows = member.windows
+    by_correlation = find_launches(member.own(spill), tables, windows, "correlation")
+    by_external_id = find_launches(member.own(spill), tables, windows, "external_id")
     empty = by_step.append(np.empty(0, RECORD))
     parts: list[list[int]] = [[empty] for _ in windows.number]
-    for batch in spill:
+    for batch in member.own(spill):
         steps = step_indices(batch, tables, windows, by_correlation, by_external_id)
         order = np.argsort(steps, kind="stable")
         batch, steps = batch[order], steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
@@ -196,15 +236,28 @@ def _partition(spill: RowSpill, by_step: RowSpill, recording: _Recording) -> lis
     return parts
 
 
-def _step_times(windows: StepWindows, operations: npt.NDArray[np.int64], rank: int, base_ns: int) -> StepTimes:
-    order = np.argsort(windows.number, kind="stable")
-    return StepTimes(
-        rank=(rank,) * len(order),
-        step=tuple(windows.number[order].tolist()),
-        begin_ns=tuple((windows.begin[order] + base_ns).tolist()),
-        duration_ns=tuple((windows.end - windows.begin)[order].tolist()),
-        operations=tuple(operations[order].tolist()),
-    )
+def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], windows: StepWindows) -> None:
+    """Raises InputError where a step is too large for memory."""
+    sizes = [sum(map(by_step.size, numbers)) for numbers in parts]
+    largest = max(sizes, default=0)
+    if largest <= _LARGEST_STEP:
+        return
+    which = f"step {windows.number[sizes.index(largest)]}" if windows.marked else "without marks of steps"
+    text = f"{source.name}: {which} has {largest:,} operations, more than {_LARGEST_STEP:,} cannot be analysed"
+    raise InputError(text, "call profiler.step() in every step" if not windows.marked else "record fewer threads")
+
+
+def _step_times(
+    windows: Sequence[StepWindows], operations: Sequence[npt.NDArray[np.int64]], ranks: Sequence[int], base_ns: int
+) -> StepTimes:
+    """By rank, and then by step."""
+    columns: list[tuple[int, int, int, int, int]] = []
+    for rank, of_rank, counts in zip(ranks, windows, operations, strict=True):
+        order = np.argsort(of_rank.number, kind="stable")
+        numbers, begins = of_rank.number[order].tolist(), (of_rank.begin[order] + base_ns).tolist()
+        lasted, rows = (of_rank.end - of_rank.begin)[order].tolist(), counts[order].tolist()
+        columns += zip([rank] * len(order), numbers, begins, lasted, rows, strict=True)
+    return StepTimes(*map(tuple, zip(*columns, strict=True)))
 
 
 def _base_ns(header: dict[str, Any]) -> int:

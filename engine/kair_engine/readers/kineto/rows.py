@@ -52,6 +52,10 @@ class RowSpill:
         self._file.write(batch.view(np.uint8).data)
         return len(self._held) + len(self._spilled) - 1
 
+    def size(self, number: int) -> int:
+        """How many records the batch has."""
+        return len(self._held[number]) if number < len(self._held) else self._spilled[number - len(self._held)][1]
+
     def read(self, number: int) -> Records:
         """The batch that `append` gave this number."""
         if number < len(self._held):

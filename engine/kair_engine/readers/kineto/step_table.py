@@ -51,10 +51,12 @@ class StepAssembler:
         default_group: str | None,
         groups_listed: bool,
         lost_device: bool,
+        own: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """`groups_listed`: which groups a peer on the host can be counted in is known, if not which of them it is.
 
-        `lost_device`: the recording ran on a device although no operation of it may be left.
+        `lost_device`: the recording ran on a device although no operation of it may be left. `own`: which tracks are
+        the rank's, where the file holds others' too.
         """
         self._tables, self._windows = tables, windows
         self._rank, self._base, self._default_group = rank, base_ns, default_group
@@ -62,7 +64,7 @@ class StepAssembler:
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
         self._from_device = np.array(["DtoH" in name for name in tables.names.items_], dtype=bool)
-        lanes = tables.lane_names()
+        lanes = tables.lane_names(own)
         self._lanes = sorted(set(lanes))
         numbers = {lane: number for number, lane in enumerate(self._lanes)}
         self._lane = np.array([numbers[lane] for lane in lanes], np.int64)

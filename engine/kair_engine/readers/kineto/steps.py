@@ -1,6 +1,6 @@
 """The training steps of one recording, and the step each event belongs to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, STEP_MARK, Category, NameClass
+from kair_engine.readers.kineto.repeating_steps import repeating
 from kair_engine.readers.kineto.rows import Records
 from kair_engine.readers.kineto.step_signs import SIGN_CLASSES, StepSigns
 from kair_engine.readers.kineto.tables import EventTables
@@ -60,6 +61,7 @@ class StepFinder:
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[int, int, int]] = {}
+        self._of_process: dict[int | str, dict[int, tuple[int, int, int]]] = {}
         self._host_rows: dict[int, int] = {}
         self._extent: tuple[int, int] | None = None
         self._signs = StepSigns()
@@ -88,9 +90,11 @@ class StepFinder:
         match = STEP_MARK.match(tables.names.items_[record["name"]])
         assert match is not None
         step, start, duration = int(match.group(1)), int(record["start"]), int(record["duration"])
-        self._see_process(step, start, start + duration, tables.tracks.items_[record["track"]].device, tables)
-        if duration > self._marks.get(step, (0, -1, 0))[1]:
-            self._marks[step] = (start, duration, int(record["track"]))
+        process = tables.tracks.items_[record["track"]].device
+        self._see_process(step, start, start + duration, process, tables)
+        for marks in (self._marks, self._of_process.setdefault(process, {})):
+            if duration > marks.get(step, (0, -1, 0))[1]:
+                marks[step] = (start, duration, int(record["track"]))
 
     def _see_process(self, step: int, start: int, end: int, process: int | str, tables: EventTables) -> None:
         if step not in self._marks:
@@ -100,22 +104,52 @@ class StepFinder:
         if other != process and min(end, known + length) > max(start, known):
             self.processes |= {process, other}
 
-    def windows(self) -> StepWindows | None:
-        """The steps, or None for a recording without operations."""
+    def windows(self, batches: Iterable[Records], tables: EventTables) -> StepWindows | None:
+        """The steps, or None for a recording without operations; `batches` are all of it once more."""
         if self._extent is None:
             return None
         if not self._marks:
-            if (found := self._signs.steps(self._extent)) is not None:
-                numbers = np.arange(len(found.begin))
-                return StepWindows(numbers, found.begin, found.end, found.track, marked=True, inferred_from=found.sign)
-            begin, end = self._extent
-            track = max(self._host_rows, key=lambda track: self._host_rows[track], default=-1)
-            return StepWindows(np.array([0]), np.array([begin]), np.array([end]), track, marked=False)
-        steps = sorted(self._marks.items(), key=lambda item: item[1][0])
-        begin_ns = np.array([start for _, (start, _, _) in steps], np.int64)
-        end_ns = begin_ns + np.array([duration for _, (_, duration, _) in steps], np.int64)
-        numbers = np.array([step for step, _ in steps], np.int64)
-        return StepWindows(numbers, begin_ns, end_ns, steps[0][1][2], marked=True)
+            return self._inferred(batches, tables) or self._whole(self._extent)
+        return _marked(self._marks)
+
+    def windows_of(self, process: int | str) -> StepWindows:
+        """The steps that one of `processes` marks."""
+        return _marked(self._of_process[process])
+
+    def _inferred(self, batches: Iterable[Records], tables: EventTables) -> StepWindows | None:
+        """The steps that the optimizer or the data loader shows, else a sequence of operators that repeats."""
+        assert self._extent is not None
+        if (found := self._signs.steps(self._extent)) is not None:
+            numbers = np.arange(len(found.begin))
+            return StepWindows(numbers, found.begin, found.end, found.track, marked=True, inferred_from=found.sign)
+        categories = tables.categories()
+        of_host = [batch[categories[batch["track"]] == Category.CPU_OP] for batch in batches]
+        rows = np.concatenate(of_host)
+        rows = rows[np.argsort(rows["start"], kind="stable")]
+        repeats = repeating(rows["name"].astype(np.int64), rows["start"], tables.names.items_)
+        if repeats is None:
+            return None
+        name, bounds = repeats
+        sign = f"what repeats from {name} on"
+        numbers = np.arange(len(bounds) - 1)
+        return StepWindows(numbers, bounds[:-1], bounds[1:], self._busiest(), marked=True, inferred_from=sign)
+
+    def _whole(self, extent: tuple[int, int]) -> StepWindows:
+        begin, end = extent
+        return StepWindows(np.array([0]), np.array([begin]), np.array([end]), self._busiest(), marked=False)
+
+    def _busiest(self) -> int:
+        """The track of the thread that ran most."""
+        return max(self._host_rows, key=lambda track: self._host_rows[track], default=-1)
+
+
+def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
+    """The steps as their marks, (begin, duration, track) by number, have them."""
+    steps = sorted(marks.items(), key=lambda item: item[1][0])
+    begin_ns = np.array([start for _, (start, _, _) in steps], np.int64)
+    end_ns = begin_ns + np.array([duration for _, (_, duration, _) in steps], np.int64)
+    numbers = np.array([step for step, _ in steps], np.int64)
+    return StepWindows(numbers, begin_ns, end_ns, steps[0][1][2], marked=True)
 
 
 def find_launches(batches: Iterable[Records], tables: EventTables, windows: StepWindows, id_field: str) -> Launches:

@@ -34,6 +34,10 @@ _DETAILED: Final = np.isin(
         NameClass.COLLECTIVE_RECORD,
     ],
 )
+_ROOM_FOR_NAMES: Final = 64 << 20
+_ENTRY: Final = 100
+"""Characters of names, and what each takes beside its own: room for 400,000 usual ones. Recordings have hundreds."""
+_OTHER_NAMES: Final = "(other operations)"
 _phase, _name, _category = attrgetter("ph"), attrgetter("name"), attrgetter("cat")
 _pid, _tid, _start, _duration = attrgetter("pid"), attrgetter("tid"), attrgetter("ts"), attrgetter("dur")
 _args, _correlation = attrgetter("args"), attrgetter("correlation")
@@ -66,20 +70,28 @@ class _Tracks(dict[tuple[str, int | str, int | str], int]):
 
 
 class _Names(dict[str, int]):
-    """Name → its number; overlong names are kept short, yet apart, from the start."""
+    """Name → its number; overlong names are kept short, yet apart, from the start. Beyond a limit all are one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.items_: list[str] = []
         self.classes: list[NameClass] = []
+        self.is_full = False
+        self._room = _ROOM_FOR_NAMES
 
     def __missing__(self, name: str) -> int:
         key = name if len(name) <= MAX_NAME_LENGTH else stored_name(name)
         number = self.get(key)
-        if number is None:
-            number = self[key] = len(self.items_)
-            self.items_.append(stored_name(key))
-            self.classes.append(name_class_of(key))
+        if number is None and (self.is_full or self._room < 0):
+            self.is_full = True
+            return self.get(_OTHER_NAMES) or self._new(_OTHER_NAMES)
+        return self._new(key) if number is None else number
+
+    def _new(self, key: str) -> int:
+        number = self[key] = len(self.items_)
+        self.items_.append(stored_name(key))
+        self.classes.append(name_class_of(key))
+        self._room -= _ENTRY + len(key)
         return number
 
 
@@ -169,9 +181,10 @@ class EventTables:
             self._categories = np.array([track.category for track in self.tracks.items_], np.int8)
         return self._categories
 
-    def lane_names(self) -> list[str]:
-        """The lane of every track."""
-        device_tracks = [track for track in self.tracks.items_ if track.category in DEVICE_CATEGORIES]
+    def lane_names(self, own: npt.NDArray[np.bool_] | None = None) -> list[str]:
+        """The lane of every track, for a rank whose tracks are its `own` (None: all)."""
+        tracks = self.tracks.items_ if own is None else list(compress(self.tracks.items_, own.tolist()))
+        device_tracks = [track for track in tracks if track.category in DEVICE_CATEGORIES]
         several = len({track.device for track in device_tracks}) > 1
         return [_lane_name(track, several) for track in self.tracks.items_]
 

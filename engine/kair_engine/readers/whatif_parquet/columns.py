@@ -81,7 +81,7 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
     except OSError as error:
         # Arrow reports a corrupt page as an OSError too.
         raise InputError(f"cannot read {source.name}: {str(error).splitlines()[0]}") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{source.name} is damaged: {str(error).splitlines()[0]}") from error
     if {len(start), len(duration), *map(len, columns.values())} != {len(operator)}:
         # A damaged footer counts more rows, or fewer, than a column has.

@@ -249,4 +249,4 @@ class PreparedStep:
 def prepare(trace: Trace, step: int) -> PreparedStep:
     """Loads the step and matches its collectives. Raises UsageError for one that cannot be analysed."""
     ops = load_step(trace, step)
-    return PreparedStep(trace.job, ops, synchronise(ops), role_codes(ops.ranks, roles(trace)))
+    return PreparedStep(trace.job, ops, synchronise(ops), role_codes(ops.ranks, roles(trace, ops)))

@@ -32,6 +32,9 @@ def stops_ns(parts: NodeParts) -> Floats:
     """
     rows = np.flatnonzero(parts.thread & (parts.kind != NONE))
     result = np.zeros(len(parts.value_ns))
+    # What takes less than the shortest stop holds none: of most steps that leaves few operations to look at.
+    long = np.unique(parts.key[rows[parts.value_ns[rows] > SHORTEST_NS]])
+    rows = rows[np.isin(parts.key[rows], long)]
     if not len(rows):
         return result
     key, value = parts.key[rows], parts.value_ns[rows]

@@ -97,7 +97,8 @@ def _by_step(
     rows: PipelineRows, graph: Graph, unpaired: Ints, steps: Ints
 ) -> Iterator[tuple[PipelineRows, Graph, int]]:
     """The rows and graph of each step, and how many transfers lack their other end."""
-    first_member = np.full(int(graph.group.max(initial=NONE)) + 1, NONE)
+    # One more than there are: NONE finds the last, also where nothing is synchronised.
+    first_member = np.full(int(graph.group.max(initial=NONE)) + 2, NONE)
     member = np.flatnonzero(graph.group != NONE)[::-1]
     first_member[graph.group[member]] = member
     edges = order_by(rows.step[graph.before])

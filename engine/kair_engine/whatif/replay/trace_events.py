@@ -9,7 +9,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import unwritable
 
 Event = dict[str, Any]
 CRITICAL = "critical path"
@@ -22,7 +22,7 @@ _LEVEL = 3
 def write_events(path: Path, events: Iterable[Event]) -> None:
     """Writes them as they come, few at a time in memory, compressed where the name ends with `.gz`.
 
-    Raises UsageError where the file cannot be written.
+    Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
     """
     encode = msgspec.json.Encoder().encode
     try:
@@ -34,7 +34,7 @@ def write_events(path: Path, events: Iterable[Event]) -> None:
                 between = b",\n"
             file.write(b"\n]}\n")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
 
 
 def _packed(file: IO[bytes], path: Path) -> AbstractContextManager[IO[bytes]]:

@@ -172,12 +172,13 @@ class Heat(ScrollView, can_focus=True):
     def _heading(self, line: int) -> Strip:
         before, over, behind = self.header(line)
         pieces: list[Piece] = []
-        x = 0
+        x, offset = 0, self.scroll_offset.x
         for start, (text, style) in over:
+            if start < offset or start + cell_len(text) > offset + self._room:
+                continue  # Half a name or number is another one.
             pieces += [(" " * (start - x), self.text_styles.base), (text, style)]
             x = start + cell_len(text)
         cells = Strip([Segment(text, style) for text, style in pieces if text])
-        offset = self.scroll_offset.x
         return self._joined(before, cells.crop(offset, offset + self._room), behind)
 
     def _drawn(self, line: int) -> Strip:

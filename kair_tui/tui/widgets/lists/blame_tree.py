@@ -15,8 +15,8 @@ from kair_engine.results.blame import BlamePath, PathNode
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration, percent, signed_duration, spans
-from kair_tui.render.views.blame_merged import MergedPath, folded_stops, stops
-from kair_tui.render.views.blame_paths import end_of, short_operator, stop_name
+from kair_tui.render.views.blame.merged import MergedPath, folded_stops, stops
+from kair_tui.render.views.blame.paths import end_of, short_operator, stop_name
 from kair_tui.render.words.blame import hops_in_words, part_in_words, path_end, stop_in_words
 from kair_tui.tui.widgets.focus import RefreshedByFocus
 from kair_tui.tui.widgets.lines.line import Piece, fitted

@@ -86,14 +86,14 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        styles, at = styles_of(self.look), y + self.scroll_offset.y
+        styles, at, width = styles_of(self.look), y + self.scroll_offset.y, self.scrollable_content_region.width
         if at >= len(self._lines):
-            return Strip.blank(self.size.width, styles.base)
+            return Strip.blank(width, styles.base)
         if (self.has_focus or self._lit) and at == self._tops[self.at]:
             # In the colours of ordinary text: reversed, a culprit's would be a block of red.
             pieces = [(text, styles.strong if style.bold else styles.base) for text, style in self._lines[at]]
-            return fitted(pieces, self.size.width, styles.base, self.look).apply_style(styles.cursor)
-        return fitted(self._lines[at], self.size.width, styles.base, self.look)
+            return fitted(pieces, width, styles.base, self.look).apply_style(styles.cursor)
+        return fitted(self._lines[at], width, styles.base, self.look)
 
     def action_move(self, by: int) -> None:
         """Moves the cursor by so many items."""

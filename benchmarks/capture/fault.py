@@ -1,0 +1,103 @@
+"""A rank that becomes slow in a running job: when it is noticed and sampled, and what triage says of what was kept.
+
+Runs `ddp_job.py` on four ranks under `kair capture run`, with a coordinator, once with a rank that works 20 % longer
+from step 100 on, and once healthy; nobody does anything in between.
+
+    python benchmarks/capture/fault.py --repeat 3
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kair_capture.places import JobPlaces
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SLOW_RANK, FROM_STEP = 2, 100
+
+
+def watched(steps: int, slow: str, folder: Path, *, products: int = 20, sleep_ms: float = 0.0) -> JobPlaces:
+    """The job from its begin to its end; what capture kept of it."""
+    places = JobPlaces(folder / "store", "fault")
+    own = {
+        "KAIR_STORE": str(places.store),
+        "KAIR_JOB": places.job,
+        "KAIR_RUN_DIR": str(folder / "run"),
+        "KAIR_SPOOL_DIR": str(folder / "spool"),
+        "KAIR_AGENT_IDLE": "3",
+        "OMP_NUM_THREADS": "1",
+    }
+    environment = {**os.environ, **own}
+    kair = [sys.executable, "-m", "kair_tui"]
+    with (folder / "coordinator.log").open("w") as log:
+        coordinator = subprocess.Popen(
+            [*kair, "coordinator", "--job", places.job, "--listen", "127.0.0.1:0", "--leave-after", "5"],
+            env=environment,
+            cwd=ROOT,
+            stderr=log,
+        )
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
+    script = [str(HERE / "ddp_job.py"), "--steps", str(steps), "--products", str(products)]
+    script += ["--sleep-ms", str(sleep_ms), *(["--slow", slow] if slow else [])]
+    try:
+        command = [*kair, "capture", "run", "--job", places.job, "--", *torchrun, *script]
+        subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
+        coordinator.wait(timeout=120)
+    finally:
+        coordinator.kill()
+        coordinator.wait()
+    return places
+
+
+def told(places: JobPlaces) -> dict[str, Any]:
+    """What was noticed, sampled and concluded."""
+    status = json.loads(places.status.read_bytes())
+    alerts = [(one["kind"], one["step"], one["ranks"]) for one in status["alerts"] if not one["over"]]
+    windows = [(one["first_step"], one["last_step"], one["state"]) for one in status["sampling"]["windows"]]
+    noticed = next((step for kind, step, ranks in alerts if kind == "slow_rank" and ranks == [SLOW_RANK]), None)
+    found: dict[str, Any] = {
+        "steps": status["step"] + 1,
+        "alerts": alerts,
+        "windows": windows,
+        "noticed_after": None if noticed is None else noticed - FROM_STEP,
+        "sampled_after": windows[0][1] - FROM_STEP if windows else None,
+        "overhead": round(status["sampling"]["overhead"], 4),
+    }
+    if (places.folder / "job.json").exists():
+        command = [sys.executable, "-m", "kair_tui", "triage", places.job, "--store", str(places.store), "--json"]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        data = json.loads(run.stdout)["data"]
+        found["verdict"] = data["verdict"]
+        found["accused"] = sorted({rank for one in data["findings"] for rank in one["ranks"]})
+        found["first_in_ranking"] = data["ranking"][0]["rank"]
+        found["summary"] = re.sub(r"\s+", " ", data["summary"])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--healthy-steps", type=int, default=2000)
+    parser.add_argument("--slow-by", type=float, default=0.2)
+    parser.add_argument("--products", type=int, default=20)
+    parser.add_argument("--sleep-ms", type=float, default=0.0)
+    given = parser.parse_args()
+    slow = f"{SLOW_RANK}:{given.slow_by}:{FROM_STEP}"
+    for number in range(given.repeat):
+        for case, steps, fault in (("fault", given.steps, slow), ("healthy", given.healthy_steps, "")):
+            if steps:
+                with tempfile.TemporaryDirectory(prefix="kair-fault-") as folder:
+                    found = told(watched(steps, fault, Path(folder), products=given.products, sleep_ms=given.sleep_ms))
+                print(json.dumps({"run": number, "case": case, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One process per host beside the training job: it drains the rings, and delivers what was sampled."""

@@ -1,0 +1,56 @@
+"""`python -m kair_capture.agent`: the agent of this host, as the environment says; a second one ends at once.
+
+With `--detach` it leaves whoever starts it, and is started again should it be killed.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+DETACH = "--detach"
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status: 0 also where another agent is there already."""
+    # Ctrl-C is for the job; the agent ends when that has.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return _stand_by() if arguments == [DETACH] else _work()
+
+
+def _work() -> int:
+    from kair_capture.agent.agent import Agent, BusyError
+    from kair_capture.agent.settings import agent_settings
+    from kair_capture.settings import SettingsError
+
+    try:
+        Agent(agent_settings()).run()
+    except BusyError:
+        return 0
+    except SettingsError as error:
+        print(f"kair: capture's agent: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"kair: capture's agent cannot work: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+def _stand_by() -> int:
+    """In the background; what stands by is small, as it loads nothing of the agent's."""
+    if os.fork():
+        return 0
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(null, stream)
+    while True:
+        status = subprocess.run([sys.executable, "-m", "kair_capture.agent"], check=False).returncode
+        if status >= 0:
+            return status
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,330 @@
+"""The agent of a host: drains rings, has windows sampled, and keeps its heartbeat alive."""
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kair_capture.agent.conversion import Conversion, KeyBox
+from kair_capture.agent.draining import Trainer, TrainerRings, trainers_in
+from kair_capture.agent.journal import Journal
+from kair_capture.agent.link import COUNTERS, Link, Packet, is_order, read_fit
+from kair_capture.agent.settings import AgentSettings
+from kair_capture.agent.spool import Spool
+from kair_capture.agent.windows import HostOfWindow, world_size_in
+from kair_capture.clocks.fit import ClockFit
+from kair_capture.job.control import ControlWords, Window
+from kair_capture.ring.process_identity import is_running
+from kair_capture.wire.keys import KeyFileError, read_key
+from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
+
+_TURN_S: Final = 0.1
+_LOOK_S: Final = 0.5
+_FIRST_RANK_S: Final = 600.0
+"""A job may take long until its first rank is there. Where one was, an agent before this one has been killed."""
+_LAST_ROWS_S: Final = 30.0
+"""When the job is over, a coordinator that was there before may be on its way back."""
+_MOST_BATCHES: Final = 8
+"""Rows on their way at once: 200, within what the coordinator remembers of a rank, should they come twice."""
+_REBIRTH_S: Final = 1.0
+
+
+class BusyError(Exception):
+    """Another agent is at work in this run folder."""
+
+
+class Agent:
+    """Of one job on one host. `run` returns when the job is over here."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        """Raises BusyError where there is another, OSError where the folders cannot be used."""
+        self.settings: Final = settings
+        settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _locked(settings.run_dir / "agent.lock")
+        self.journal: Final = Journal(settings.run_dir / "rows.journal")
+        self.spool: Final = Spool(settings.spool, settings.spool_bytes, settings.places.delivered, settings.host)
+        self._key = KeyBox()
+        windows = settings.run_dir / "windows"
+        self.conversion: Final = Conversion(windows, settings.run_dir / "work", self.spool, self._key, self)
+        self._trainers: dict[Trainer, TrainerRings] = {}
+        self._heartbeat: subprocess.Popen[bytes] | None = None
+        # Priorities are a thread's, and handed on to what it starts: this one keeps that of the beginning.
+        self._midwife = ThreadPoolExecutor(1, "midwife")
+        self._link: Link | None = None
+        self._born = float("-inf")
+        self._fit: ClockFit | None = None
+        self._generation = 0
+        self._asked: dict[int, tuple[int, ...]] = {}
+        """First step of a window → the ranks that were asked for it."""
+        self._on_their_way: dict[int, int] = {}
+        """Batch → rows; in order, as they are in the journal."""
+        self._kept: set[int] = set()
+        self._batch = 0
+        self._told: tuple[int, ...] | None = None
+        self._lost_drops = 0
+        self._was_reached = False
+
+    def run(self) -> None:
+        """Until no rank has lived for the settings' idle time."""
+        self._be_born()
+        _lowest_priority()
+        self.spool.start()
+        self.conversion.start()
+        while not self._serve():
+            pass
+        self._close()
+
+    def about(self) -> HostOfWindow:
+        """What is known of this host, for the conversion."""
+        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops())
+
+    def expected(self, first: int) -> frozenset[int]:
+        """The living ranks that were asked for the window from `first` on."""
+        return frozenset(self._asked.get(first, ())) & {trainer.rank for trainer in self._trainers}
+
+    def _serve(self) -> bool:
+        """Until the job is over here, and what waits is delivered. False where ranks came meanwhile."""
+        lived, looked = time.monotonic(), float("-inf")
+        command = self.settings.command
+        if command is None and not any(self.settings.run_dir.glob("rank-*.json")):
+            lived += max(_FIRST_RANK_S - self.settings.idle_s, 0)
+        while time.monotonic() - lived < self.settings.idle_s:
+            began = time.monotonic()
+            if began - looked >= _LOOK_S:
+                looked = began
+                self._look()
+            is_running_yet = command is not None and is_running(*command)
+            if self._turn() or is_running_yet:
+                lived = began
+            elif command is not None and not self._trainers:
+                break  # nothing of what it was started for lives any more
+            time.sleep(max(_TURN_S - (time.monotonic() - began), 0.01))
+        return self._deliver_last()
+
+    def _deliver_last(self) -> bool:
+        """The job is over: what waits has some more time. False where ranks came meanwhile."""
+        named = self.settings.coordinator is not None or self.settings.places.address.exists()
+        until = time.monotonic() + (_LAST_ROWS_S if self._was_reached or named else 5)
+        while time.monotonic() < until:
+            self._look()
+            if self._turn():
+                return False
+            untold = len(self.journal) > 0 and (self._was_reached or named)
+            if self.conversion.is_idle and not untold and not self.spool.waiting:
+                return True
+            time.sleep(_TURN_S)
+        return True
+
+    def _close(self) -> None:
+        self.conversion.stop(5)
+        self._tell_counters()
+        self.spool.stop(5)
+        self.journal.close()
+        if self._link is not None:
+            self._link.close()
+        if self._heartbeat is not None:
+            self._heartbeat.wait()
+        os.close(self._lock)
+
+    # Once in a while.
+
+    def _look(self) -> None:
+        """Who came, who went; the key; whether the heartbeat lives."""
+        for trainer, rings in trainers_in(os.listdir(self.settings.run_dir)).items():  # noqa: PTH208  (names alone)
+            known = self._trainers.setdefault(trainer, TrainerRings(self.settings.run_dir, trainer))
+            for ring in rings:
+                known.add(ring)
+        if self._key.key is None:
+            with suppress(KeyFileError):
+                self._key.key = read_key(self.settings.key_file, self.settings.job)
+        if self._link is None:
+            self._be_born()
+        ranks = tuple(sorted({trainer.rank for trainer in self._trainers}))
+        if ranks != self._told and self._tell_host(ranks):
+            self._told = ranks
+        self._tell_counters()
+
+    def _tell_host(self, ranks: tuple[int, ...]) -> bool:
+        host = Host(self.settings.host, world_size_in(self.settings.run_dir) or 0, ranks)
+        return self._send(Packet.HOST, host.packed())
+
+    def _tell_counters(self) -> None:
+        counters = (
+            len(self._trainers),
+            self._drops(),
+            self.spool.delivered,
+            self.spool.waiting,
+            self.spool.discarded + self.conversion.discarded + self.journal.discarded,
+            self._generation,
+            len(self.journal),
+        )
+        self._send(Packet.COUNTERS, COUNTERS.pack(*(min(one, 0xFFFF_FFFF) for one in counters)))
+
+    def _drops(self) -> int:
+        return self._lost_drops + sum(rings.drops for rings in self._trainers.values())
+
+    # All the time.
+
+    def _turn(self) -> bool:
+        """Whether a rank lives."""
+        alive = False
+        for trainer, rings in list(self._trainers.items()):
+            # Asked before the rings are read: what a process wrote before it ended is in them then.
+            is_alive = rings.is_alive
+            alive |= is_alive
+            written = self._drain(rings, to_the_end=not is_alive)
+            if written and not is_alive:
+                self._bury(trainer, rings)
+        self._send_rows()
+        self._hear()
+        return alive
+
+    def _drain(self, rings: TrainerRings, *, to_the_end: bool) -> bool:
+        """Whether everything that was there is written down."""
+        drained = rings.peek(to_the_end=to_the_end)
+        if drained is None:
+            return True
+        rows = drained.new_rows(self.journal.last_step.get(rings.trainer.rank))
+        try:
+            if rows is not None:
+                self.journal.append(rows)
+        except OSError:
+            return False  # no room: the records stay in the ring, and what finds none there is counted
+        rings.take(drained)
+        return True
+
+    def _bury(self, trainer: Trainer, rings: TrainerRings) -> None:
+        self._lost_drops += rings.drops
+        rings.close(remove=True)
+        del self._trainers[trainer]
+
+    def _send_rows(self) -> None:
+        behind = sum(self._on_their_way.values())
+        while len(self._on_their_way) < _MOST_BATCHES:
+            rows = self.journal.first(MOST_ROWS, behind)
+            if not rows or not self._send(Packet.ROWS, (self._batch + 1).to_bytes(8, "little") + b"".join(rows)):
+                return
+            self._batch += 1
+            self._on_their_way[self._batch] = len(rows)
+            behind += len(rows)
+
+    def _hear(self) -> None:
+        if self._link is None:
+            return
+        try:
+            packets = self._link.received()
+        except ConnectionError:
+            self._mourn()
+            return
+        for kind, content in packets:
+            if kind == Packet.KEPT:
+                self._acknowledge(batch_of(content))
+            elif kind == Packet.FIT:
+                self._fit = read_fit(content)
+            elif kind == Packet.REACHED:
+                self._was_reached |= content == b"\x01"
+            elif kind == Packet.ORDER:
+                self._obey(BeatReply.read(content))
+
+    def _acknowledge(self, batch: int) -> None:
+        """Rows leave the journal in its order: those behind one that is still on its way wait for it."""
+        self._kept.add(batch)
+        while self._on_their_way and (first := next(iter(self._on_their_way))) in self._kept:
+            self.journal.acknowledge(self._on_their_way.pop(first))
+            self._kept.discard(first)
+
+    def _obey(self, order: BeatReply) -> None:
+        if order.generation <= self._generation and self._generation:
+            return
+        self._generation = order.generation
+        if not is_order(order):
+            return
+        here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
+        self._asked = {order.first_step: tuple(here)}
+        for rank in here:
+            with suppress(OSError):
+                words = ControlWords(self.settings.run_dir / f"rank-{rank}.control")
+                words.ask(Window(order.first_step, order.steps))
+                words.close()
+
+    # The heartbeat.
+
+    def _be_born(self) -> None:
+        """Starts the heartbeat, at the priority that this process had at first."""
+        if time.monotonic() - self._born < _REBIRTH_S:
+            return
+        self._born = time.monotonic()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        named = self.settings.coordinator
+        with theirs:
+            arguments = (
+                str(theirs.fileno()),
+                self.settings.job,
+                str(self.settings.key_file),
+                "-" if named is None else f"[{named[0]}]:{named[1]}",
+                str(self.settings.places.address),
+            )
+            command = [sys.executable, "-m", "kair_capture.agent.heartbeat", *arguments]
+            handles = (theirs.fileno(),)
+            started = self._midwife.submit(
+                lambda: subprocess.Popen(command, pass_fds=handles, stdin=subprocess.DEVNULL)
+            )
+            self._heartbeat = started.result()
+        self._link = Link(ours)
+        self._told = None
+
+    def _mourn(self) -> None:
+        """It died: another one follows, and is told everything again."""
+        if self._link is not None:
+            self._link.close()
+        if self._heartbeat is not None:
+            self._heartbeat.poll()
+        self._link = None
+        self._on_their_way.clear()
+        self._kept.clear()
+
+    def _send(self, kind: Packet, content: bytes) -> bool:
+        if self._link is None:
+            return False
+        try:
+            return self._link.send(kind, content)
+        except ConnectionError:
+            self._mourn()
+            return False
+
+
+def _locked(path: Path) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise BusyError(str(path)) from error
+    return handle
+
+
+def _lowest_priority() -> None:
+    """CPU and disk are the training's first. Without the permission the agent works as it is."""
+    with suppress(OSError):
+        os.nice(19)
+    with suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with suppress(OSError):
+        _idle_disk()
+
+
+def _idle_disk() -> None:
+    """The I/O class `idle`: Python has no call for it."""
+    import ctypes
+    import platform
+
+    numbers = {"x86_64": 251, "aarch64": 30}
+    if (number := numbers.get(platform.machine())) is not None:
+        who_process, idle = 1, 3 << 13
+        ctypes.CDLL(None, use_errno=True).syscall(number, who_process, 0, idle)

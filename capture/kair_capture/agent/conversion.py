@@ -1,0 +1,110 @@
+"""A thread that makes fragments of windows: reading a trace takes seconds, and draining must not wait for it."""
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from kair_capture.agent.spool import Spool
+from kair_capture.agent.windows import HostOfWindow, WindowFile, convert, window_files
+
+_PATIENCE_S: Final = 5.0
+"""A window is delivered in parts when a rank's is so much later than the others'."""
+_LOOK_S: Final = 0.2
+
+
+class HostState(Protocol):
+    """What a conversion asks the agent."""
+
+    def about(self) -> HostOfWindow:
+        """What the files themselves do not say."""
+
+    def expected(self, first: int) -> frozenset[int]:
+        """The living ranks that were asked for the window from step `first` on."""
+
+
+class Conversion:
+    """From the folder of windows to the spool."""
+
+    def __init__(self, folder: Path, work: Path, spool: Spool, key: "KeyBox", host: HostState) -> None:
+        self._folder, self._work, self._spool, self._key, self._host = folder, work, spool, key, host
+        self.discarded = 0
+        self.last_error = ""
+        self._first_seen: dict[tuple[int, int], float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="conversion", daemon=True)
+
+    def start(self) -> None:
+        """Begins; windows that an agent before left are there too."""
+        self._work.mkdir(mode=0o700, exist_ok=True)
+        for path in self._work.iterdir():
+            path.unlink(missing_ok=True)
+        self._thread.start()
+
+    def stop(self, wait_s: float) -> None:
+        """Ends after the window that is being converted."""
+        self._ended.set()
+        self._thread.join(wait_s)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no window waits."""
+        return not window_files(self._folder)
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            for files in self._ready(time.monotonic()):
+                self._convert(files)
+
+    def _ready(self, now: float) -> list[list[WindowFile]]:
+        """The windows that all ranks left, or have had time to."""
+        windows: dict[tuple[int, int], list[WindowFile]] = {}
+        for file in window_files(self._folder):
+            windows.setdefault((file.first, file.last), []).append(file)
+        self._first_seen = {key: self._first_seen.get(key, now) for key in windows}
+        return [
+            files
+            for key, files in windows.items()
+            if now - self._first_seen[key] > _PATIENCE_S or self._host.expected(key[0]) <= {file.rank for file in files}
+        ]
+
+    def _convert(self, files: list[WindowFile]) -> None:
+        key = self._key.key
+        if key is None:
+            return  # the coordinator has not been there yet
+        try:
+            fragments, refused = convert(files, self._work, self._host.about())
+            for fragment in fragments:
+                self._spool.put(fragment.path, fragment.first, fragment.last, key)
+        except OSError as error:
+            # A full disk: the windows wait here, in memory of which a job may have so much, and no more.
+            self.last_error = str(error)
+            self._drop_beyond_limit()
+            return
+        except Exception as error:  # a defect of a reader must not end the agent
+            self.last_error = f"{type(error).__name__}: {error}"
+            refused = [(file, self.last_error) for file in files]
+        for _, why in refused:
+            self.last_error = why
+        self.discarded += len(refused)
+        for file in files:
+            file.path.unlink(missing_ok=True)
+
+    def _drop_beyond_limit(self, limit: int = 256 << 20) -> None:
+        sizes = {}
+        for file in window_files(self._folder):
+            with suppress(FileNotFoundError):
+                sizes[file.path] = file.path.stat().st_size
+        over = sum(sizes.values()) - limit
+        for path, size in sizes.items():
+            if over > 0:
+                path.unlink(missing_ok=True)
+                self.discarded += 1
+                over -= size
+
+
+class KeyBox:
+    """The job's key, once there is one."""
+
+    key: bytes | None = None

@@ -1,0 +1,156 @@
+"""One training process's rings: its records become step rows, and leave the rings once those are written down."""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kair_capture.agent.step_rows import PHASES, Rows, rows_of
+from kair_capture.ring.layout import Kind, StepFlag
+from kair_capture.ring.names import NameReader
+from kair_capture.ring.process_identity import is_running, start_ticks
+from kair_capture.ring.reader import RECORD_DTYPE, NotARingError, RingReader
+
+_RING: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,4})\.ring")
+UNFIT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE
+"""Flags of steps that say nothing about their rank's speed."""
+_MOST_RINGS: Final = 64
+_HELD: Final = 0.5
+"""From this share of a ring on its records go, though their step is not over: a step must not lose those that come."""
+
+_MOST_EARLY: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A process of the job on this host."""
+
+    rank: int
+    pid: int
+
+
+class TrainerRings:
+    """Of one process: it may have several threads that produce."""
+
+    def __init__(self, folder: Path, trainer: Trainer) -> None:
+        self.trainer: Final = trainer
+        self._folder = folder
+        self._rings: dict[str, RingReader] = {}
+        self._names = NameReader(folder / f"rank-{trainer.rank}-{trainer.pid}.names")
+        self._began = start_ticks(trainer.pid)
+        self._with_steps = ""
+        """The ring of the thread that makes the steps."""
+        self._early: list[Rows] = []
+        """Records that left a ring that ran full before their step was over."""
+
+    def add(self, name: str) -> None:
+        """Another ring of the process. One that is not (yet) whole is passed over, and tried again."""
+        if name not in self._rings and len(self._rings) < _MOST_RINGS:
+            with suppress(OSError, NotARingError):
+                self._rings[name] = RingReader(self._folder / name)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        rings = list(self._rings.values())
+        return rings[0].is_producing if rings else is_running(self.trainer.pid, self._began)
+
+    @property
+    def drops(self) -> int:
+        """Records that were lost in its rings."""
+        return sum(ring.drops + ring.lost for ring in self._rings.values())
+
+    def peek(self, *, to_the_end: bool = False) -> "Drained | None":
+        """The rows of the steps that are over, and what may leave the rings then; None where there is nothing new.
+
+        With `to_the_end` records of a step that never came to its end may leave as well.
+        """
+        if not any(ring.waiting for ring in self._rings.values()):
+            return None
+        # The ring with the steps first: what the others have for those steps is in them by then.
+        names = sorted(self._rings, key=lambda name: (name != self._with_steps, name))
+        held = {name: self._rings[name].peek() for name in names}
+        for name, records in held.items():
+            if (records["kind"] == Kind.STEP).any():
+                self._with_steps = name
+        whole = np.concatenate([np.zeros(0, RECORD_DTYPE), *self._early, *held.values()])
+        steps = whole[whole["kind"] == Kind.STEP]
+        over = int(steps["step"].max()) if len(steps) else None
+        taken = {name: self._leaving(name, records, over, to_the_end) for name, records in held.items()}
+        if not any(taken.values()):
+            return None
+        rows = rows_of(self.trainer.rank, whole, self._phases(whole)) if over is not None else None
+        return Drained(rows, taken, self._early_of(held, taken, over))
+
+    def take(self, drained: "Drained") -> None:
+        """Frees what became rows: call this once those are written down."""
+        for name, count in drained.taken.items():
+            self._rings[name].read(count)
+        self._early = drained.early
+
+    def close(self, *, remove: bool) -> None:
+        """Lets the rings go, and removes the files of a process that is dead."""
+        for ring in self._rings.values():
+            ring.close()
+            if remove:
+                ring.path.unlink(missing_ok=True)
+        if remove:
+            (self._folder / f"rank-{self.trainer.rank}-{self.trainer.pid}.names").unlink(missing_ok=True)
+
+    def _leaving(self, name: str, records: Rows, over: int | None, to_the_end: bool) -> int:
+        """How many of a ring's first records belong to steps that are over."""
+        crowded = len(records) > _HELD * self._rings[name].capacity
+        if to_the_end or crowded:
+            return len(records)
+        if over is None:
+            return 0
+        later = np.flatnonzero(records["step"] > over)
+        return int(later[0]) if len(later) else len(records)
+
+    def _early_of(self, held: dict[str, Rows], taken: dict[str, int], over: int | None) -> list[Rows]:
+        """Of what leaves, the records of steps that are not over."""
+        after = -1 if over is None else over
+        leaving = [*self._early, *(held[name][:count] for name, count in taken.items())]
+        kept = [one for records in leaving if len(one := records[records["step"].astype(np.int64) > after])]
+        # A loop that never ends a step must not fill the memory.
+        return kept if sum(map(len, kept)) <= _MOST_EARLY else []
+
+    def _phases(self, records: Rows) -> dict[int, str]:
+        numbers = np.unique(records["name"][records["kind"] == Kind.SCOPE]).tolist()
+        return {number: text for number in numbers if (text := self._names.text(number)) in PHASES}
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What one look at the rings gave."""
+
+    rows: Rows | None
+    taken: dict[str, int]
+    """ring → its first records that may leave it."""
+    early: list[Rows]
+
+    def new_rows(self, last: tuple[int, int] | None) -> Rows | None:
+        """The rows that are not among those up to `last`: begin (µs) and number of a step; None where none is left.
+
+        A row is old where it neither begins later nor has a higher number: a job that went back to a checkpoint counts
+        lower numbers at later times.
+        """
+        if self.rows is None or last is None:
+            return self.rows
+        begin, step = last
+        # A microsecond's slack: the same record read twice gives its begin by two readings of the clocks.
+        new = self.rows[(self.rows["begin_us"] > begin + 1000) | (self.rows["step"] > step)]
+        return new if len(new) else None
+
+
+def trainers_in(names: Iterable[str]) -> dict[Trainer, list[str]]:
+    """The processes whose rings are among a folder's file names."""
+    found: dict[Trainer, list[str]] = {}
+    for name in names:
+        if match := _RING.fullmatch(name):
+            found.setdefault(Trainer(int(match[1]), int(match[2])), []).append(name)
+    return found

@@ -1,0 +1,274 @@
+"""The heartbeat of a host: a small process at normal priority that speaks with the coordinator.
+
+The agent runs it: `python -m kair_capture.agent.heartbeat FD JOB KEY_FILE HOST:PORT|- ADDRESS_FILE`. It ends when the
+agent does. It loads neither numpy nor pyarrow.
+"""
+
+import json
+import secrets
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from kair_capture.agent.link import COUNTERS, Link, Packet, packed_fit
+from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
+from kair_capture.clocks.fit import ClockFilter
+from kair_capture.places import address_of
+from kair_capture.wire.datagram import MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
+from kair_capture.wire.keys import KeyFileError, read_key
+from kair_capture.wire.messages import BadMessageError, Beat, BeatReply, batch_of
+
+_INTERVAL_S: Final = 1.0
+_LEAST_S, _MOST_S = 0.05, 60.0
+_AGAIN_S: Final = 1.0
+"""A question without an answer is asked again after so long."""
+_LOST_S: Final = 5.0
+"""Without an answer for so long the coordinator counts as away: rows wait, and beats go on."""
+_MOST_BATCHES: Final = 64
+"""Rows that may be on their way at once."""
+_MOST_OUTSTANDING: Final = 512
+
+
+@dataclass
+class _Asked:
+    kind: Kind
+    at: float
+    """Monotonic, s."""
+    stamp_ns: int
+    batch: int = 0
+
+
+class Heartbeat:
+    """The conversation of one host; `turn` is called as often as something may have come."""
+
+    def __init__(self, link: Link, coordinator: "Coordinator") -> None:
+        self._link, self._coordinator = link, coordinator
+        self._key: bytes | None = None
+        self._sender = secrets.randbits(64)
+        self._sequence = self._epoch = 0
+        self._asked: dict[int, _Asked] = {}
+        self._batches: dict[int, bytes] = {}
+        self._host: bytes | None = None
+        self._host_known = False
+        self._counters = (0,) * 7
+        self._clock = ClockFilter()
+        self._interval = _INTERVAL_S
+        self._next_beat = 0.0
+        self._answered = float("-inf")
+        self._reached = False
+        self._generation = 0
+
+    @property
+    def wakes_at(self) -> float:
+        """When there is something to do besides listening, monotonic."""
+        return self._next_beat
+
+    def use(self, key: bytes) -> None:
+        """The job's key; without one nothing is said."""
+        self._key = key
+
+    def turn(self, now: float) -> None:
+        """Says what is due. Raises ConnectionError when the agent is gone."""
+        if not self._reached:
+            self._coordinator.look(now)
+        self._hear_agent()
+        if now >= self._next_beat:
+            # Not at the same moment as all other hosts.
+            self._next_beat = now + self._interval * (0.9 + 0.2 * (secrets.randbelow(1000) / 1000))
+            self._again(now)
+            self._beat(now)
+        reached = now - self._answered < _LOST_S
+        if reached != self._reached and self._link.send(Packet.REACHED, bytes((reached,))):
+            self._reached = reached
+
+    def hear(self, data: bytes, stamp_ns: int, now: float) -> None:
+        """A datagram came. What is no answer to a question that is open is passed over."""
+        assert self._key is not None
+        try:
+            reply = unsealed(self._key, data)
+            asked = self._asked.pop(reply.sequence, None) if reply.sender == self._sender else None
+            if asked is None or reply.kind not in (asked.kind + 100, Kind.EPOCH_REPLY):
+                return
+            self._answered = now
+            self._heard(reply, asked, stamp_ns)
+        except (RefusedError, BadMessageError):
+            return
+
+    def refused(self) -> None:
+        """Nobody is there: it may be somewhere else by now."""
+        self._answered = float("-inf")
+
+    def _heard(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
+        if reply.kind == Kind.EPOCH_REPLY:
+            self._begin_epoch(batch_of(reply.body))
+        elif reply.kind == Kind.ROWS_REPLY:
+            if self._batches.pop(asked.batch, None) is not None:
+                self._link.send(Packet.KEPT, asked.batch.to_bytes(8, "little"))
+        elif reply.kind == Kind.HOST_REPLY:
+            self._host_known = True
+        elif reply.kind == Kind.BEAT_REPLY:
+            answer = BeatReply.read(reply.body)
+            self._interval = min(max(answer.interval_ms / 1000, _LEAST_S), _MOST_S)
+            self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
+            if self._clock.fit is not None:
+                self._link.send(Packet.FIT, packed_fit(self._clock.fit))
+            if answer.generation != self._generation and self._link.send(Packet.ORDER, reply.body):
+                self._generation = answer.generation
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Another coordinator, or the same one started anew: it does not know this host."""
+        if epoch != self._epoch:
+            self._epoch, self._host_known = epoch, False
+            self._asked.clear()
+            self._next_beat = 0.0
+
+    def _hear_agent(self) -> None:
+        for kind, content in self._link.received():
+            if kind == Packet.ROWS and len(content) > 8:
+                self._batches[batch_of(content)] = content
+                self._ask(Kind.ROWS, content, batch=batch_of(content))
+            elif kind == Packet.HOST:
+                self._host, self._host_known = content, False
+                self._ask(Kind.HOST, content)
+            elif kind == Packet.COUNTERS:
+                self._counters = COUNTERS.unpack(content)
+
+    def _again(self, now: float) -> None:
+        """Asks once more what was not answered."""
+        waiting = {asked.batch for asked in self._asked.values() if asked.at > now - _AGAIN_S}
+        if now - self._answered < _LOST_S:
+            for batch in [one for one in self._batches if one not in waiting][:_MOST_BATCHES]:
+                self._ask(Kind.ROWS, self._batches[batch], batch=batch)
+        if self._host is not None and not self._host_known:
+            self._ask(Kind.HOST, self._host)
+        for sequence in [one for one, asked in self._asked.items() if asked.at < now - _MOST_S]:
+            del self._asked[sequence]
+
+    def _beat(self, now: float) -> None:
+        ranks, drops, delivered, spooled, discarded, generation, unsent = self._counters
+        beat = Beat(0, 0.0, None, ranks, drops, delivered, spooled, discarded, generation, unsent)
+        if (fit := self._clock.fit) is not None:
+            offset, bound = round(fit.offset_at(time.time_ns())), round(fit.bound_at(time.time_ns()))
+            beat = replace(beat, offset_ns=offset, drift=max(min(fit.drift, 1.0), -1.0), bound_ns=max(bound, 0))
+        self._ask(Kind.BEAT, b"", beat=beat, now=now)
+
+    def _ask(self, kind: Kind, body: bytes, *, batch: int = 0, beat: Beat | None = None, now: float = 0.0) -> None:
+        sock = self._coordinator.socket()
+        if sock is None or self._key is None:
+            return
+        self._sequence += 1
+        if beat is not None:
+            body = beat.packed()
+        data = sealed(self._key, Datagram(kind, self._epoch, self._sender, self._sequence, body))
+        if len(self._asked) >= _MOST_OUTSTANDING:
+            del self._asked[next(iter(self._asked))]
+        asked = self._asked[self._sequence] = _Asked(kind, now or time.monotonic(), 0, batch)
+        try:
+            asked.stamp_ns = time.time_ns()  # nothing between the stamp and the sending
+            sock.send(data)
+        except OSError:
+            return  # refused, no route, or a full queue: the next beat tries again
+
+
+class Coordinator:
+    """Where the coordinator is: as it was told, else as the store says, read again while nobody answers."""
+
+    def __init__(self, named: tuple[str, int] | None, file: Path) -> None:
+        self._named, self._file = named, file
+        self._socket: socket.socket | None = None
+        self._address: tuple[str, int] | None = None
+        self._looked = float("-inf")
+
+    def socket(self) -> socket.socket | None:
+        """A socket connected with it: nobody else is heard. None where nothing is known of it."""
+        if self._socket is None:
+            self.look(time.monotonic())
+        return self._socket
+
+    def look(self, now: float) -> None:
+        """Looks where it is now, at most once a second."""
+        if now - self._looked < 1:
+            return
+        self._looked = now
+        address = self._named or _address_in(self._file)
+        if address is None or (address == self._address and self._socket is not None):
+            return
+        with suppress(OSError):
+            family, kind, protocol, _, found = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            stamp_arrivals(sock)
+            sock.connect(found)
+            self.close()
+            self._socket, self._address = sock, address
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+
+def _address_in(file: Path) -> tuple[str, int] | None:
+    try:
+        found = json.loads(file.read_bytes())
+        return address_of(f"[{found['host']}]:{int(found['port'])}")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> None:
+    """Until the agent is gone."""
+    key: bytes | None = None
+    heartbeat = Heartbeat(link, coordinator)
+    while True:
+        now = time.monotonic()
+        if key is None:
+            # The coordinator makes the key when it starts, which may be later.
+            with suppress(KeyFileError):
+                key = read_key(key_file, job)
+                heartbeat.use(key)
+        try:
+            heartbeat.turn(now)
+        except ConnectionError:
+            return
+        sock = coordinator.socket() if key is not None else None
+        watched = [link.socket, *([sock] if sock else [])]
+        ready, _, _ = select.select(watched, [], [], min(max(heartbeat.wakes_at - time.monotonic(), 0.0), 1.0))
+        if sock in ready:
+            hear_all(sock, heartbeat, time.monotonic())
+
+
+def hear_all(sock: socket.socket | None, heartbeat: Heartbeat, now: float) -> None:
+    """Everything that came in."""
+    if sock is None:
+        return
+    for _ in range(_MOST_OUTSTANDING):
+        try:
+            data, _, stamp = receive(sock, MOST_BYTES + 1)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # nobody listens there: the kernel tells of the datagram before
+            heartbeat.refused()
+            continue
+        heartbeat.hear(data, stamp, now)
+
+
+def main(arguments: list[str]) -> None:
+    """What the agent starts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handle, job, key_file, named, address_file = arguments
+    link = Link(socket.socket(fileno=int(handle)))
+    coordinator = Coordinator(None if named == "-" else address_of(named), Path(address_file))
+    with suppress(ConnectionError):
+        converse(link, job, Path(key_file), coordinator)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,308 @@
+"""The coordinator of a job: hears agents, watches, orders windows, and has commits made."""
+
+import fcntl
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from kair_capture.agent.step_rows import ROW
+from kair_capture.coordinator.committing import Committer
+from kair_capture.coordinator.endpoint import Endpoint, Order
+from kair_capture.coordinator.hosts import Hosts
+from kair_capture.coordinator.memory import Remembered, bounded, remember, remembered
+from kair_capture.coordinator.metrics import MetricsServer
+from kair_capture.coordinator.sampling import Budget, Sampler, Window
+from kair_capture.coordinator.settings import CoordinatorSettings
+from kair_capture.coordinator.status import status_of
+from kair_capture.coordinator.step_log import StepLog
+from kair_capture.coordinator.step_table import HISTORY, StepTable
+from kair_capture.coordinator.store_work import StoreWork
+from kair_capture.coordinator.watching import Watching
+from kair_capture.coordinator.words import in_words
+from kair_capture.wire.keys import make_key, read_key
+from kair_capture.wire.messages import Beat, Capture, CaptureReply, Host, Rows
+from kair_engine.results.watch import WatchedWindow, WatchResult
+from kair_engine.trace.private_files import write_whole
+
+_TURN_S: Final = 0.1
+_LEAST_INTERVAL_MS: Final = 200
+_MS_A_HOST: Final = 1.0
+"""So that a coordinator hears a thousand beats a second at most."""
+_STATUS_S: Final = 1.0
+_STATUS_S_A_RANK: Final = 1 / 2000
+_MOST_STEPS: Final = 50
+_FEW_RANKS: Final = 64
+
+
+class BusyError(Exception):
+    """The job has a coordinator already."""
+
+
+class Coordinator:
+    """`run` returns when it is told to stop, or when the job is over and it was to leave then."""
+
+    def __init__(self, settings: CoordinatorSettings, say: Callable[[str], None] = lambda _: None) -> None:
+        """Raises BusyError, KeyFileError, OSError where the address or the store cannot be had."""
+        self._settings, self._say = settings, say
+        places = settings.places
+        places.capture.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _locked(places.capture / "lock")
+        key_file = settings.key_file or places.key
+        if settings.key_file is None and make_key(key_file):
+            say(f"made the job's key {key_file}")
+        key = read_key(key_file, places.job)
+        self._memory = remembered(places.capture / "memory.json")
+        self._table, self._hosts = StepTable(), Hosts()
+        self._sampler = _sampler(self._memory, settings.max_overhead)
+        self._watching = Watching(self._table, self._hosts, self._sampler)
+        self._watching.alerts.extend(self._memory.alerts)
+        self._log = StepLog(places.steps)
+        self._log_gone = False
+        self._learn()
+        self.endpoint: Final = Endpoint(settings.listen, key, self)
+        self._store = StoreWork(Committer(places, key), self._log)
+        self._delivered = 0
+        self._settled = 0
+        self._changed = False
+        self._stopping = False
+        self.status: WatchResult | None = None
+        self.metrics = None if settings.metrics is None else MetricsServer(settings.metrics, lambda: self.status)
+        self._advertise()
+
+    # What the endpoint asks.
+
+    def on_beat(self, sender: int, beat: Beat) -> tuple[int, Order]:
+        """An agent lives: when to beat again, and the last window."""
+        state = self._hosts.hear(sender, beat, time.monotonic())
+        interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
+        self._watching.interval_s = interval_ms / 1000
+        window = self._sampler.window
+        if window is None or state is None:
+            return interval_ms, Order()
+        here = tuple(rank for rank in window.ranks if rank in set(state.ranks))
+        return interval_ms, Order(window.generation, window.first, window.steps, here)
+
+    def on_host(self, sender: int, host: Host) -> bool:
+        """An agent says who it is."""
+        known = self._hosts.introduce(host, sender, time.monotonic())
+        if known:
+            self._say(f"agent on {host.name}: {len(host.ranks)} ranks")
+        return known
+
+    def on_rows(self, rows: Rows) -> bool:
+        """Step times; kept once they are written down."""
+        found = np.frombuffer(rows.rows, ROW)
+        new = self._table.unknown(found)
+        try:
+            if self._log_gone:
+                self._log.reopen()
+                self._log_gone = False
+            self._log.append(new)
+        except OSError:
+            self._log_gone = True
+            return False  # the agent keeps them, and asks again
+        self._table.add(new)
+        if len(new):
+            ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
+            self._watching.note_lag(time.time() - ended_us / 1e6)
+        return True
+
+    def on_capture(self, capture: Capture) -> CaptureReply:
+        """A person wants a window."""
+        told = set(np.flatnonzero(self._table.latest >= 0).tolist())
+        unknown = sorted(set(capture.ranks) - told)
+        step_us = self._watching.step_us
+        if not told or step_us is None:
+            return CaptureReply(0, 0, "no rank has told enough steps yet")
+        if unknown:
+            return CaptureReply(0, 0, f"rank {unknown[0]} is not among those that are heard")
+        window = self._sampler.window
+        if window is not None and self._table.last_common_step < window.last:
+            return CaptureReply(0, 0, f"steps {window.first} to {window.last} are being sampled")
+        steps = min(max(capture.steps, 1), _MOST_STEPS)
+        ranks = capture.ranks or tuple(sorted(told))
+        ordered = self._sampler.order_by_hand(ranks, steps, self._watching.first_step(), step_us)
+        self._note_window(ordered)
+        return CaptureReply(ordered.first, ordered.steps)
+
+    # The loop.
+
+    def run(self) -> None:
+        """Until `stop`."""
+        self._store.start()
+        written, over_since = float("-inf"), None
+        while not self._stopping:
+            select.select([self.endpoint.socket], [], [], _TURN_S)
+            self.endpoint.turn()
+            now = time.monotonic()
+            self._watch(now)
+            if now - written >= max(_STATUS_S, len(self._table.latest) * _STATUS_S_A_RANK):
+                written = now
+                self._write_status(now)
+            is_over = self.status is not None and self.status.state == "over"
+            over_since = (over_since or now) if is_over else None
+            leave = self._settings.leave_after_s
+            if leave is not None and over_since is not None and now - over_since > leave:
+                break
+        self._close()
+
+    def stop(self) -> None:
+        """Ends the loop; may be called by a signal's handler."""
+        self._stopping = True
+
+    def _watch(self, now: float) -> None:
+        self._settle()
+        window = self._watching.turn(now)
+        self._watching.hear(now)
+        if self._watching.news:
+            self._tell_news()
+        if window is not None:
+            self._note_window(window)
+        if (delivered := self._hosts.delivered) != self._delivered:
+            self._delivered = delivered
+            self._store.look()
+        while self._store.done:
+            self._note_commit()
+
+    def _settle(self) -> None:
+        """Once a window's steps are told, their cost is known: how much longer they were than others."""
+        window, step_us = self._sampler.window, self._watching.step_us
+        if window is None or step_us is None or window.generation == self._settled:
+            return
+        if self._table.last_common_step <= window.last + 1:
+            return
+        self._settled = window.generation
+        longest = self._table.longest_us(np.arange(window.first, window.last + 2))
+        cost = float(np.nansum(np.maximum(longest - step_us, 0.0))) if window.steps < HISTORY else 0.0
+        self._sampler.settle(cost)
+        self._memory.windows = [
+            replace(one, state="over") if (one.number, one.state) == (window.generation, "ordered") else one
+            for one in self._memory.windows
+        ]
+        self._changed = True
+
+    def _note_window(self, window: Window) -> None:
+        noted = WatchedWindow(window.generation, window.first, window.last, window.ranks, window.why, "ordered")
+        self._memory.windows = bounded([*self._memory.windows, noted])
+        self._say(f"steps {window.first} to {window.last} are sampled on {len(window.ranks)} ranks ({window.why})")
+        self._changed = True
+        # Before any agent hears of it: after a restart the next window must not have the same number.
+        with suppress(OSError):
+            self._remember()
+
+    def _note_commit(self) -> None:
+        committed = self._store.done.popleft()
+        self._memory.fragments += len(committed.windows)
+        self._memory.refused += committed.refused
+        self._memory.duplicates += committed.duplicates
+        for first, last, ranks in committed.windows:
+            self._say(f"steps {first} to {last} of {len(ranks)} ranks are in the store")
+            self._memory.windows = [
+                replace(one, state="committed") if one.first_step <= first and last <= one.last_step else one
+                for one in self._memory.windows
+            ]
+        self._changed = True
+
+    def _tell_news(self) -> None:
+        """Alerts go to a file, a line each, for who follows it."""
+        lines = b""
+        while self._watching.news:
+            alert = self._watching.news.popleft()
+            lines += msgspec.json.encode(alert) + b"\n"
+            self._say(in_words(alert))
+        with suppress(OSError):
+            path = self._settings.places.alerts
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(lines)
+        self._changed = True
+
+    def _write_status(self, now: float) -> None:
+        self.status = status_of(
+            self._settings.places.job,
+            self._table,
+            self._hosts,
+            self._watching,
+            sampler=self._sampler,
+            memory=self._memory,
+            refused=self.endpoint.refused,
+            now=now,
+        )
+        # A store that is away is written again when it is back; what is shown is never needed to go on.
+        with suppress(OSError):
+            self._settings.places.capture.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self._settings.places.status, msgspec.json.encode(self.status))
+            if self._changed:
+                self._remember()
+                self._changed = False
+
+    def _remember(self) -> None:
+        budget = self._sampler.budget
+        self._memory.generation = self._sampler.generation
+        self._memory.held_us, self._memory.spent_us = budget.held_us, budget.spent_us
+        self._memory.elapsed_us = budget.elapsed_us
+        self._memory.sampled = self._sampler.history()
+        self._memory.alerts = list(self._watching.alerts)
+        remember(self._settings.places.capture / "memory.json", self._memory)
+
+    def _learn(self) -> None:
+        """From the steps of before a restart: what is usual, and what is chance."""
+        rows = self._log.recover()
+        order = np.argsort(rows["begin_us"], kind="stable")
+        # 80 steps at a time: so many are tested at once.
+        at_a_time = 80 * max(len(np.unique(rows["rank"])), 1)
+        for part in np.array_split(rows[order], max(len(rows) // at_a_time, 1)):
+            self._table.add(part)
+            self._watching.turn(time.monotonic(), muted=True)
+
+    def _advertise(self) -> None:
+        host, _ = self._settings.listen
+        if self._settings.advertise is not None:
+            host = self._settings.advertise
+        elif host in ("", "0.0.0.0", "::"):
+            host = socket.gethostname()
+        address = {"host": host, "port": self.endpoint.port, "pid": os.getpid()}
+        write_whole(self._settings.places.address, json.dumps(address).encode())
+
+    def _close(self) -> None:
+        self._store.stop(30)
+        while self._store.done:
+            self._note_commit()
+        self._changed = True
+        self._write_status(time.monotonic())
+        self._settings.places.address.unlink(missing_ok=True)
+        if self.metrics is not None:
+            self.metrics.close()
+        self.endpoint.close()
+        self._log.close()
+        os.close(self._lock)
+
+
+def _sampler(memory: Remembered, share: float) -> Sampler:
+    sampler = Sampler(Budget(share, memory.held_us or 0.0, memory.spent_us, memory.elapsed_us))
+    sampler.take_up(memory.generation, memory.sampled, granted=memory.held_us is not None)
+    last = memory.windows[-1] if memory.windows else None
+    if last is not None and last.state == "ordered":
+        steps = last.last_step - last.first_step + 1
+        sampler.window = Window(last.number, last.first_step, steps, last.ranks, last.why)
+    return sampler
+
+
+def _locked(path: Path) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise BusyError(str(path)) from error
+    return handle

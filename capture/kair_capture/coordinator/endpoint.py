@@ -1,0 +1,134 @@
+"""The coordinator's socket: what comes in is checked, and only then looked at."""
+
+import secrets
+import socket
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kair_capture.clocks.exchange import receive, stamp_arrivals
+from kair_capture.wire.admission import RateLimit, Replays
+from kair_capture.wire.datagram import MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
+from kair_capture.wire.messages import BadMessageError, Beat, BeatReply, Capture, CaptureReply, Host, Rows, numbered
+
+_PER_SOURCE: Final = (2000.0, 4000.0)
+"""Datagrams a second and at once from one address: a host's agent has 10 beats, and rows in bursts."""
+_BUFFER: Final = 4 << 20
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a host's agent is to be told of the last window."""
+
+    generation: int = 0
+    first_step: int = 0
+    steps: int = 0
+    ranks: tuple[int, ...] = ()
+
+
+class Service(Protocol):
+    """Who answers; everything that gets here is signed, and new."""
+
+    def on_beat(self, sender: int, beat: Beat) -> tuple[int, Order]:
+        """The ms until the next beat, and the order."""
+
+    def on_host(self, sender: int, host: Host) -> bool:
+        """Whether the host may take part."""
+
+    def on_rows(self, rows: Rows) -> bool:
+        """Whether they are kept: only then the agent may forget them."""
+
+    def on_capture(self, capture: Capture) -> CaptureReply:
+        """A person wants a window."""
+
+
+class Endpoint:
+    """One UDP socket."""
+
+    def __init__(self, address: tuple[str, int], key: bytes, service: Service) -> None:
+        """Raises OSError where the address cannot be had."""
+        family, kind, protocol, _, found = socket.getaddrinfo(
+            *address, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
+        )[0]
+        self.socket: Final = socket.socket(family, kind, protocol)
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        stamp_arrivals(self.socket)
+        self.socket.bind(found)
+        self._key, self._service = key, service
+        # Drawn anew at each start: what was recorded of an earlier conversation is of another epoch.
+        self._epoch = secrets.randbits(63) + 1
+        self._replays = Replays()
+        self._rate = RateLimit(*_PER_SOURCE)
+        self.refused: Counter[str] = Counter()
+        """Datagrams that were not looked at, by reason."""
+        self.heard = 0
+
+    @property
+    def port(self) -> int:
+        """The one it has, also where any was asked for."""
+        return int(self.socket.getsockname()[1])
+
+    def turn(self, most: int = 1000) -> int:
+        """Answers what is there, up to so many; says how many there were."""
+        for count in range(most):
+            try:
+                data, address, stamp = receive(self.socket, MOST_BYTES + 1)
+            except (BlockingIOError, InterruptedError):
+                return count
+            except OSError:
+                continue
+            reply = self._answer(data, address[0], stamp)
+            if reply is not None:
+                try:
+                    self.socket.sendto(reply, address)
+                except OSError:
+                    self.refused["unsent"] += 1
+        return most
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self.socket.close()
+
+    def _answer(self, data: bytes, source: str, stamp_ns: int) -> bytes | None:
+        if not self._rate.admits(source, time.monotonic()):
+            self.refused["rate"] += 1
+            return None
+        try:
+            asked = unsealed(self._key, data)
+            if asked.kind >= Kind.BEAT_REPLY:
+                raise RefusedError("kind")
+            if asked.epoch != self._epoch:
+                # No longer than the question: nobody can be flooded by way of this.
+                return self._sealed(asked, Kind.EPOCH_REPLY, numbered(self._epoch))
+            if not self._replays.admits(asked.sender, asked.sequence):
+                raise RefusedError("replay")
+            self.heard += 1
+            return self._answered(asked, stamp_ns)
+        except RefusedError as error:
+            self.refused[str(error)] += 1
+        except BadMessageError:
+            self.refused["message"] += 1
+        return None
+
+    def _answered(self, asked: Datagram, stamp_ns: int) -> bytes | None:
+        if asked.kind == Kind.BEAT:
+            interval_ms, order = self._service.on_beat(asked.sender, Beat.read(asked.body))
+            # The second stamp last of all; what follows it is 10 µs.
+            reply = BeatReply(
+                stamp_ns, time.time_ns(), interval_ms, order.generation, order.first_step, order.steps, order.ranks
+            )
+            return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
+        if asked.kind == Kind.ROWS:
+            rows = Rows.read(asked.body)
+            kept = self._service.on_rows(rows)
+            return self._sealed(asked, Kind.ROWS_REPLY, numbered(rows.batch)) if kept else None
+        if asked.kind == Kind.HOST:
+            known = self._service.on_host(asked.sender, Host.read(asked.body))
+            return self._sealed(asked, Kind.HOST_REPLY, b"") if known else None
+        reply_to_person = self._service.on_capture(Capture.read(asked.body))
+        return self._sealed(asked, Kind.CAPTURE_REPLY, reply_to_person.packed())
+
+    def _sealed(self, asked: Datagram, kind: Kind, body: bytes) -> bytes:
+        return sealed(self._key, Datagram(kind, self._epoch, asked.sender, asked.sequence, body))

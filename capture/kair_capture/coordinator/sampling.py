@@ -1,0 +1,173 @@
+"""Whom to sample, and when: suspects with random peers, within a budget, not again and again."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+WINDOW_STEPS: Final = 8
+WINDOW_RANKS: Final = 16
+"""Of every window, so that all of them have as many ranks: an analysis leaves out steps that few ranks recorded."""
+_COST: Final = 0.5
+"""Of a step's time: what a sampled step takes more, until it is measured (23 % were, and the profiler's own end)."""
+_COOL_DOWN_S: Final = 300.0
+_MOST_COOL_DOWN_S: Final = 3600.0
+_AT_ONCE: Final = 3
+"""Windows that a suspect is given before the first pause: one of them is seldom enough to tell why it is slow."""
+_MOST_COST_US: Final = 500_000.0
+"""What a window may cost: where its steps cost more than was thought, the next one has fewer."""
+_FEWEST_STEPS: Final = 2
+_WORSE: Final = 1.5
+"""A suspect that is so much worse than when it was sampled is sampled again at once."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps to sample on some ranks."""
+
+    generation: int
+    first: int
+    steps: int
+    ranks: tuple[int, ...]
+    why: str
+
+    @property
+    def last(self) -> int:
+        """The last of the steps."""
+        return self.first + self.steps - 1
+
+
+@dataclass
+class Budget:
+    """Time that sampling may cost: a share of the job's, saved up to a bound; a debt is paid off first."""
+
+    share: float
+    held_us: float = 0.0
+    spent_us: float = 0.0
+    elapsed_us: float = 0.0
+
+    def pass_time(self, step_us: float, steps: int) -> None:
+        """The job went on by some steps. What is saved is worth 20 windows at most."""
+        self.elapsed_us += step_us * steps
+        most = 20 * WINDOW_STEPS * _COST * step_us
+        self.held_us = min(self.held_us + self.share * step_us * steps, most)
+
+    def grant(self, step_us: float, windows: float) -> None:
+        """At the begin: what some windows cost, so that a young job can be sampled at all."""
+        self.held_us += windows * WINDOW_STEPS * _COST * step_us
+
+    def spend(self, cost_us: float) -> None:
+        """Takes what was spent, into debt where it must."""
+        self.held_us -= cost_us
+        self.spent_us += cost_us
+
+    @property
+    def overhead(self) -> float:
+        """The share of the job's time that sampling took."""
+        return self.spent_us / self.elapsed_us if self.elapsed_us else 0.0
+
+
+@dataclass
+class _Sampled:
+    at_s: float
+    excess: float
+    times: int = 1
+
+
+@dataclass
+class Sampler:
+    """Decides; what it decided is carried out by the coordinator."""
+
+    budget: Budget
+    chance: random.Random = field(default_factory=random.SystemRandom)
+    generation: int = 0
+    window: Window | None = None
+    """The last one; another is ordered when it is over."""
+    _sampled: dict[int, _Sampled] = field(default_factory=dict)
+    _granted: bool = False
+    _charged_us: float = 0.0
+    """For the last window, until its cost is known."""
+    _step_cost_us: float | None = None
+    """Of a sampled step, as it was measured last."""
+
+    def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]], *, granted: bool) -> None:
+        """What an earlier coordinator of the job did."""
+        self.generation, self._granted = generation, granted
+        self._sampled = {rank: _Sampled(*one) for rank, one in sampled.items()}
+
+    def history(self) -> dict[int, tuple[float, float, int]]:
+        """rank → when it was sampled, its excess then, how often: for `take_up`."""
+        return {rank: (one.at_s, one.excess, one.times) for rank, one in self._sampled.items()}
+
+    def is_due(self, rank: int, excess: float, now_s: float) -> bool:
+        """Whether a suspect is to be sampled: not of late, unless it became much worse."""
+        before = self._sampled.get(rank)
+        if before is None:
+            return True
+        if before.times < _AT_ONCE:
+            return True
+        pause = min(_COOL_DOWN_S * 2 ** min(before.times - _AT_ONCE, 10), _MOST_COOL_DOWN_S)
+        return now_s - before.at_s >= pause or excess > before.excess * _WORSE
+
+    @property
+    def steps(self) -> int:
+        """Of the next window."""
+        if not self._step_cost_us:
+            return WINDOW_STEPS
+        return int(min(max(_MOST_COST_US / self._step_cost_us, _FEWEST_STEPS), WINDOW_STEPS))
+
+    def affords(self, step_us: float) -> bool:
+        """Whether the budget has a window's cost."""
+        if not self._granted:
+            self._granted = True
+            self.budget.grant(step_us, _AT_ONCE)
+        return self.budget.held_us >= self._cost(self.steps, step_us)
+
+    def order(
+        self,
+        suspects: Sequence[tuple[int, float]],
+        ranks: Sequence[int],
+        *,
+        first: int,
+        step_us: float,
+        now_s: float,
+        why: str,
+    ) -> Window:
+        """A window on the suspects (rank, excess) and random others of `ranks`."""
+        for rank, excess in suspects:
+            before = self._sampled.get(rank)
+            self._sampled[rank] = _Sampled(now_s, excess, 1 if before is None else before.times + 1)
+        chosen = [rank for rank, _ in suspects][: WINDOW_RANKS // 2]
+        others = sorted(set(ranks) - set(chosen))
+        chosen += self.chance.sample(others, min(WINDOW_RANKS - len(chosen), len(others)))
+        return self._ordered(first, self.steps, tuple(sorted(chosen)), step_us, why)
+
+    def order_by_hand(self, ranks: Sequence[int], steps: int, first: int, step_us: float) -> Window:
+        """A window that a person wants: at once, and on the budget's account."""
+        return self._ordered(first, steps, tuple(sorted(ranks)), step_us, "asked for")
+
+    def settle(self, cost_us: float) -> None:
+        """The last window's cost is known now: in the place of what it was guessed at."""
+        assert self.window is not None
+        self.budget.spend(cost_us - self._charged_us)
+        self._step_cost_us = max(cost_us / self.window.steps, 1.0)
+
+    def _ordered(self, first: int, steps: int, ranks: tuple[int, ...], step_us: float, why: str) -> Window:
+        self.generation += 1
+        self.window = Window(self.generation, first, steps, ranks, why)
+        self._charged_us = self._cost(steps, step_us)
+        self.budget.spend(self._charged_us)
+        return self.window
+
+    def _cost(self, steps: int, step_us: float) -> float:
+        return steps * (_COST * step_us if self._step_cost_us is None else self._step_cost_us)
+
+
+def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) -> int:
+    """A step that all ranks will hear of in time: two beats and what an agent takes later, and three steps more.
+
+    `lag_s`: how late steps are told of. What they are told by is as late again on the way back.
+    """
+    ahead = (2 * interval_s + 0.3 + 2 * lag_s) / max(step_us * 1e-6, 1e-6)
+    return latest + 3 + min(math.ceil(ahead), 100_000)

@@ -1,0 +1,72 @@
+"""A thread for what the store makes slow: committing, compacting, packing. The conversation never waits for it."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kair_capture.coordinator.committing import Committed, Committer, NotOursError
+from kair_capture.coordinator.step_log import StepLog
+
+_LOOK_S: Final = 10.0
+_AGAIN_S: Final = 2.0
+
+
+class StoreWork:
+    """Runs when it is told that something was delivered, and now and then besides."""
+
+    def __init__(self, committer: Committer, log: StepLog) -> None:
+        self._committer, self._log = committer, log
+        self._wanted = threading.Event()
+        self._ended = threading.Event()
+        self.done: Final[deque[Committed]] = deque()
+        """What was committed, for the conversation's thread to take."""
+        self.trouble = ""
+        """Why the last round failed; empty where it did not."""
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+
+    def start(self) -> None:
+        """Begins, with what was delivered before."""
+        self._wanted.set()
+        self._thread.start()
+
+    def look(self) -> None:
+        """Something was delivered."""
+        self._wanted.set()
+
+    def stop(self, wait_s: float) -> None:
+        """Ends, after one more round."""
+        self._ended.set()
+        self._wanted.set()
+        self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait(_LOOK_S)
+            self._wanted.clear()
+            is_last = self._ended.is_set()
+            failed = self._try(self._commit)
+            self._try(self._log.pack)
+            if is_last:
+                return
+            if failed:
+                time.sleep(_AGAIN_S)
+                self._wanted.set()
+
+    def _commit(self) -> None:
+        committed = self._committer.round()
+        if committed != Committed():
+            self.done.append(committed)
+        self._committer.compact()
+        self._committer.tidy()
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Whether it failed."""
+        try:
+            work()
+        except (OSError, NotOursError) as error:
+            self.trouble = str(error)
+            return True
+        self.trouble = ""
+        return False

@@ -1,0 +1,211 @@
+"""Notices: every few steps the tests are made, and what they find becomes alerts and orders to sample."""
+
+import time
+from collections import deque
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from kair_capture.coordinator.detection import EVERY, STEPS, Standing, When, Who
+from kair_capture.coordinator.hosts import Hosts, HostState
+from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
+from kair_capture.coordinator.step_table import StepTable
+from kair_engine.results.watch import Alert, AlertKind
+
+_MOST_LOOKS: Final = 20
+"""Tests made up for at once, after a pause."""
+_STALLED_S: Final = 30.0
+_STALLED_STEPS: Final = 20
+_SUSPECT_Z: Final = 3.0
+"""Where the whole job became slower, those are sampled first that stand out so much."""
+_MOST_ALERTS: Final = 100
+_MOST_LAG_S: Final = 20.0
+_BEHIND_S: Final = 2.0
+
+
+class Watching:
+    """What is known of the job's speed. `turn` is called a few times a second."""
+
+    def __init__(self, table: StepTable, hosts: Hosts, sampler: Sampler) -> None:
+        self._table, self._hosts, self._sampler = table, hosts, sampler
+        self._who, self._when = Who(), When()
+        self._looked: int | None = None
+        """The last step of the last test."""
+        self._block_until = -1
+        self._progress = (-1, time.monotonic())
+        self._is_stalled = False
+        self.standing: Standing | None = None
+        self.step_us: float | None = None
+        self.slow: set[int] = set()
+        self.alerts: deque[Alert] = deque(maxlen=_MOST_ALERTS)
+        self.news: deque[Alert] = deque()
+        """Alerts that were not written down yet."""
+        self.interval_s = 1.0
+        self._lags: deque[float] = deque(maxlen=10)
+        self._behind_since: float | None = None
+
+    @property
+    def usual_us(self) -> float | None:
+        """The median step before the last ones."""
+        return self._when.usual_us
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether no rank has ended a step for long, though agents live."""
+        return self._is_stalled
+
+    def turn(self, now: float, *, muted: bool = False) -> Window | None:
+        """Makes the tests that are due; the window that is to be sampled because of them, if any.
+
+        `muted`: only learns, from steps of before a restart.
+        """
+        until = self._table.last_common_step
+        self._note_progress(until, now, muted)
+        if until < 0:
+            return None
+        if self._looked is None or self._table.latest.max() < self._looked:
+            # The first steps, or all ranks went back to a checkpoint; one alone may just be heard for the first time.
+            self._looked = self._block_until = until if self._looked is not None else -1
+        self._looked = max(self._looked, until - _MOST_LOOKS * EVERY)
+        window = None
+        while until - self._looked >= EVERY:
+            self._looked += EVERY
+            window = self._look(self._looked, muted=muted) or window
+        return window
+
+    def hear(self, now: float) -> None:
+        """Tells of hosts that fell silent, or are heard again."""
+        lost, found = self._hosts.listen(now, self.interval_s)
+        for state in (*lost, *found):
+            # An agent whose ranks have all ended may go.
+            if state.beat.ranks or not state.is_silent:
+                self._tell_host(state)
+
+    def _look(self, until: int, *, muted: bool) -> Window | None:
+        recent = self._table.recent(STEPS, until)
+        if not len(recent.ranks) or until < STEPS:
+            return None
+        whole_block = until - STEPS >= self._block_until
+        if whole_block:
+            self._block_until = until
+        self.standing, slow = self._who.look(recent, whole_block=whole_block)
+        shift, z, is_longer = self._when.look(recent, whole_block=whole_block)
+        of_steps = np.nanmedian(recent.step_us, axis=1)
+        self.step_us = float(np.median(of_steps))
+        self._sampler.budget.pass_time(self.step_us, EVERY)
+        if muted:
+            self.slow = set(slow) & self._told_slow()
+            return None
+        self._tell_slow(set(slow), until)
+        if is_longer:
+            self._when.accept()
+            self._tell("longer_steps", until, (), excess=shift, z=z)
+        return self._window(slow, is_longer)
+
+    def _window(self, slow: list[int], is_longer: bool) -> Window | None:
+        assert self.standing is not None and self.step_us is not None
+        now = time.time()  # of the calendar: it is remembered over restarts
+        if not self._is_free() or not self._sampler.affords(self.step_us) or self._is_behind(now):
+            return None
+        rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
+        found = sorted(((int(rank), excess, z) for rank, excess, z in rows), key=lambda one: -one[2])
+        due = [(rank, excess) for rank, excess, _ in found if rank in slow and self._sampler.is_due(rank, excess, now)]
+        if not due and not is_longer:
+            return None
+        suspects = due or [(rank, excess) for rank, excess, z in found if z > _SUSPECT_Z]
+        why = "slow ranks" if due else "longer steps"
+        return self._order(suspects, now, why)
+
+    def _is_behind(self, now: float) -> bool:
+        """Whether what is told now is of long ago, and may soon be of now: an agent catches up."""
+        if max(self._lags, default=0.0) < _BEHIND_S:
+            self._behind_since = None
+            return False
+        self._behind_since = self._behind_since or now
+        return now - self._behind_since < _MOST_LAG_S
+
+    def _order(self, suspects: list[tuple[int, float]], now: float, why: str) -> Window | None:
+        """A window on suspects and peers; None while there is no step to count from."""
+        ranks = self._hosts.ranks() or np.flatnonzero(self._table.latest >= 0).tolist()
+        if not ranks or self.step_us is None:
+            return None
+        return self._sampler.order(suspects, ranks, first=self.first_step(), step_us=self.step_us, now_s=now, why=why)
+
+    def first_step(self) -> int:
+        """A step that every rank will hear of before it begins."""
+        latest = int(self._table.latest.max(initial=0))
+        return first_step_of(latest, self.step_us or 1e6, self.interval_s, max(self._lags, default=0.0))
+
+    def note_lag(self, seconds: float) -> None:
+        """How long after its end a step was told of; those of an agent that was away for long do not count."""
+        if 0 <= seconds < _MOST_LAG_S:
+            self._lags.append(seconds)
+
+    def _is_free(self) -> bool:
+        """Whether the last window is over: its steps behind us by as many as a test has."""
+        window = self._sampler.window
+        return window is None or self._table.last_common_step > window.last + STEPS
+
+    def _tell_slow(self, slow: set[int], step: int) -> None:
+        assert self.standing is not None
+        for rank in sorted(slow - self.slow):
+            at = int(np.flatnonzero(self.standing.rank == rank)[0])
+            excess, z = float(self.standing.excess[at]), float(self.standing.z[at])
+            self._tell("slow_rank", step, (rank,), excess=excess, z=z)
+        for rank in sorted(self.slow - slow):
+            # Not at the first test that it passes: one on the edge would come and go.
+            if not self._is_below(rank):
+                slow.add(rank)
+                continue
+            self._tell("slow_rank", step, (rank,), over=True)
+        self.slow = slow
+
+    def _told_slow(self) -> set[int]:
+        """Ranks of which an alert is open."""
+        last = {alert.ranks: alert.over for alert in self.alerts if alert.kind == "slow_rank"}
+        return {rank for ranks, over in last.items() for rank in ranks if not over}
+
+    def _is_below(self, rank: int) -> bool:
+        assert self.standing is not None
+        at = np.flatnonzero(self.standing.rank == rank)
+        return not len(at) or float(self.standing.z[at[0]]) < _SUSPECT_Z
+
+    def _note_progress(self, until: int, now: float, muted: bool) -> None:
+        if until != self._progress[0] or muted:
+            self._progress = (until, now)
+            if self._is_stalled:
+                self._is_stalled = False
+                self._tell("stalled", until, (), over=True)
+            return
+        patience = max(_STALLED_S, _STALLED_STEPS * (self.step_us or 0) * 1e-6)
+        lives = any(state.beat.ranks and not state.is_silent for state in self._hosts)
+        if until >= 0 and lives and not self._is_stalled and now - self._progress[1] > patience:
+            self._is_stalled = True
+            behind = np.flatnonzero((self._table.latest >= 0) & (self._table.latest < self._table.latest.max()))
+            self._tell("stalled", until, tuple(behind.tolist()[:64]))
+
+    def _tell_host(self, state: HostState) -> None:
+        step = self._table.last_common_step
+        alert = Alert(_now(), "silent_host", step, state.ranks, (state.name,), None, None, over=not state.is_silent)
+        self.alerts.append(alert)
+        self.news.append(alert)
+
+    def _tell(
+        self,
+        kind: AlertKind,
+        step: int,
+        ranks: tuple[int, ...],
+        *,
+        excess: float | None = None,
+        z: float | None = None,
+        over: bool = False,
+    ) -> None:
+        hosts = tuple(sorted({host for rank in ranks if (host := self._hosts.host_of(rank)) is not None}))
+        alert = Alert(_now(), kind, step, ranks, hosts, excess, z, over)
+        self.alerts.append(alert)
+        self.news.append(alert)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

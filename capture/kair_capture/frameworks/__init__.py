@@ -1,0 +1,1 @@
+"""Where frameworks other than PyTorch, and CUPTI, are asked."""

@@ -1,0 +1,101 @@
+"""What a training script may say itself: start, step, scope, stop. None of it raises, whatever happens in capture."""
+
+import importlib.util
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final
+
+from kair_capture.job.failing import warn
+from kair_capture.job.recorder import clock
+from kair_capture.job.session import Session, current
+from kair_capture.settings import Settings, SettingsError, settings_of
+
+
+def start(job: str | None = None) -> None:
+    """Starts capture in this process, for the job of that name (else KAIR_JOB). A second call does nothing.
+
+    Call it before the model is wrapped, or not at all: `kair capture run` needs no call.
+    """
+    if current.session is not None:
+        return
+    try:
+        settings = settings_of(job=job)
+        if settings.disabled:
+            return
+        _arm(settings)
+        current.begin(clock())
+    except SettingsError as error:
+        warn(f"capture is off, training goes on: {error}")
+    except Exception as error:  # training goes on, whatever it is
+        current.give_up(error)
+
+
+def step() -> None:
+    """A step is over. Where it is called, it alone says so; else the optimizers do."""
+    session = current.session
+    if session is None:
+        return
+    try:
+        session.steps.step()
+    except Exception as error:  # training goes on, whatever it is
+        current.give_up(error)
+
+
+class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
+    """A named part of a step, as a context manager. Scopes nest; forward, backward, optimizer and input are known."""
+
+    __slots__ = ("_begin", "_name", "_sampled", "_session")
+
+    def __init__(self, name: str) -> None:
+        self._name: Final = name
+        self._session: Session | None = None
+        self._sampled: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> "scope":
+        self._session = session = current.session
+        if session is not None:
+            try:
+                session.steps.phase_begins()
+                session.depths.depth += 1
+                self._sampled = session.sampled_scope(self._name)
+                if self._sampled is not None:
+                    self._sampled.__enter__()
+            except Exception as error:  # training goes on, whatever it is
+                current.give_up(error)
+        self._begin = clock()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session = self._session
+        if session is None or session is not current.session:
+            return
+        try:
+            session.depths.depth = depth = max(0, session.depths.depth - 1)
+            session.recorder.scope(self._name, self._begin, depth)
+            if self._sampled is not None:
+                self._sampled.__exit__(None, None, None)
+        except Exception as failure:  # training goes on, whatever it is
+            current.give_up(failure)
+
+
+def stop() -> None:
+    """Ends capture in this process. The end of the process does it too."""
+    current.stop()
+
+
+def _arm(settings: Settings) -> None:
+    """For PyTorch, where it is; else for a job that says everything itself."""
+    if importlib.util.find_spec("torch") is None:
+        from kair_capture.frameworks.plain import PlainJob
+
+        current.arm(lambda begin: Session(settings, PlainJob(), begin=begin))
+        return
+    from kair_capture.job.launch import quiet_profiler, torch_settings
+
+    torch_settings()
+    quiet_profiler()
+    from kair_capture.job.torch_hooks.installing import arm
+
+    arm(settings)

@@ -1,0 +1,48 @@
+"""What a session asks of the framework that trains."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Framework(Protocol):
+    """PyTorch, or another one."""
+
+    def place(self) -> tuple[int, int] | None:
+        """Rank and world size as the framework has them; None where it does not say."""
+
+    def description(self) -> Mapping[str, Any]:
+        """What the rank's file says: name, versions, process groups."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why there is no profiler, if there is none for good."""
+
+    def start_profile(self) -> "Profile | None":
+        """Starts its profiler; None where someone else has it."""
+
+
+class Profile(Protocol):
+    """The framework's profiler, running."""
+
+    is_lost: bool
+    """Someone else wanted the profiler: what was recorded is given up."""
+
+    def scope(self, name: str) -> AbstractContextManager[object]:
+        """A stage of the step, as the profiler's own recording has it."""
+
+    def begin_step(self, step: int) -> None:
+        """Marks a step's begin."""
+
+    def end_step(self) -> None:
+        """Marks its end."""
+
+    def stop(self) -> None:
+        """Ends the recording."""
+
+    def save(self, path: Path, details: Mapping[str, Any]) -> None:
+        """Writes what was recorded as Kineto JSON, with `details` as its `kair`."""
+
+    def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
+        """The collectives that were issued from `begin` to `end` (Unix, ns), as the framework numbers them."""

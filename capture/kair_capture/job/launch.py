@@ -1,0 +1,47 @@
+"""Arms capture in every Python process of a job that `kair capture run` starts, without a change to its script."""
+
+import os
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Final
+
+from kair_capture.job.failing import described, warn
+from kair_capture.settings import SettingsError, settings_of
+
+SITE: Final = Path(__file__).parent / "site"
+"""A folder with a `sitecustomize`, which Python imports at its start."""
+SWITCH: Final = "KAIR_CAPTURE"
+
+
+def environment_of(base: Mapping[str, str], *, job: str, run_dir: Path) -> dict[str, str]:
+    """The environment in which a command and all that it starts are captured."""
+    paths = [str(SITE), *filter(None, [base.get("PYTHONPATH", "")])]
+    environment = {**base, SWITCH: "1", "KAIR_JOB": job, "KAIR_RUN_DIR": str(run_dir), "PYTHONPATH": ":".join(paths)}
+    torch_settings(environment)
+    quiet_profiler(environment)
+    return environment
+
+
+def torch_settings(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Lets PyTorch number collectives (its flight recorder), unless the job says otherwise."""
+    # All of it is written out after each sampled step, at 20 µs an entry: as many as a few steps have.
+    environment.setdefault("TORCH_FR_BUFFER_SIZE", "512")
+
+
+def quiet_profiler(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Keeps the profiler from writing two lines to stderr with every window; read when PyTorch is imported."""
+    environment.setdefault("KINETO_LOG_LEVEL", "6")
+
+
+def arm_process() -> None:
+    """Arms capture in this process, which has imported PyTorch; the first sign of training starts it."""
+    try:
+        settings = settings_of()
+        if not settings.disabled:
+            from kair_capture.job.torch_hooks.installing import arm
+
+            arm(settings)
+    except SettingsError as error:
+        warn(f"capture is off, training goes on: {error}")
+    except Exception as error:  # training goes on, whatever it is
+        warn(f"capture is off, training goes on: {described(error)}")

@@ -1,0 +1,112 @@
+"""One process that is being captured: started once, ended once, and off for good where anything fails."""
+
+import atexit
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from kair_capture.job.control import ControlWords
+from kair_capture.job.failing import described, warn
+from kair_capture.job.files import make_own_folder
+from kair_capture.job.framework import Framework
+from kair_capture.job.identity import write_identity
+from kair_capture.job.recorder import Recorder, ScopeStack
+from kair_capture.job.steps import StepTracker
+from kair_capture.job.thread_rings import ThreadRings
+from kair_capture.job.windows import Windows
+from kair_capture.settings import Settings
+
+
+class Session:
+    """What the hooks write to."""
+
+    def __init__(self, settings: Settings, framework: Framework, *, begin: int | None) -> None:
+        """Makes the process' files. `begin`: of the first step (CLOCK_MONOTONIC, ns); None where it is under way.
+
+        Raises OSError.
+        """
+        rank, world_size = framework.place() or (settings.rank, settings.world_size)
+        make_own_folder(settings.run_dir)
+        rings = ThreadRings(settings.run_dir, rank, settings.ring_records)
+        self.recorder: Final = Recorder(rings, settings.run_dir / f"rank-{rank}-{os.getpid()}.names")
+        self.depths: Final = ScopeStack()
+        control = ControlWords(settings.run_dir / f"rank-{rank}.control")
+        folder = settings.run_dir / "windows"
+        self._windows = Windows(
+            folder, (rank, world_size), self.recorder, framework, control=control, every=settings.sample_every
+        )
+        self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
+        self.recorder.watch_pauses()
+        write_identity(settings, rank, world_size, framework.description())
+
+    def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
+        """A scope in the profiler's recording; None in steps that are not sampled."""
+        return self._windows.scope(name) if self._windows.profiles else None
+
+    def close(self) -> None:
+        """Ends the last step, and the recording."""
+        self.steps.finish()
+        self._windows.close()
+        self.recorder.close()
+
+    def _between(self, step: int, begin: int, end: int) -> bool:
+        paused = self._windows.between(step, begin, end)
+        self.steps.sampled = self._windows.profiles
+        return paused
+
+
+class Current:
+    """The session of this process, if there is one. Hooks are installed once and look here."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self._start: Callable[[int | None], Session] | None = None
+        self._failed = False
+
+    def arm(self, start: Callable[[int | None], Session]) -> None:
+        """A session is to be started by `start(begin)` at the first sign of training."""
+        if not self._failed:
+            self._start = start
+
+    def begin(self, begin: int | None = None) -> Session | None:
+        """The session, started now where it is armed. `begin` as in Session."""
+        if self.session is None and self._start is not None:
+            start, self._start = self._start, None
+            try:
+                self.session = start(begin)
+            except Exception as error:  # training goes on without capture, whatever it is
+                self.give_up(error)
+        return self.session
+
+    def give_up(self, error: Exception) -> None:
+        """Says once why, and is off."""
+        session, self.session, self._start = self.session, None, None
+        if not self._failed:
+            self._failed = True
+            warn(f"capture is off, training goes on: {described(error)}")
+        if session is not None:
+            _closed(session)
+
+    def stop(self) -> None:
+        """Ends the session."""
+        session, self.session, self._start = self.session, None, None
+        if session is not None:
+            _closed(session)
+
+    def forget(self) -> None:
+        """In a child forked from a process that is recorded, whose rings it shares: it writes nothing."""
+        if self.session is not None:
+            self.session, self._start, self._failed = None, None, True
+
+
+def _closed(session: Session) -> None:
+    try:
+        session.close()
+    except Exception as error:  # it is over in any case
+        warn(f"capture did not end well: {described(error)}")
+
+
+current: Final = Current()
+os.register_at_fork(after_in_child=current.forget)
+atexit.register(current.stop)

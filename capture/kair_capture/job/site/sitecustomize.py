@@ -1,0 +1,86 @@
+"""Runs at the start of every Python process of a captured job: what imports PyTorch will be captured.
+
+Python imports one `sitecustomize`, the first on the path: this one lets the next one have its turn, as if it were not
+there. Nothing is imported here that Python has not loaded by now: most processes of a job never import PyTorch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+
+TYPE_CHECKING = False  # as type checkers know it: typing would be loaded into every process
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pathlib would be loaded into every process
+_PACKAGE = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120  # see above
+
+
+class _AfterTorch:
+    """Finds `torch` where the others find it, and arms capture once it is imported."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The real spec, its loader wrapped; None for everything else."""
+        if name != "torch":
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                    _arm_after(spec.loader)
+                return spec
+        return None
+
+
+def _arm_after(loader: Loader) -> None:
+    original = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        original(module)
+        _arm()
+
+    loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader's, which loads torch alone
+
+
+def _arm() -> None:
+    """The package by its place: the job's interpreter may be another one than Kair's."""
+    try:
+        if "kair_capture" not in sys.modules:
+            from importlib.util import module_from_spec, spec_from_file_location
+
+            entry = f"{_PACKAGE}/__init__.py"
+            spec = spec_from_file_location("kair_capture", entry, submodule_search_locations=[_PACKAGE])
+            assert spec is not None and spec.loader is not None
+            sys.modules["kair_capture"] = module_from_spec(spec)
+            spec.loader.exec_module(sys.modules["kair_capture"])
+        from kair_capture.job.launch import arm_process
+
+        arm_process()
+    except Exception as error:  # the job goes on without capture
+        sys.stderr.write(f"kair: warning: capture is off, training goes on: {error}\n")
+
+
+def _run_next() -> None:
+    """The `sitecustomize` that would have been imported. Its errors are its own: Python reports them as ever."""
+    elsewhere = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]  # noqa: PTH100  # see above
+    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+if os.environ.get("KAIR_CAPTURE") == "1":
+    sys.meta_path.insert(0, _AfterTorch())
+_run_next()

@@ -1,0 +1,1 @@
+"""How capture sees a PyTorch job: hooks that find steps and scopes by themselves."""

@@ -1,0 +1,97 @@
+"""Puts the hooks into a process that has PyTorch, once."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+from kair_capture.job.failing import described, warn
+from kair_capture.job.session import Session, current
+from kair_capture.job.torch_hooks.profile import ProfilerOwner, TorchProfile
+from kair_capture.job.torch_hooks.scopes import ScopeFinder
+from kair_capture.job.torch_hooks.waiting import Waits
+from kair_capture.settings import Settings
+
+_MOST_GROUPS: Final = 1000
+
+
+class TorchJob:
+    """PyTorch, as a session asks it."""
+
+    def __init__(self, owner: ProfilerOwner) -> None:
+        self._owner = owner
+
+    refusal: str | None = None
+    """There always is a profiler, though at times the job has it."""
+
+    def place(self) -> tuple[int, int] | None:
+        """As torch.distributed has it."""
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return None
+
+    def description(self) -> Mapping[str, Any]:
+        """Versions, device and process groups."""
+        return {
+            "framework": "torch",
+            "framework_version": str(torch.__version__),
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
+            "process_groups": _process_groups(),
+        }
+
+    def start_profile(self) -> TorchProfile | None:
+        """The profiler, where the job does not use it itself."""
+        return self._owner.start()
+
+
+class _Installed:
+    """What is in this process already."""
+
+    job: TorchJob | None = None
+
+
+def install(settings: Settings) -> TorchJob:
+    """Registers every hook that the settings want, and says how to ask the framework. Twice is once."""
+    if _Installed.job is not None:
+        return _Installed.job
+    owner = ProfilerOwner()
+    owner.install()
+    scopes = ScopeFinder()
+    waits = Waits(scopes.input_ended)
+    if settings.hooks:
+        # A release of PyTorch that lacks one of these names costs what that hook would have seen, and nothing else.
+        for part in (scopes.install, waits.install_input):
+            _attempt(part)
+    if settings.collectives:
+        for part in (waits.install_collectives, waits.install_functional):
+            _attempt(part)
+    _Installed.job = TorchJob(owner)
+    return _Installed.job
+
+
+def start_session(settings: Settings, begin: int | None) -> Session:
+    """A session of this process. Raises OSError."""
+    return Session(settings, install(settings), begin=begin)
+
+
+def arm(settings: Settings) -> None:
+    """Installs the hooks; the session starts with the first sign of training."""
+    install(settings)
+    current.arm(lambda begin: start_session(settings, begin))
+
+
+def _attempt(part: Any) -> None:  # noqa: ANN401
+    try:
+        part()
+    except Exception as error:  # see above
+        warn(f"a part of capture does not fit this PyTorch: {described(error)}")
+
+
+def _process_groups() -> dict[str, list[int]]:
+    try:
+        world = torch.distributed.distributed_c10d._world
+        groups = {str(world.pg_names[group]): sorted(ranks) for group, ranks in world.pg_group_ranks.items()}
+        return dict(list(groups.items())[:_MOST_GROUPS])
+    except (AttributeError, KeyError, TypeError):
+        return {}

@@ -1,0 +1,148 @@
+"""Sampled steps: the framework's profiler is switched between steps, and what it saw left in the windows folder."""
+
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+from kair_capture.job.control import ControlWords, Window
+from kair_capture.job.failing import described, warn
+from kair_capture.job.framework import Framework, Profile
+from kair_capture.job.recorder import Recorder, clock
+
+MOST_WAITING: Final = 64
+"""Windows that nobody took away: past these, none is recorded, so that memory does not fill."""
+
+
+class Windows:
+    """Between two steps: starts a window that was asked for, or ends one."""
+
+    def __init__(
+        self,
+        folder: Path,
+        place: tuple[int, int],
+        recorder: Recorder,
+        framework: Framework,
+        *,
+        control: ControlWords,
+        every: int,
+    ) -> None:
+        """`place`: rank and world size. `every`: without being asked, one step in so many; 0 for none."""
+        self._folder = folder
+        self._rank, self._world_size = place
+        self._recorder = recorder
+        self._framework = framework
+        self._control = control
+        self._every = every
+        self._wanted: Window | None = None
+        self._open: tuple[Window, Profile] | None = None
+        self._steps: list[tuple[int, int, int, int]] = []
+        self._is_off = False
+        self.profiles = False
+        """A profiler of capture's runs now."""
+
+    def scope(self, name: str) -> AbstractContextManager[object] | None:
+        """A scope for the profiler's recording; None in steps that are not sampled."""
+        return self._open[1].scope(name) if self._open is not None else None
+
+    def between(self, step: int, begin: int, end: int) -> bool:
+        """After `step` (CLOCK_MONOTONIC, ns). Whether it took time that is no step's."""
+        if self._open is None and not self._is_wanted(step + 1):
+            return False
+        try:
+            self._switch(step, begin, end)
+        except Exception as error:  # whatever the profiler does, steps are still recorded without it
+            self._give_up(error)
+        self.profiles = self._open is not None
+        return True
+
+    def close(self) -> None:
+        """Gives up a window that is not over."""
+        if self._open is not None:
+            profile, self._open = self._open[1], None
+            profile.stop()
+        self._control.close()
+
+    def _is_wanted(self, following: int) -> bool:
+        """Whether a window begins with the following step."""
+        if (asked := self._control.asked()) is not None:
+            self._wanted = asked
+        if self._is_off:
+            return False
+        wanted = self._wanted
+        if wanted is not None and wanted.first < following:
+            self._recorder.event("window missed", wanted.first)
+            wanted = self._wanted = None
+        if wanted is None and self._every and following % self._every == 0:
+            wanted = self._wanted = Window(following, 1)
+        return wanted is not None and wanted.first == following
+
+    def _switch(self, step: int, begin: int, end: int) -> None:
+        if self._open is not None:
+            window, profile = self._open
+            profile.end_step()
+            self._steps.append((step, begin, _unix(begin), end - begin))
+            if step < window.last and not profile.is_lost:
+                profile.begin_step(step + 1)
+                return
+            self._open = None
+            self._finish(window, profile, end)
+        if self._is_wanted(step + 1) and self._wanted is not None:
+            self._start(self._wanted)
+
+    def _start(self, window: Window) -> None:
+        self._wanted = None
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        if sum(1 for _ in self._folder.glob(f"rank-{self._rank}-*.json")) >= MOST_WAITING:
+            self._recorder.event("window missed", window.first)
+            return
+        profile = self._framework.start_profile()
+        if profile is None:
+            self._recorder.event("window missed", window.first)
+            self._tell_refusal()
+            return
+        self._open = (window, profile)
+        self._steps = []
+        profile.begin_step(window.first)
+
+    def _tell_refusal(self) -> None:
+        if self._framework.refusal is not None and not self._is_off:
+            self._is_off = True
+            warn(f"no steps are sampled, the rest of capture goes on: {self._framework.refusal}")
+
+    def _finish(self, window: Window, profile: Profile, end: int) -> None:
+        """Ends the profile, and says how long training stood still for it."""
+        if profile.is_lost:
+            self._recorder.event("window missed", window.first)
+            return
+        profile.stop()
+        stopped = clock()
+        details = self._details(profile, stopped - end)
+        path = self._folder / f"rank-{self._rank}-{window.first}-{self._steps[-1][0]}.json"
+        temporary = path.with_suffix(".json.tmp")
+        try:
+            profile.save(temporary, details)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._recorder.event("window stop ns", stopped - end)
+        self._recorder.event("window save ns", clock() - stopped)
+
+    def _details(self, profile: Profile, stop_ns: int) -> dict[str, Any]:
+        _, _, first_unix, _ = self._steps[0]
+        _, _, last_unix, last_length = self._steps[-1]
+        return {
+            "rank": self._rank,
+            "world_size": self._world_size,
+            "steps": self._steps,
+            "stop_ns": stop_ns,
+            "collectives": profile.collectives(first_unix, last_unix + last_length),
+        }
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_off, self._open, self._wanted = True, None, None
+        warn(f"no more steps are sampled, the rest of capture goes on: {described(error)}")
+
+
+def _unix(monotonic: int) -> int:
+    return time.time_ns() - (clock() - monotonic)

@@ -1,0 +1,76 @@
+"""Where capture keeps what it shares: in a job's folder of the store, and beside it on each host."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+DEFAULT_PORT: Final = 7433
+
+
+@dataclass(frozen=True)
+class JobPlaces:
+    """The files of one job in the store, all below its folder."""
+
+    store: Path
+    job: str
+
+    @property
+    def folder(self) -> Path:
+        """The job's, which has its `job.json` once something was committed."""
+        return self.store / self.job
+
+    @property
+    def delivered(self) -> Path:
+        """Fragments that agents delivered and the coordinator has not committed yet: `host=<h>/*.parquet`."""
+        return self.folder / "fragments"
+
+    @property
+    def steps(self) -> Path:
+        """Every rank's step times."""
+        return self.folder / "steps"
+
+    @property
+    def capture(self) -> Path:
+        """The coordinator's own."""
+        return self.folder / "capture"
+
+    @property
+    def key(self) -> Path:
+        """The key of the job's datagrams, where no other file is named."""
+        return self.capture / "key"
+
+    @property
+    def address(self) -> Path:
+        """Where the coordinator is to be reached, for agents that are not told."""
+        return self.capture / "coordinator.json"
+
+    @property
+    def status(self) -> Path:
+        """How the job is doing, rewritten every second or so."""
+        return self.capture / "status.json"
+
+    @property
+    def alerts(self) -> Path:
+        """What was noticed, a JSON object a line."""
+        return self.capture / "alerts.ndjson"
+
+
+def store_root(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path:
+    """$KAIR_STORE, else the store in the user's data folder, which is the one of the `kair` command."""
+    if named := environment.get("KAIR_STORE"):
+        return Path(named)
+    from platformdirs import user_data_path
+
+    return user_data_path("kair", appauthor=False) / "store"
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """`host`, `host:port` or `[ipv6]:port` as a pair. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")) or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) >= 1 << 16:
+        raise ValueError(f"an address is host:port, got {text[:80]!r}")
+    return host, int(port)

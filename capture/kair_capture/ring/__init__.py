@@ -1,0 +1,1 @@
+"""A ring of fixed-size records in shared memory: one producing thread, one consuming process."""

@@ -1,0 +1,90 @@
+"""Every setting of capture, read from the environment once."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MOST_RECORDS: Final = 1 << 22
+FEWEST_RECORDS: Final = 1 << 8
+
+
+class SettingsError(ValueError):
+    """A variable that cannot be understood; its text names the variable."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the variables KAIR_* say, and torchrun's of the rank. One per process."""
+
+    job: str
+    """KAIR_JOB, else the launcher's own name of the run, else `job`."""
+    run_dir: Path
+    """KAIR_RUN_DIR, else /dev/shm/kair-<uid>/<job>: the folder that a host's ranks and its agent share."""
+    rank: int
+    world_size: int
+    local_rank: int
+    disabled: bool
+    """KAIR_DISABLE: nothing is done at all."""
+    ring_records: int
+    """KAIR_RING_RECORDS: how many records a thread's ring holds; a power of two."""
+    sample_every: int
+    """KAIR_SAMPLE_EVERY: without an agent that asks, profile one step in so many; 0 for none."""
+    hooks: bool
+    """KAIR_HOOKS=0: find no scopes, only what the script says itself."""
+    collectives: bool
+    """KAIR_COLLECTIVES=0: do not wrap torch.distributed's functions."""
+
+
+def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None = None) -> Settings:
+    """The settings in an environment. Raises SettingsError."""
+    name = safe_name(job or environment.get("KAIR_JOB") or environment.get("TORCHELASTIC_RUN_ID") or "job")
+    folder = environment.get("KAIR_RUN_DIR")
+    rank = _whole(environment, "RANK", 0)
+    return Settings(
+        job=name,
+        run_dir=Path(folder) if folder else default_run_dir(name),
+        rank=rank,
+        world_size=_whole(environment, "WORLD_SIZE", 1, least=1),
+        local_rank=_whole(environment, "LOCAL_RANK", rank),
+        disabled=_switch(environment, "KAIR_DISABLE", False),
+        ring_records=_records(environment),
+        sample_every=_whole(environment, "KAIR_SAMPLE_EVERY", 0),
+        hooks=_switch(environment, "KAIR_HOOKS", True),
+        collectives=_switch(environment, "KAIR_COLLECTIVES", True),
+    )
+
+
+def default_run_dir(job: str) -> Path:
+    """Where a job's rings are when nothing else is said: memory of this host, its user's own."""
+    return Path(f"/dev/shm/kair-{os.getuid()}") / safe_name(job)
+
+
+def safe_name(job: str) -> str:
+    """The job's name as a folder's: what could leave the folder, or hide it, is replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", job).lstrip(".")[:100] or "job"
+
+
+def _whole(environment: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or int(text) < least:
+        raise SettingsError(f"{name} must be a whole number of {least} or more, got {text[:40]!r}")
+    return int(text)
+
+
+def _switch(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    text = environment.get(name, "").strip().lower()
+    if text in ("", "0", "1", "true", "false", "yes", "no", "on", "off"):
+        return default if not text else text in ("1", "true", "yes", "on")
+    raise SettingsError(f"{name} must be 0 or 1, got {text[:40]!r}")
+
+
+def _records(environment: Mapping[str, str]) -> int:
+    records = _whole(environment, "KAIR_RING_RECORDS", 1 << 15)
+    if not FEWEST_RECORDS <= records <= MOST_RECORDS or records & (records - 1):
+        raise SettingsError(f"KAIR_RING_RECORDS must be a power of two from {FEWEST_RECORDS} to {MOST_RECORDS}")
+    return records

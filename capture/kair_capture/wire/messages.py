@@ -1,0 +1,244 @@
+"""The bodies of datagrams: fixed structs, and short texts behind a length."""
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
+
+from kair_capture.wire.datagram import MOST_BODY
+
+MOST_HOST_BYTES: Final = 255
+ROW_BYTES: Final = 52
+"""Of one row of step times; `kair_capture.agent.steps` says what is in it."""
+MOST_ROWS: Final = (MOST_BODY - 8) // ROW_BYTES
+MOST_RANKS: Final = 256
+"""Of a host, or of a window on one host."""
+_NO_BOUND: Final = (1 << 64) - 1
+
+
+class Body(Protocol):
+    """What stands in a datagram."""
+
+    def packed(self) -> bytes:
+        """The body's bytes."""
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """What the bytes say. Raises BadMessageError for any that say nothing."""
+
+
+class BadMessageError(Exception):
+    """A signed body that is not what its kind says: another version, or a defect."""
+
+
+_BEAT: Final = struct.Struct("<qdQIIIIIII")
+_BEAT_REPLY: Final = struct.Struct("<QQIIIIH")
+
+
+@dataclass(frozen=True)
+class Beat:
+    """An agent lives. Counters count since it started."""
+
+    offset_ns: int = 0
+    """Its clock minus the coordinator's, as it was fitted; with the bound None there is no fit."""
+    drift: float = 0.0
+    bound_ns: int | None = None
+    ranks: int = 0
+    """Training processes that live on the host."""
+    drops: int = 0
+    """Records that found no room in the rings."""
+    delivered: int = 0
+    """Fragments that were put into the store."""
+    spooled: int = 0
+    """Fragments that wait for the store."""
+    discarded: int = 0
+    """Fragments and windows that were given up: no room, or not to be read."""
+    generation: int = 0
+    """Of the last window that it was told of."""
+    unsent_rows: int = 0
+
+    def packed(self) -> bytes:
+        """The body."""
+        bound = _NO_BOUND if self.bound_ns is None else self.bound_ns
+        counters = (
+            self.ranks,
+            self.drops,
+            self.delivered,
+            self.spooled,
+            self.discarded,
+            self.generation,
+            self.unsent_rows,
+        )
+        clamped = (min(one, 0xFFFF_FFFF) for one in counters)
+        return _BEAT.pack(self.offset_ns, self.drift, bound, *clamped)
+
+    @classmethod
+    def read(cls, body: bytes) -> "Beat":
+        """Raises BadMessageError."""
+        offset, drift, bound, *counters = _whole(_BEAT, body)
+        if not -1 <= drift <= 1:
+            raise BadMessageError("drift")
+        return cls(offset, drift, None if bound == _NO_BOUND else bound, *counters)
+
+
+@dataclass(frozen=True)
+class BeatReply:
+    """The coordinator's two stamps (its clock, Unix ns), and what the host is to do."""
+
+    received_ns: int
+    sent_ns: int
+    interval_ms: int
+    """How long to wait until the next beat."""
+    generation: int = 0
+    """Number of the last window that was ordered; 0 before the first."""
+    first_step: int = 0
+    steps: int = 0
+    ranks: tuple[int, ...] = ()
+    """Those on this host that are to be sampled."""
+
+    def packed(self) -> bytes:
+        """The body."""
+        head = _BEAT_REPLY.pack(
+            self.received_ns,
+            self.sent_ns,
+            self.interval_ms,
+            self.generation,
+            self.first_step,
+            self.steps,
+            len(self.ranks),
+        )
+        return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
+
+    @classmethod
+    def read(cls, body: bytes) -> "BeatReply":
+        """Raises BadMessageError."""
+        received, sent, interval, generation, first, steps, count = _head(_BEAT_REPLY, body)
+        if steps > 10_000:
+            raise BadMessageError("steps")
+        return cls(received, sent, interval, generation, first, steps, _numbers(body[_BEAT_REPLY.size :], count))
+
+
+@dataclass(frozen=True)
+class Host:
+    """Who an agent is: said at its start, and again whenever its ranks change."""
+
+    name: str
+    world_size: int
+    """0 where no rank has said it."""
+    ranks: tuple[int, ...]
+
+    def packed(self) -> bytes:
+        """The body."""
+        name = self.name.encode(errors="replace")[:MOST_HOST_BYTES]
+        ranks = self.ranks[:MOST_RANKS]
+        return (
+            struct.pack("<BIH", len(name), self.world_size, len(ranks)) + name + struct.pack(f"<{len(ranks)}I", *ranks)
+        )
+
+    @classmethod
+    def read(cls, body: bytes) -> "Host":
+        """Raises BadMessageError."""
+        length, world_size, count = _head(_HOST, body)
+        raw, rest = body[_HOST.size : _HOST.size + length], body[_HOST.size + length :]
+        name = raw.decode(errors="replace")
+        if not name or not name.isprintable() or len(raw) < length:
+            raise BadMessageError("host")
+        return cls(name, world_size, _numbers(rest, count))
+
+
+_HOST: Final = struct.Struct("<BIH")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Step times; the batch's number comes back in the reply once they are kept."""
+
+    batch: int
+    rows: bytes
+    """MOST_ROWS at most, ROW_BYTES each."""
+
+    def packed(self) -> bytes:
+        """The body."""
+        return struct.pack("<Q", self.batch) + self.rows
+
+    @classmethod
+    def read(cls, body: bytes) -> "Rows":
+        """Raises BadMessageError."""
+        if len(body) < 8 + ROW_BYTES or (len(body) - 8) % ROW_BYTES:
+            raise BadMessageError("rows")
+        return cls(batch_of(body), body[8:])
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A person wants a window, soon; without ranks, on all of them."""
+
+    steps: int
+    ranks: tuple[int, ...] = ()
+
+    def packed(self) -> bytes:
+        """The body. Raises ValueError for more ranks than one datagram holds."""
+        if len(self.ranks) > MOST_RANKS:
+            raise ValueError(f"at most {MOST_RANKS} ranks")
+        return struct.pack(f"<IH{len(self.ranks)}I", self.steps, len(self.ranks), *self.ranks)
+
+    @classmethod
+    def read(cls, body: bytes) -> "Capture":
+        """Raises BadMessageError."""
+        steps, count = _head(_CAPTURE, body)
+        return cls(steps, _numbers(body[_CAPTURE.size :], count))
+
+
+_CAPTURE: Final = struct.Struct("<IH")
+
+
+@dataclass(frozen=True)
+class CaptureReply:
+    """What became of it: the window, or why there is none."""
+
+    first_step: int
+    steps: int
+    why_not: str = ""
+
+    def packed(self) -> bytes:
+        """The body."""
+        return struct.pack("<II", self.first_step, self.steps) + self.why_not.encode()[:500]
+
+    @classmethod
+    def read(cls, body: bytes) -> "CaptureReply":
+        """Raises BadMessageError."""
+        first, steps = _head(_TWO, body)
+        text = body[_TWO.size :].decode(errors="replace")
+        return cls(first, steps, "".join(one if one.isprintable() else "�" for one in text))
+
+
+_TWO: Final = struct.Struct("<II")
+
+
+def batch_of(body: bytes) -> int:
+    """The number that begins the body of ROWS, ROWS_REPLY and EPOCH_REPLY. Raises BadMessageError."""
+    if len(body) < 8:
+        raise BadMessageError("number")
+    return int.from_bytes(body[:8], "little")
+
+
+def numbered(number: int) -> bytes:
+    """The body of ROWS_REPLY and EPOCH_REPLY."""
+    return number.to_bytes(8, "little")
+
+
+def _whole(form: struct.Struct, body: bytes) -> tuple[int, ...]:
+    if len(body) != form.size:
+        raise BadMessageError("length")
+    return form.unpack(body)
+
+
+def _head(form: struct.Struct, body: bytes) -> tuple[int, ...]:
+    if len(body) < form.size:
+        raise BadMessageError("length")
+    return form.unpack_from(body)
+
+
+def _numbers(body: bytes, count: int) -> tuple[int, ...]:
+    if count > MOST_RANKS or len(body) != 4 * count:
+        raise BadMessageError("ranks")
+    return struct.unpack(f"<{count}I", body)

@@ -1,0 +1,86 @@
+"""Kernels that communicate though no name of theirs says so: those in which ranks wait for one another.
+
+Whoever waits in one spends longer in it the less it has to do, and would be accused for it. What computes never ends at
+one time on two ranks that began it at different ones.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.localize.localization import Localization
+from kair_engine.timeline.collectives import ordinal
+from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.operations import COMPUTE, Operations
+from kair_engine.trace.warning_texts import short_warning
+
+_AT_ONCE_NS: Final = 20_000.0
+"""Ends of one collective on two devices of a host, on aligned clocks (49 µs seen, most below 10)."""
+_APART: Final = 5.0
+"""How many times as far apart as the ends the begins must be, in the mean."""
+_OF_ALL: Final = 0.9
+_LOOKED_AT: Final = 5
+"""Steps."""
+_MOST_SUSPECTS: Final = 16
+_FEWEST: Final = 6
+"""Times that two ranks must have run it."""
+
+
+def knowing_communication(trace: Trace, found: Localization) -> Trace | None:
+    """The trace with the kernels taken for communication in which ranks that stand out were waiting; None: no such."""
+    if not trace.job.has_device or not (found.anomalies or found.undecided):
+        return None
+    suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
+    names = _waited_in(trace.select(trace.steps[:_LOOKED_AT]), found.job.operators, suspects[:_MOST_SUSPECTS])
+    if not names:
+        return None
+    return replace(trace, job=replace(trace.job, communicates=(*trace.job.communicates, *names)), memory=None)
+
+
+def communication_told(trace: Trace) -> tuple[KairWarning, ...]:
+    """That kernels were taken for communication."""
+    names = trace.job.communicates
+    if not names:
+        return ()
+    text = f"ranks wait for one another in {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
+    return (short_warning("unknown_communication", f"{text}: taken for communication, which no known name says"),)
+
+
+def _waited_in(trace: Trace, names: Iterable[str], suspects: Sequence[int]) -> tuple[str, ...]:
+    seen: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in names}
+    for ops in each_step(replace(trace, memory=None)):
+        offset = synchronise(ops).clocks.offset_ns[ops.rank]
+        code_of = {text: code for code, text in ops.name_text.items()}
+        for name, times in seen.items():
+            rows = np.flatnonzero((ops.name == code_of.get(name, -1)) & ops.on_stream & (ops.kind == COMPUTE))
+            times.append(_times(ops, rows, offset))
+    return tuple(name for name, times in seen.items() if _is_waited_in(times, suspects))
+
+
+def _times(ops: Operations, rows: Ints, offset: Floats) -> tuple[Floats, Floats]:
+    """(begins, ends) of the k-th call on each rank, both (calls × ranks), NaN where a rank made fewer."""
+    turn = ordinal(ops.rank[rows][None, :]) if len(rows) else rows
+    begins = np.full((int(turn.max(initial=-1)) + 1, len(ops.ranks)), np.nan)
+    ends = np.full_like(begins, np.nan)
+    begins[turn, ops.rank[rows]] = ops.start_ns[rows] - offset[rows]
+    ends[turn, ops.rank[rows]] = ops.end_ns[rows] - offset[rows]
+    return begins, ends
+
+
+def _is_waited_in(times: Sequence[tuple[Floats, Floats]], suspects: Sequence[int]) -> bool:
+    """Whether one of the suspects nearly always ends it at once with another rank, and begins it at another time."""
+    width = max((begins.shape[1] for begins, _ in times), default=0)
+    begins, ends = (np.concatenate([pair[at] for pair in times if pair[0].shape[1] == width]) for at in (0, 1))
+    for rank in (one for one in suspects if one < width):
+        apart, begun = (np.abs(np.delete(of - of[:, rank, None], rank, axis=1)) for of in (ends, begins))
+        known = np.count_nonzero(~np.isnan(apart), axis=0)
+        at_once = np.count_nonzero(apart <= _AT_ONCE_NS, axis=0)
+        for other in np.flatnonzero((known >= _FEWEST) & (at_once >= _OF_ALL * known)).tolist():
+            if np.nanmean(begun[:, other]) > _APART * max(float(np.nanmean(apart[:, other])), _AT_ONCE_NS):
+                return True
+    return False

@@ -1,0 +1,89 @@
+"""Writes an answer in the format asked for: the answer to stdout, then its warnings to stderr."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kair_engine.errors import UsageError
+from kair_tui.cli.options import Presentation
+from kair_tui.cli.output.progress import ProgressBar
+from kair_tui.cli.output.streams import is_terminal, say, wants_color, write_answer
+from kair_tui.render.graphs import GRAPH_FORMATS
+from kair_tui.render.page_options import UNLIMITED, PageOptions
+from kair_tui.render.text import speaks_unicode
+from kair_tui.render.written import written
+
+if TYPE_CHECKING:
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.view import View
+
+
+class Presenter:
+    """One command's way to the terminal."""
+
+    def __init__(self, wanted: Presentation, load_view: "Callable[[], View[Any, Any]]", result_type: type[Any]) -> None:
+        """Raises UsageError for a field that this result does not have."""
+        self._wanted = wanted
+        self.view = load_view()
+        self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
+        self._keep = columns_to_keep(wanted, self.view, result_type)
+
+    def present(self, answer: "Answer") -> None:
+        """The answer, whole, then the warnings."""
+        write_answer(self.text(answer))
+        for warning in answer.warnings:
+            self.note(f"warning: {warning.message}")
+
+    def text(self, answer: "Answer") -> str:
+        """The answer as it is written to stdout."""
+        return written(answer, self.view, self._wanted.format, self._options(), self._keep)
+
+    def progress_bar(self) -> ProgressBar:
+        """What long work reports to."""
+        wanted = self._wanted
+        return ProgressBar(quiet=wanted.quiet, ascii_only=self.ascii_only, no_color=wanted.no_color)
+
+    def note(self, text: str) -> None:
+        """A line for the person, on stderr."""
+        if not self._wanted.quiet:
+            say(f"kair: {text}", ascii_only=self._wanted.ascii)
+
+    def detail(self, text: str) -> None:
+        """A line for the person who asked for more with `-v`."""
+        if self._wanted.verbose:
+            self.note(text)
+
+    def _options(self) -> PageOptions:
+        """What stdout can show."""
+        return replace(
+            stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color),
+            wide=self._wanted.format == "wide",
+        )
+
+
+def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
+    """What stdout can show; `ascii_only` also where it cannot encode more."""
+    width = UNLIMITED
+    if is_terminal(sys.stdout):
+        from shutil import get_terminal_size  # loads three compressions
+
+        width = get_terminal_size().columns
+    return PageOptions(
+        width=max(width, 40),
+        color=wants_color(sys.stdout, no_color=no_color),
+        ascii_only=ascii_only or not speaks_unicode(sys.stdout),
+    )
+
+
+def columns_to_keep(wanted: Presentation, view: "View[Any, Any]", result_type: type[Any]) -> tuple[str, ...] | None:
+    """The columns that `--fields` names, None for all. Raises UsageError for one that the result does not have."""
+    if wanted.fields is None:
+        return None
+    if wanted.format in (*GRAPH_FORMATS, "svg"):
+        raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
+    from kair_tui.render.tabular import chosen_fields, csv_names, field_names
+
+    is_csv = wanted.format == "csv"
+    known = csv_names(result_type, view) if is_csv else field_names(result_type, view.main)
+    return chosen_fields(wanted.fields, known)

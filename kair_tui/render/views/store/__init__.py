@@ -1,0 +1,1 @@
+"""What is kept: jobs, baselines and the cache, and what all jobs together cost."""

@@ -1,0 +1,1 @@
+"""The blame screen and its parts."""

@@ -1,0 +1,212 @@
+"""The operators screen: where the time of all ranks goes, by type and operator, and how ranks differ in each."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kair_engine.results.operators import OperatorsResult, OperatorTime, OperatorType, TypeTime
+from kair_tui.render.units import count, duration, percent, plural
+from kair_tui.render.views.operators import (
+    COLUMNS,
+    TYPE_COLUMNS,
+    most_text,
+    operator_text,
+    operators_headline,
+    type_name,
+)
+from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.parts import ScreenOfParts
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.cells.rank_strip import RankStrip
+from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists.table import Table
+from kair_tui.tui.widgets.styles import styles_of
+
+MOST_OPERATORS: Final = 100
+"""That are listed: with what each of thousands of ranks spent on each."""
+_LOW: Final = 25
+_TYPES_IF_LOW: Final = 5
+_SMALLEST_FIRST: Final = frozenset({"operator", "type", "max_rank"})
+
+
+class Types(Table[TypeTime]):
+    """Types, each of which leads to its operators."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its operators")]
+
+
+class Operators(Table[OperatorTime]):
+    """Operators, each of which leads to the rank that spends most on it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "rank with most"),
+        Binding("F", "screen.frequency", "how often"),
+    ]
+
+
+class OperatorsScreen(ScreenOfParts):
+    """What `kair operators` knows."""
+
+    DEFAULT_CSS = """
+    OperatorsScreen #about { margin: 1 0; }
+    OperatorsScreen.-low #about { margin: 0; }
+    OperatorsScreen #types { margin-bottom: 1; }
+    OperatorsScreen.-low #types { margin-bottom: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "app.focus_next", "next part")]
+    FIELDS = tuple(column.key for column in COLUMNS if column.key)
+    SORTS = ("total_us", "max_us", "median_us", "calls", "operator", "type", "max_rank")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._result: OperatorsResult | None = None
+        self._only: OperatorType | None = None
+        """The type whose operators are listed; None for all."""
+
+    def questions(self) -> Mapping[str, Question]:
+        """All operators, with what every rank spent on each."""
+        return {"operators": self.session.question("operators", by_rank=True, limit=MOST_OPERATORS)}
+
+    def body(self) -> ComposeResult:
+        """From all of the time to one operator on every rank."""
+        look = self.look
+        yield Paragraphs(look, id="about")
+        yield Heading(look, "types", of="types")
+        yield Types(look, TYPE_COLUMNS, id="types")
+        yield Heading(look, "operators", of="operators")
+        yield Operators(look, COLUMNS, id="operators")
+        yield Heading(look, "across ranks", of="strip")
+        yield RankStrip(look, id="strip")
+
+    def on_mount(self) -> None:
+        """The keyboard begins with the operators."""
+        super().on_mount()
+        self._operators.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """A small screen is the operators'."""
+        super().on_resize(event)
+        self.set_class(event.size.height < _LOW, "-low")
+        self._give_room()
+
+    def _give_room(self) -> None:
+        rows = self._types.total
+        self._types.styles.height = 1 + (min(rows, _TYPES_IF_LOW) if self.has_class("-low") else rows)
+
+    @property
+    def _types(self) -> Types:
+        return self.query_one(Types)
+
+    @property
+    def _operators(self) -> Operators:
+        return self.query_one(Operators)
+
+    # What is shown.
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
+        """Hands the answer to its widgets."""
+        self._result = result
+        styles = styles_of(self.look)
+        said = [Paragraph(operators_headline(result), styles.strong)]
+        said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
+        self.query_one("#about", Paragraphs).show(*said)
+        legend = f"per step of {duration(result.step_time_us)}: least, median and most of a rank "
+        self.heading("types").say([], [(legend, None)])
+        self._types.show(result.by_type)
+        self._give_room()
+        self._list_operators()
+
+    def _list_operators(self) -> None:
+        if self._result is not None:
+            rows = [row for row in self._result.operators if self._only in (None, row.type)]
+            self._operators.show(rows, empty="none among those that take longest")
+
+    def on_table_ordered(self, message: Table.Ordered) -> None:
+        """Says how many there are."""
+        result, table = self._result, self._operators
+        if result is None or message.table is not table:
+            return
+        shown = f"{count(table.count)} of {count(result.total_operators)}"
+        shown = count(table.count) if table.count == result.total_operators else shown
+        of_type = "" if self._only is None else f"  only {self._only.replace('_', ' ')}"
+        self.heading("operators").say([(f"{shown}{of_type}", None)])
+
+    def on_table_moved(self, message: Table.Moved) -> None:
+        """Shows on every rank what is under the cursor."""
+        if message.table is self._operators:
+            self._show_strip()
+        self.describe_cursor()
+
+    def _show_strip(self) -> None:
+        row, result = self._operators.chosen, self._result
+        strip, heading = self.query_one(RankStrip), self.heading("strip")
+        if row is None or result is None:
+            strip.show((), (), 0.0)
+            heading.say([])
+            return
+        strip.show(result.ranks, row.by_rank_us, row.median_us)
+        heading.say([(f"{operator_text(row)}, {type_name(row)}", None)], [(f"{most_text(row)} ", None)])
+
+    def on_table_chosen(self, message: Table.Chosen) -> None:
+        """A type leads to its operators, or to those of all again; an operator to the rank that spends most on it."""
+        if message.table is self._types and (chosen := self._types.chosen) is not None:
+            self._only = None if self._only == chosen.type else chosen.type
+            self._list_operators()
+            self._operators.focus()
+        elif message.table is self._operators and (row := self._operators.chosen) is not None:
+            self.kair.go_to_rank(row.max_rank)
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Leaves out the operators that do not match."""
+        self._operators.filter(wanted)
+        return f"{count(self._operators.count)} of {plural(self._operators.total, 'operator')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Sizes the largest first, names in their natural order."""
+        self._operators.sort(name, descending=descending != (name not in _SMALLEST_FIRST))
+
+    # What is under the cursor.
+
+    @property
+    def rank(self) -> int | None:
+        """The one that spends most on it."""
+        row = self._types.chosen if self._types.has_focus else self._operators.chosen
+        return None if row is None else row.max_rank
+
+    @property
+    def moment(self) -> Place:
+        """The operator on the rank that spends most on it."""
+        row = self._operators.chosen
+        return super().moment if row is None else Place("timeline", row.max_rank, row.operator)
+
+    def describe_cursor(self) -> None:
+        """Says what is under the cursor of the part that has the keyboard."""
+        row: TypeTime | OperatorTime | None = self._types.chosen if self._types.has_focus else self._operators.chosen
+        if row is None:
+            self.describe("")
+            return
+        name = () if isinstance(row, TypeTime) or row.operator is None else (row.operator,)
+        parts = (type_name(row), most_text(row), f"{duration(row.total_us)}, {percent(row.share)} of all time", *name)
+        self.describe(f" {self.look.glyphs.dot} ".join(parts))
+
+    def action_frequency(self) -> None:
+        """How often the operator under the cursor ran on each rank."""
+        row = self._operators.chosen
+        if row is None or row.operator is None:
+            self.say("no operator is named here")
+        else:
+            self.kair.go(Place("frequency", rank=row.max_rank, operator=row.operator))
+
+    def copied(self) -> str:
+        """The sum, the operator under the cursor, and the command."""
+        said = [] if self._result is None else [operators_headline(self._result)]
+        row = self._operators.chosen
+        if row is not None:
+            said.append(f"{row.operator or type_name(row)}: {duration(row.total_us)}, {most_text(row)}")
+        return "\n".join([*said, *self.commands()])

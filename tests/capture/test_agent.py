@@ -1,0 +1,151 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from support.captured import MS, OneRank, fragment_of, window_of
+
+from kair_capture.agent.fragment_names import read_name
+from kair_capture.agent.journal import Journal
+from kair_capture.agent.spool import Spool, deliver_file
+from kair_capture.agent.step_rows import COLUMNS, ROW
+from kair_capture.agent.windows import HostOfWindow, convert, window_files
+from kair_capture.clocks.fit import ClockFit
+from kair_capture.ring.layout import Kind
+from kair_engine.trace.format import read_metadata
+
+KEY = b"k" * 32
+
+
+def written(journal: Journal) -> list[tuple[int, int]]:
+    """Rank and step of the rows that wait."""
+
+    rows = np.frombuffer(b"".join(journal.first(10_000)), ROW)
+    return list(zip(rows["rank"].tolist(), rows["step"].tolist(), strict=True))
+
+
+def test_a_steps_row_has_what_its_threads_recorded(tmp_path: Path) -> None:
+    rank = OneRank(tmp_path)
+    rank.rings[1].emit(Kind.COLLECTIVE, 107 * MS, 2 * MS, 1, 0)  # within the other wait: 6 to 10 ms of the step
+    rank.rings[0].emit(Kind.GC, 101 * MS, 1 * MS, 1)
+    rank.rings[0].emit(Kind.INPUT, 100 * MS, 500_000, 1)
+    rank.step(1, 100)
+    drained = rank.reader().peek()
+    assert drained is not None
+    assert drained.rows is not None
+    row = dict(zip(COLUMNS, drained.rows[0].tolist(), strict=True))
+    assert row | {"rank": 3, "step": 1, "step_us": 10_000, "waited_us": 4000, "self_us": 6000} == row
+    assert row | {"forward_us": 3000, "backward_us": 0, "gc_us": 1000, "input_us": 500} == row
+    assert row["begin_us"] == 5_100_000
+
+
+def test_a_step_that_is_not_over_stays_in_the_ring(tmp_path: Path) -> None:
+    rank, journal = OneRank(tmp_path), Journal(tmp_path / "journal")
+    rank.step(1, 100)
+    rank.rings[0].emit(Kind.SCOPE, 111 * MS, 1 * MS, 2, rank.names.number("forward"))
+    rings = rank.reader()
+    first = rings.peek()
+    assert first is not None
+    assert first.rows is not None
+    journal.append(first.rows)
+    rings.take(first)
+    assert rings.peek() is None
+    rank.step(2, 110)
+    second = rings.peek()
+    assert second is not None
+    assert second.rows is not None
+    assert second.rows["step"].tolist() == [2]
+
+
+def test_an_agent_that_is_killed_anywhere_loses_no_step_and_counts_none_twice(tmp_path: Path) -> None:
+    rank = OneRank(tmp_path)
+    for number in range(1, 4):
+        rank.step(number, 100 + 10 * number)
+    drained = rank.reader().peek()
+    assert drained is not None
+    assert drained.rows is not None
+    Journal(tmp_path / "journal").append(drained.rows)  # killed before the records left the ring
+    for number in range(4, 6):
+        rank.step(number, 100 + 10 * number)
+    journal, rings = Journal(tmp_path / "journal"), rank.reader()
+    again = rings.peek()
+    assert again is not None
+    new = again.new_rows(journal.last_step.get(3))
+    assert new is not None
+    journal.append(new)
+    rings.take(again)
+    assert written(journal) == [(3, number) for number in range(1, 6)]
+    journal.acknowledge(2)
+    assert written(Journal(tmp_path / "journal")) == [(3, 3), (3, 4), (3, 5)]
+    journal.acknowledge(3)
+    assert written(Journal(tmp_path / "journal")) == []
+
+
+def test_a_journal_that_is_cut_in_a_row_goes_on(tmp_path: Path) -> None:
+    rank = OneRank(tmp_path)
+    rank.step(1, 100)
+    drained = rank.reader().peek()
+    assert drained is not None
+    assert drained.rows is not None
+    path = tmp_path / "journal"
+    Journal(path).append(drained.rows)
+    path.write_bytes(path.read_bytes() + b"half a row")
+    assert written(Journal(path)) == [(3, 1)]
+
+
+def test_a_loop_without_an_end_of_its_steps_does_not_fill_the_ring(tmp_path: Path) -> None:
+    rank = OneRank(tmp_path, capacity=64)
+    rings = rank.reader()
+    for at in range(200):
+        rank.rings[0].emit(Kind.COLLECTIVE, (100 + at) * MS, MS // 2, 1, 0)
+        if (drained := rings.peek()) is not None:
+            assert drained.rows is None
+            rings.take(drained)
+    rank.rings[0].emit(Kind.STEP, 100 * MS, 200 * MS, 1)
+    last = rings.peek()
+    assert last is not None
+    assert last.rows is not None
+    assert rings.drops == 0
+    assert last.rows["waited_us"].tolist() == [100_000]
+
+
+def test_a_window_becomes_one_fragment_of_all_ranks_on_the_coordinators_clock(tmp_path: Path) -> None:
+    window_of(tmp_path, range(2, 5))
+    (tmp_path / "rank-9-5-8.json").write_text("no trace")
+    fit = ClockFit(at_ns=1_700_000_000 * 10**9, offset_ns=5e6, drift=0.0, bound_ns=1e4, drift_doubt=0.0)
+    made, refused = convert(window_files(tmp_path), tmp_path, HostOfWindow("node-1", 8, fit, 7))
+    (fragment,) = made
+    assert [file.rank for file, _ in refused] == [9]
+    assert fragment.ranks == (2, 3, 4)
+    file = pq.ParquetFile(fragment.path)
+    assert file.metadata.num_row_groups == 12
+    rows = file.read(columns=["step", "rank", "start_ns"]).to_pylist()
+    assert [(one["step"], one["rank"]) for one in rows] == sorted((one["step"], one["rank"]) for one in rows)
+    metadata = read_metadata(fragment.path)
+    assert metadata is not None
+    assert metadata["hosts"] == {"2": "node-1", "3": "node-1", "4": "node-1"}
+    assert metadata["capture"]["shifted_ns"] == 5_000_000
+    assert metadata["capture"]["drops"] == 7
+    assert min(metadata["step_times"]["begin_ns"]) == min(one["start_ns"] for one in rows)
+    assert min(one["start_ns"] for one in rows) == int(1.7e18) + 10_000_000 - 5_000_000
+
+
+def test_fragments_wait_for_a_store_that_is_away_and_the_oldest_go(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.write_text("a file, so that no folder can be made below it")
+    first = fragment_of(tmp_path / "w", range(2), first=10)
+    size = first.stat().st_size
+    spool = Spool(tmp_path / "spool", int(2.5 * size), store / "fragments", "node-1")
+    spool.put(first, 10, 13, KEY)
+    for at in (20, 30):
+        spool.put(fragment_of(tmp_path / "w", range(2), first=at), at, at + 3, KEY)
+    assert (spool.waiting, spool.discarded) == (2, 1)
+    names = [read_name(name) for name in sorted(path.name for path in spool.folder.iterdir())]
+    assert [name.first for name in names if name] == [20, 30]
+    assert all(name and name.is_of(spool.folder / name.text, "node-1", KEY) for name in names)
+    assert not any(name and name.is_of(spool.folder / name.text, "node-2", KEY) for name in names)
+    store.unlink()
+    for name in names:
+        assert name is not None
+        target = store / "fragments" / name.text
+        deliver_file(spool.folder / name.text, target)
+        assert name.is_of(target, "node-1", KEY)

@@ -1,0 +1,26 @@
+"""Agent, coordinator and job as processes: slow, and the same as the benchmarks run for longer."""
+
+from pathlib import Path
+
+import fault
+import kills
+import pytest
+
+
+@pytest.mark.slow
+def test_whatever_is_killed_no_step_is_lost_and_none_is_counted_twice() -> None:
+    outcome = kills.run("agent,coordinator,trainer", 3, seed=1)
+    assert outcome.steps > 100
+    assert (outcome.lost, outcome.twice, outcome.unreadable) == (0, 0, [])
+    assert outcome.unknown <= 1
+
+
+@pytest.mark.slow
+def test_a_rank_that_becomes_slow_is_noticed_sampled_and_named_without_anybodys_help(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    slow = f"{fault.SLOW_RANK}:0.6:{fault.FROM_STEP}"
+    # Mostly sleep, as for a device's work: the machine that tests has fewer cores than the job has ranks.
+    found = fault.told(fault.watched(260, slow, tmp_path, products=2, sleep_ms=40))
+    assert ("slow_rank", [fault.SLOW_RANK]) in [(kind, ranks) for kind, _, ranks in found["alerts"]]
+    assert found["windows"][0][2] == "committed"
+    assert found["first_in_ranking"] == fault.SLOW_RANK

@@ -1,0 +1,347 @@
+import json
+import random
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.captured import fragment_of, rows_for
+
+from kair_capture.agent.fragment_names import named
+from kair_capture.agent.heartbeat import Coordinator as Reached
+from kair_capture.agent.heartbeat import Heartbeat, hear_all
+from kair_capture.agent.link import Link, Packet
+from kair_capture.agent.step_rows import Rows
+from kair_capture.coordinator.committing import Committed, Committer
+from kair_capture.coordinator.coordinator import BusyError, Coordinator
+from kair_capture.coordinator.detection import STEPS, When, Who
+from kair_capture.coordinator.hosts import Hosts
+from kair_capture.coordinator.metrics import lines_of
+from kair_capture.coordinator.sampling import Budget, Sampler
+from kair_capture.coordinator.settings import CoordinatorSettings
+from kair_capture.coordinator.step_log import StepLog, read_all
+from kair_capture.coordinator.step_table import Recent, StepTable
+from kair_capture.coordinator.watching import Watching
+from kair_capture.places import JobPlaces
+from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
+from kair_capture.wire.keys import read_key
+from kair_capture.wire.messages import BeatReply, Capture, CaptureReply, Host
+from kair_engine.recording.changes import state_of
+from kair_engine.recording.job_file import open_job_folder
+from kair_engine.triage.analysis import triage
+
+KEY = b"k" * 32
+
+
+# What is slow.
+
+
+def recent_of(self_us: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> Recent:
+    ranks, count = self_us.shape
+    step_us = np.broadcast_to(self_us.max(axis=0), self_us.shape)
+    return Recent(np.arange(ranks), np.arange(count), step_us, self_us)
+
+
+def noticed(ranks: int, slow_by: float, *, steps: int = 400, slow_from: int = 200, seed: int = 1) -> dict[int, int]:
+    """rank → the first step at which it counts as slow; times with 3 % noise, spikes, and lasting differences."""
+    chance = np.random.default_rng(seed)
+    own = 1 + chance.normal(0, 0.005, ranks)
+    times = own[:, None] * (1 + np.abs(chance.normal(0, 0.03, (ranks, steps))))
+    times += (chance.random((ranks, steps)) < 0.005) * chance.exponential(0.3, (ranks, steps))
+    times[ranks // 2, slow_from:] *= 1 + slow_by
+    who, found = Who(), {}
+    for until in range(STEPS, steps, 5):
+        _, slow = who.look(recent_of(times[:, until - STEPS : until] * 1e5), whole_block=until % STEPS == 0)
+        for rank in slow:
+            found.setdefault(rank, until)
+    return found
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 2048])
+def test_a_rank_that_becomes_slow_is_noticed_within_30_steps_and_no_other(ranks: int) -> None:
+    found = noticed(ranks, 0.2, steps=300)
+    assert list(found) == [ranks // 2]
+    assert found[ranks // 2] <= 230
+
+
+@pytest.mark.parametrize("ranks", [4, 256])
+def test_healthy_jobs_are_left_alone(ranks: int) -> None:
+    assert not noticed(ranks, 0.0, steps=2000)
+
+
+def test_longer_steps_are_told_once() -> None:
+    chance, when, told = random.Random(1), When(), []
+    for until in range(STEPS, 800, 5):
+        base = 1000 if until < 500 else 1300
+        steps = np.array([[base * (1 + abs(chance.gauss(0, 0.03))) for _ in range(STEPS)]])
+        *_, is_longer = when.look(Recent(np.arange(1), np.arange(STEPS), steps, steps), whole_block=until % STEPS == 0)
+        if is_longer:
+            told.append(until)
+            when.accept()
+    assert len(told) == 1
+    assert 500 <= told[0] <= 530
+
+
+def test_sampling_keeps_to_its_budget_and_does_not_repeat_itself() -> None:
+    sampler = Sampler(Budget(0.01), chance=random.Random(1))
+    ordered = 0
+    for _ in range(10_000):
+        sampler.budget.pass_time(1000.0, 5)
+        if sampler.affords(1000.0):
+            sampler.order([(3, 0.2)], range(64), first=9, step_us=1000.0, now_s=0.0, why="slow ranks")
+            ordered += 1
+    assert sampler.budget.overhead <= 0.011
+    assert ordered > 100
+    window = sampler.window
+    assert window is not None
+    assert len(window.ranks) == 16
+    assert 3 in window.ranks
+    assert not sampler.is_due(3, 0.2, 100.0)
+    assert sampler.is_due(3, 0.4, 100.0)
+    assert sampler.is_due(5, 0.2, 100.0)
+
+
+# Step times.
+
+
+def test_steps_are_counted_once_in_whatever_order_they_come(tmp_path: Path) -> None:
+    rows = np.concatenate([rows_for(rank, range(1, 101)) for rank in range(4)])
+    parts = np.array_split(rows, 40)
+    random.Random(1).shuffle(parts)
+    table, log = StepTable(), StepLog(tmp_path)
+    for part in [*parts, *parts[:20]]:
+        new = table.unknown(part)
+        log.append(new)
+        table.add(new)
+    assert table.last_common_step == 100
+    kept = read_all(tmp_path)
+    assert len(kept) == 400
+    assert len(np.unique(kept[["rank", "step"]])) == 400
+    again = StepTable()
+    again.add(StepLog(tmp_path).recover())
+    assert not len(again.unknown(rows))
+    # Back to a checkpoint: the same numbers later.
+    later = rows_for(2, range(90, 95), begin_us=2 * 10**15)
+    assert len(again.unknown(later)) == 5
+    again.add(later)
+    assert again.latest.tolist() == [100, 100, 94, 100]
+
+
+def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twice(tmp_path: Path) -> None:
+    log = StepLog(tmp_path)
+    log.append(rows_for(0, range(10)))
+    (journal,) = tmp_path.glob("*.journal")
+    from kair_capture.coordinator.step_log import write_part
+
+    write_part(tmp_path / "part-00000001.parquet", read_all(tmp_path))
+    assert len(read_all(tmp_path)) == 10
+    again = StepLog(tmp_path)
+    again.append(rows_for(0, range(10, 15)))
+    assert not journal.exists()
+    assert read_all(tmp_path)["step"].tolist() == list(range(15))
+
+
+def test_a_rank_that_is_heard_for_the_first_time_late_is_no_return_to_a_checkpoint() -> None:
+    table, hosts = StepTable(), Hosts()
+    watching = Watching(table, hosts, Sampler(Budget(0.01)))
+    for first in range(0, 240, 20):
+        for rank in range(4):
+            table.add(rows_for(rank, range(first, first + 20), self_us=900 if rank == 2 else 700))
+        watching.turn(0.0)
+    table.add(rows_for(4, range(200), self_us=700))
+    watching.turn(0.0)
+    assert [(alert.kind, alert.ranks, alert.over) for alert in watching.alerts] == [("slow_rank", (2,), False)]
+
+
+# The store.
+
+
+def delivered(places: JobPlaces, work: Path, host: str, ranks: range, first: int) -> Path:
+    """A fragment as an agent leaves it in the store."""
+    made = fragment_of(work, ranks, host=host, first=first)
+    target = places.delivered / f"host={host}" / named(made, host, first, first + 3, KEY).text
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made.rename(target)
+    return target
+
+
+def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path: Path) -> None:
+    places, work = JobPlaces(tmp_path / "store", "job"), tmp_path / "work"
+    committer = Committer(places, KEY)
+    assert committer.round() == Committed()
+    one = delivered(places, work, "node-1", range(2), 5)
+    copy = one.with_name(named(one, "node-1", 5, 8, KEY).text)
+    shutil.copy(one, copy)  # a second delivery of the same steps
+    stranger = one.with_name(one.name.replace(one.name[-40:-8], "0" * 32))
+    shutil.copy(one, stranger)
+    done = committer.round()
+    assert [window[:2] for window in done.windows] == [(5, 8)]
+    assert (done.refused, done.duplicates) == (1, 1)
+    trace = open_job_folder(places.folder)
+    assert (trace.job.ranks, trace.job.steps) == ((0, 1), (5, 6, 7, 8))
+    before = triage(trace).verdict
+    for first in (20, 30):
+        delivered(places, work, "node-1", range(2), first)
+    seen = state_of(places.folder)
+    assert len(committer.round().windows) == 2
+    assert state_of(places.folder) != seen  # who follows the job reads it again
+    assert open_job_folder(places.folder).job.steps == (*range(5, 9), *range(20, 24), *range(30, 34))
+    assert committer.compact(least=2)
+    committer.tidy()
+    assert one.exists()  # `trace` still reads it
+    compacted = open_job_folder(places.folder)
+    assert compacted.job.operations == 3 * trace.job.operations
+    assert len(compacted.fragments) == 1
+    assert not any(warning.code == "unreadable_file" for warning in compacted.job.warnings)
+    assert triage(compacted.select((5, 6, 7, 8))).verdict == before
+    del trace
+    committer.tidy()
+    assert not list(places.delivered.glob("host=*/*"))
+    assert len(open_job_folder(places.folder).job.steps) == 12
+    assert Committer(places, KEY).round() == Committed()
+
+
+# The conversation.
+
+
+class Talk:
+    """A coordinator and a heartbeat in this process, over the loopback."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.places = JobPlaces(tmp_path / "store", "job")
+        self.said: list[str] = []
+        self.coordinator = self.begin()
+        self.key = read_key(self.places.key, "job")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.agent = Link(ours)
+        self.reached = Reached(None, self.places.address)
+        self.other = Link(theirs)
+        self.heartbeat = Heartbeat(self.other, self.reached)
+        self.heartbeat.use(self.key)
+        self.packets: list[tuple[Packet, bytes]] = []
+        self.batch = 0
+        self.now = time.monotonic()
+
+    def begin(self) -> Coordinator:
+        settings = CoordinatorSettings(self.places, ("127.0.0.1", 0))
+        return Coordinator(settings, self.said.append)
+
+    def end(self) -> None:
+        self.coordinator.stop()
+        self.coordinator.run()
+
+    def close(self) -> None:
+        self.end()
+        self.reached.close()
+        self.agent.close()
+        self.other.close()
+
+    def until(self, done: Callable[[], object], most: int = 400) -> None:
+        """Lets both talk, faster than by the clock, until something is so."""
+        for _ in range(most):
+            if done():
+                return
+            self.now += 0.3
+            self.turn()
+        pytest.fail("it does not come to that")
+
+    def turn(self) -> None:
+        self.heartbeat.turn(self.now)
+        self.coordinator.endpoint.turn()
+        self.coordinator._watch(time.monotonic())
+        hear_all(self.reached.socket(), self.heartbeat, self.now)
+        self.packets += self.agent.received()
+
+    def tell(self, rows: Rows) -> None:
+        for part in np.array_split(rows, len(rows) // 20 + 1):
+            self.batch += 1
+            self.agent.send(Packet.ROWS, self.batch.to_bytes(8, "little") + part.tobytes())
+
+    def kept(self) -> set[int]:
+        return {int.from_bytes(content, "little") for kind, content in self.packets if kind == Packet.KEPT}
+
+
+def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    with pytest.raises(BusyError):
+        talk.begin()
+    talk.agent.send(Packet.HOST, Host("node-1", 4, (0, 1, 2, 3)).packed())
+    chance = random.Random(2)
+    for first in range(0, 200, 20):
+        for rank in range(4):
+            work = 900 if rank == 2 and first >= 100 else 700
+            rows = rows_for(rank, range(first, first + 20))
+            rows["self_us"] = [work + chance.randrange(20) for _ in range(20)]
+            talk.tell(rows)
+        talk.until(lambda: talk.kept() == set(range(1, talk.batch + 1)))
+    talk.until(lambda: any(kind == Packet.ORDER for kind, _ in talk.packets))
+    order = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER][-1]
+    assert order.ranks == (0, 1, 2, 3)
+    assert order.first_step > 120
+    talk.coordinator._write_status(time.monotonic())
+    status = talk.coordinator.status
+    assert status is not None
+    assert [(one.kind, one.ranks, one.hosts) for one in status.alerts] == [("slow_rank", (2,), ("node-1",))]
+    assert 100 < status.alerts[0].step <= 130
+    assert [one.rank for one in status.ranks if one.slow] == [2]
+    assert status.sampling.windows[0].first_step == order.first_step
+    assert status.hosts[0].clock_bound_us is not None
+    assert abs(status.hosts[0].clock_offset_us or 0) <= status.hosts[0].clock_bound_us
+    text = "\n".join(lines_of(status))
+    assert 'kair_slow{job="job",rank="2",host="node-1"} 1' in text
+    assert 'kair_slow{job="job",rank="1",host="node-1"} 0' in text
+    talk.end()
+    # A coordinator that starts again knows what was told, and does not order the same once more.
+    talk.coordinator = talk.begin()
+    talk.packets.clear()
+    talk.batch += 1000
+    talk.tell(rows_for(1, range(200, 220)))
+    talk.until(lambda: len(talk.kept()) == 2)
+    assert not any(kind == Packet.ORDER for kind, _ in talk.packets)
+    assert len(read_all(talk.places.steps)) == 4 * 200 + 20
+    assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]
+    assert talk.coordinator._watching.slow == {2}
+    talk.close()
+
+
+def asked(talk: Talk, datagram: Datagram, key: bytes | None = None) -> Datagram | None:
+    """What the coordinator answers to one datagram."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.connect(("127.0.0.1", talk.coordinator.endpoint.port))
+        sock.send(sealed(key or talk.key, datagram))
+        talk.coordinator.endpoint.turn()
+        try:
+            return unsealed(talk.key, sock.recv(2000))
+        except BlockingIOError:
+            return None
+
+
+def test_a_stranger_is_not_heard_and_nothing_is_heard_twice(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    capture = Datagram(Kind.CAPTURE, 0, 7, 1, Capture(5).packed())
+    assert asked(talk, capture, b"x" * 32) is None
+    first = asked(talk, capture)
+    assert first is not None
+    assert first.kind == Kind.EPOCH_REPLY
+    epoch = int.from_bytes(first.body, "little")
+    told = asked(talk, replace(capture, epoch=epoch))
+    assert told is not None
+    assert CaptureReply.read(told.body).why_not == "no rank has told enough steps yet"
+    assert asked(talk, replace(capture, epoch=epoch)) is None  # recorded, and sent again
+    for rank in range(4):
+        talk.coordinator._table.add(rows_for(rank, range(60)))
+    talk.coordinator._watch(time.monotonic())
+    unknown = asked(talk, Datagram(Kind.CAPTURE, epoch, 7, 2, Capture(5, (9,)).packed()))
+    assert unknown is not None
+    assert "rank 9" in CaptureReply.read(unknown.body).why_not
+    ordered = asked(talk, Datagram(Kind.CAPTURE, epoch, 7, 3, Capture(5, (1, 3)).packed()))
+    assert ordered is not None
+    assert CaptureReply.read(ordered.body).first_step > 60
+    assert talk.coordinator.endpoint.refused == {"signature": 1, "replay": 1}
+    talk.close()
+    assert json.loads((talk.places.capture / "status.json").read_text())["sampling"]["windows"][0]["ranks"] == [1, 3]

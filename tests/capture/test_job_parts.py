@@ -1,0 +1,272 @@
+"""The parts of capture that need no framework: steps, control words, settings, files, the command's environment."""
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kair_capture.job.control import MOST_STEPS, ControlWords, Window
+from kair_capture.job.files import add_to_json, make_own_folder
+from kair_capture.job.launch import SITE, environment_of
+from kair_capture.job.session import Session
+from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
+from kair_capture.job.windows import MOST_WAITING
+from kair_capture.ring.layout import Kind, StepFlag
+from kair_capture.ring.names import NameReader
+from kair_capture.ring.reader import Records, RingReader
+from kair_capture.settings import Settings, SettingsError, safe_name, settings_of
+
+RANK = 3
+
+
+class FakeProfile:
+    """Writes which steps it was told of."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+        self.steps: list[int] = []
+
+    def scope(self, name: str) -> AbstractContextManager[str]:
+        return nullcontext(name)
+
+    def begin_step(self, step: int) -> None:
+        self.steps.append(step)
+
+    def end_step(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def save(self, path: Path, details: Mapping[str, Any]) -> None:
+        if self.steps == [60]:
+            raise OSError(28, "No space left on device")
+        path.write_text(json.dumps({"steps": self.steps, "kair": details}))
+
+    def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
+        return [{"begin": begin, "end": end}]
+
+
+class FakeFramework:
+    """A framework whose profiler can be someone else's."""
+
+    is_taken = False
+    refusal = None
+
+    def place(self) -> tuple[int, int]:
+        return RANK, 8
+
+    def description(self) -> Mapping[str, Any]:
+        return {"framework": "none"}
+
+    def start_profile(self) -> FakeProfile | None:
+        return None if self.is_taken else FakeProfile()
+
+
+def settings(folder: Path, **variables: str) -> Settings:
+    return settings_of({"KAIR_RUN_DIR": str(folder), "KAIR_RING_RECORDS": "4096", **variables})
+
+
+def told(folder: Path) -> tuple[Records, NameReader]:
+    (ring,) = folder.glob("rank-3-*-0.ring")
+    return RingReader(ring).peek(), NameReader(next(folder.glob("*.names")))
+
+
+def steps_of(records: Records) -> list[tuple[int, int, int, int]]:
+    steps = records[records["kind"] == Kind.STEP]
+    return list(zip(*(steps[name].tolist() for name in ("step", "time_ns", "value", "extra")), strict=True))
+
+
+def optimizer_steps(session: Session, count: int, *optimizers: int) -> None:
+    for _ in range(count):
+        for optimizer in optimizers:
+            session.steps.phase_begins()
+            session.steps.optimizer_ran(optimizer)
+
+
+def test_a_step_ends_where_the_next_one_begins(tmp_path: Path) -> None:
+    session = Session(settings(tmp_path / "run"), FakeFramework(), begin=5)
+    optimizer_steps(session, 4, 1)
+    session.close()
+    steps = steps_of(told(tmp_path / "run")[0])
+    assert [number for number, *_ in steps] == [0, 1, 2, 3]
+    assert steps[0][1] == 5
+    assert all(begin + length == following for (_, begin, length, _), (_, following, _, _) in pairwise(steps))
+    assert all(flags == 0 for *_, flags in steps)
+
+
+def test_a_step_that_was_under_way_says_that_its_begin_was_not_seen(tmp_path: Path) -> None:
+    session = Session(settings(tmp_path / "run"), FakeFramework(), begin=None)
+    optimizer_steps(session, 2, 1)
+    session.close()
+    assert [flags for *_, flags in steps_of(told(tmp_path / "run")[0])] == [StepFlag.INCOMPLETE, 0]
+
+
+def test_a_process_can_be_captured_twice(tmp_path: Path) -> None:
+    for number in range(2):
+        session = Session(settings(tmp_path / "run"), FakeFramework(), begin=5)
+        session.recorder.scope(f"scope {number}", 5)
+        session.recorder.scope("both", 5)
+        session.close()
+    names = NameReader(next((tmp_path / "run").glob("*.names")))
+    rings = sorted((tmp_path / "run").glob("*.ring"))
+    texts = [[names.text(int(name)) for name in RingReader(ring).peek()["name"]] for ring in rings]
+    assert texts == [["scope 0", "both"], ["scope 1", "both"]]
+
+
+def test_an_optimizer_that_is_no_longer_used_ends_no_steps(tmp_path: Path) -> None:
+    session = Session(settings(tmp_path / "run"), FakeFramework(), begin=5)
+    optimizer_steps(session, 5, 1, 2)
+    optimizer_steps(session, 100, 1)
+    session.close()
+    # Two to learn that there are two, four of both, one that waited for the second, then one for each of the first.
+    assert len(steps_of(told(tmp_path / "run")[0])) == 6 + 100 - 64
+
+
+def test_windows_are_sampled_where_they_were_asked_for(tmp_path: Path) -> None:
+    folder, framework = tmp_path / "run", FakeFramework()
+    agent = ControlWordsOf(folder)
+    session = Session(settings(folder), framework, begin=5)
+    optimizer_steps(session, 2, 1)
+    agent.ask(Window(5, 2))
+    optimizer_steps(session, 8, 1)  # up to step 9
+    agent.ask(Window(4, 1))
+    optimizer_steps(session, 2, 1)
+    agent.ask(Window(14, 10**9))
+    optimizer_steps(session, MOST_STEPS + 10, 1)
+    framework.is_taken = True
+    agent.ask(Window(session.recorder.step + 2, 1))
+    optimizer_steps(session, 5, 1)
+    session.close()
+    windows = {path.name: json.loads(path.read_text()) for path in (folder / "windows").iterdir()}
+    assert set(windows) == {"rank-3-5-6.json", f"rank-3-14-{13 + MOST_STEPS}.json"}
+    assert windows["rank-3-5-6.json"]["steps"] == [5, 6]
+    records, names = told(folder)
+    sampled = [step for step, *_, flags in steps_of(records) if flags & StepFlag.SAMPLED]
+    assert sampled == [5, 6, *range(14, 14 + MOST_STEPS)]
+    events = [names.text(int(name)) for name in records["name"][records["kind"] == Kind.USER_EVENT]]
+    assert events.count("window missed") == 2
+    told_steps = windows["rank-3-5-6.json"]["kair"]["steps"]
+    assert [[step, begin, length] for step, begin, _, length in told_steps] == [
+        [step, begin, length] for step, begin, length, _ in steps_of(records) if step in (5, 6)
+    ]
+
+
+class ControlWordsOf:
+    """An agent that asks once the rank is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def ask(self, window: Window) -> None:
+        words = ControlWords(self._folder / f"rank-{RANK}.control")
+        words.ask(window)
+        words.close()
+
+
+def test_a_window_that_cannot_be_written_ends_sampling_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session(settings(tmp_path / "run", KAIR_SAMPLE_EVERY="20"), FakeFramework(), begin=5)
+    optimizer_steps(session, 100, 1)
+    session.close()
+    assert sorted(path.name for path in (tmp_path / "run" / "windows").iterdir()) == [
+        "rank-3-20-20.json",
+        "rank-3-40-40.json",
+    ]
+    assert len(steps_of(told(tmp_path / "run")[0])) == 100
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kair: warning: no more steps are sampled, the rest of capture goes on: OSError")
+
+
+def test_windows_that_nobody_takes_do_not_fill_the_memory(tmp_path: Path) -> None:
+    session = Session(settings(tmp_path / "run", KAIR_SAMPLE_EVERY="2"), FakeFramework(), begin=5)
+    (tmp_path / "run" / "windows").mkdir()
+    for number in range(MOST_WAITING):
+        (tmp_path / "run" / "windows" / f"rank-3-{number}-{number}.json").touch()
+    optimizer_steps(session, 10, 1)
+    session.close()
+    assert len(list((tmp_path / "run" / "windows").iterdir())) == MOST_WAITING
+
+
+def test_every_thread_has_a_ring_of_its_own_up_to_a_number(tmp_path: Path) -> None:
+    rings, gate, written = ThreadRings(tmp_path, 0, 256), threading.Event(), threading.Semaphore(0)
+
+    def write(number: int) -> None:
+        rings.emit(Kind.USER_EVENT, number, 0, 0)
+        written.release()
+        gate.wait()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(MOST_RINGS + 2)]
+    for thread in threads:
+        thread.start()
+        written.acquire()
+    gate.set()
+    for thread in threads:
+        thread.join()
+    rings.close()
+    contents = [RingReader(path).peek()["time_ns"].tolist() for path in tmp_path.glob("*.ring")]
+    assert sorted(contents) == [[number] for number in range(MOST_RINGS)]
+    assert rings.turned_away == 2
+
+
+def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
+    make_own_folder(tmp_path / "a" / "run")
+    assert stat.S_IMODE((tmp_path / "a" / "run").stat().st_mode) == 0o700
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(PermissionError):
+        make_own_folder(tmp_path / "open")
+
+
+def test_a_member_is_added_to_a_json_file_by_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"traceEvents": [' + ",".join(['{"a": {}}'] * 1000) + '], "last": {"x": 1}\n}\n')
+    add_to_json(path, "kair", {"steps": [[1, 2, 3, 4]]})
+    document = json.loads(path.read_text())
+    assert document["kair"] == {"steps": [[1, 2, 3, 4]]}
+    assert len(document["traceEvents"]) == 1000
+    path.write_text("[1, 2]")
+    with pytest.raises(ValueError, match="does not end"):
+        add_to_json(path, "kair", {})
+
+
+def test_settings_are_the_launchers_and_kairs() -> None:
+    found = settings_of(
+        {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "KAIR_JOB": "../a b", "KAIR_DISABLE": "yes"}
+    )
+    assert (found.rank, found.world_size, found.local_rank, found.disabled) == (3, 8, 1, True)
+    assert found.run_dir == Path(f"/dev/shm/kair-{os.getuid()}/_a_b")
+    assert safe_name("..") == "job"
+    assert settings_of({}, job="x").job == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RANK", "-1"),
+        ("WORLD_SIZE", "0"),
+        ("KAIR_RING_RECORDS", "1000"),
+        ("KAIR_SAMPLE_EVERY", "x" * 100),
+        ("KAIR_HOOKS", "maybe"),
+    ],
+)
+def test_a_setting_that_cannot_be_understood_names_its_variable(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        settings_of({name: value})
+
+
+def test_the_commands_environment_leaves_what_the_job_set() -> None:
+    base = {"PYTHONPATH": "/own", "TORCH_FR_BUFFER_SIZE": "7"}
+    environment = environment_of(base, job="a", run_dir=Path("/run"))
+    assert environment["PYTHONPATH"] == f"{SITE}:/own"
+    assert environment["TORCH_FR_BUFFER_SIZE"] == "7"
+    assert environment_of({}, job="a", run_dir=Path("/run"))["PYTHONPATH"] == str(SITE)
+    assert base == {"PYTHONPATH": "/own", "TORCH_FR_BUFFER_SIZE": "7"}

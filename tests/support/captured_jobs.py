@@ -1,0 +1,389 @@
+"""Small training jobs, each in a forked process of its own, that leave what they saw as JSON in a folder.
+
+    python captured_jobs.py FOLDER JOB…
+
+PyTorch takes three seconds of CPU to load: the processes share one that has it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo.utils
+import torch.distributed as dist
+import torch.profiler
+import torch.utils.data
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+RANKS = 2
+STEPS = 24
+WINDOW = (4, 16)
+"""First step and number of steps of the window that is sampled."""
+SLOW_RANK = 1
+Seen = dict[str, Any]
+Losses = list[str]
+
+
+def model() -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+
+
+def batches(count: int = STEPS, workers: int = 0) -> torch.utils.data.DataLoader[Any]:
+    torch.manual_seed(7)
+    samples = torch.utils.data.TensorDataset(torch.randn(count * 8, 16), torch.randn(count * 8, 4))
+    return torch.utils.data.DataLoader(samples, 8, num_workers=workers)
+
+
+def loss_of(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    loss: torch.Tensor = ((model(batch[0]) - batch[1]) ** 2).mean()
+    return loss
+
+
+def start() -> None:
+    import kair_capture as kair
+
+    kair.start(job="test")
+
+
+def ask(first: int, steps: int, rank: int = 0) -> None:
+    """What an agent does."""
+    from kair_capture.job.control import ControlWords, Window
+
+    words = ControlWords(Path(os.environ["KAIR_RUN_DIR"]) / f"rank-{rank}.control")
+    words.ask(Window(first, steps))
+    words.close()
+
+
+class Slow(nn.Module):
+    """A layer that keeps its host waiting on one rank, as emulated devices in the samples do: no load changes that."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.seconds = 0.08 if rank == SLOW_RANK else 0.0
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return values
+
+
+def data_parallel(rank: int, begin: Callable[[], None], between: Callable[[int], None]) -> Seen:
+    """Losses to the last bit, on two ranks with the second one slow, its batches from two worker processes."""
+    begin()
+    parallel = nn.parallel.DistributedDataParallel(nn.Sequential(Slow(rank), model()))
+    optimizer = torch.optim.AdamW(parallel.parameters(), 1e-2)
+    losses = []
+    for step, batch in enumerate(batches(workers=2)):
+        loss = loss_of(parallel, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+        between(step)
+    return {"losses": losses}
+
+
+def plain(rank: int, folder: Path) -> Seen:
+    first, steps = WINDOW
+    profiler = torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=torch.profiler.schedule(wait=first - 1, warmup=1, active=steps, repeat=1),
+        on_trace_ready=lambda profile: profile.export_chrome_trace(str(folder / "plain" / f"rank{rank}.json")),
+    )
+    with profiler:
+        return data_parallel(rank, lambda: None, lambda _: profiler.step())
+
+
+def captured(rank: int, _: Path) -> Seen:
+    from kair_capture.job.session import current
+
+    seen: Seen = {"started": False}
+
+    def begin() -> None:
+        start()
+        ask(*WINDOW, rank=rank)
+        seen["started"] = current.session is not None
+
+    return data_parallel(rank, begin, lambda _: None) | seen
+
+
+def sharded(rank: int, _: Path) -> Seen:
+    """FSDP2, whose collectives wait in Python."""
+    start()
+    whole = model()
+    for layer in whole.children():
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=init_device_mesh("cpu", (RANKS,)))
+    fully_shard(whole, mesh=init_device_mesh("cpu", (RANKS,)))
+    optimizer = torch.optim.SGD(whole.parameters(), 1e-2)
+    for batch in batches(4):
+        loss_of(whole, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return {"rank": rank}
+
+
+def accumulation(_: int, __: Path) -> Seen:
+    start()
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    for number, batch in enumerate(batches(12)):
+        (loss_of(net, batch) / 3).backward()
+        if number % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    return {}
+
+
+def kept_model(_: int, folder: Path) -> Seen:
+    """A model that is trained, then saved whole, copied, trained as the copy, and scripted."""
+    start()
+    net = model()
+    for _epoch in range(2):
+        optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+        for batch in batches(3):
+            loss_of(net, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.save(net, folder / "kept_model.pt")
+        net = copy.deepcopy(net)
+    batch = next(iter(batches(1)))[0]
+    expected = net(batch)
+    replica = net._replicate_for_data_parallel()
+    replica._modules = {name: nn.Identity() for name in net._modules}
+    return {
+        "scripted": torch.equal(torch.jit.script(net)(batch), expected),
+        "replica": torch.equal(replica(batch), batch),
+    }
+
+
+def several_optimizers(_: int, __: Path) -> Seen:
+    start()
+    one, two = model(), model()
+    first, second = torch.optim.SGD(one.parameters(), 1e-2), torch.optim.Adam(two.parameters(), 1e-2)
+    for batch in batches(8):
+        for net, optimizer in ((one, first), (two, second)):
+            loss_of(net, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return {}
+
+
+def skipped_steps(_: int, __: Path) -> Seen:
+    start()
+    net, scaler = model(), torch.amp.GradScaler("cpu", init_scale=2.0)
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    for number, batch in enumerate(batches(6)):
+        optimizer.zero_grad()
+        loss = loss_of(net, batch) * (float("inf") if number == 3 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return {}
+
+
+def compiled(_: int, __: Path) -> Seen:
+    """How many graphs PyTorch compiled, with the hooks and without."""
+    graphs = []
+    for captures in (False, True):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        if captures:
+            start()
+        net = torch.compile(model(), backend="eager")
+        optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+        losses = []
+        for batch in batches(5):
+            loss = loss_of(net, batch)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item().hex())
+        stats = torch._dynamo.utils.counters
+        graphs.append((stats["stats"]["unique_graphs"], sum(stats["graph_break"].values()), losses))
+    return {"without": graphs[0], "with": graphs[1]}
+
+
+def loads_ahead(_: int, __: Path) -> Seen:
+    """Batches come from a thread that is ahead of the loop."""
+    start()
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    ready: queue.Queue[list[torch.Tensor] | None] = queue.Queue(2)
+
+    def load() -> None:
+        for batch in batches(10):
+            ready.put(batch)
+        ready.put(None)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    while (batch := ready.get()) is not None:
+        loss_of(net, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    thread.join()
+    return {}
+
+
+def failing_hook(_: int, folder: Path) -> Seen:
+    """The recorder fails in the middle of training."""
+    from kair_capture.job.session import current
+
+    start()
+    assert current.session is not None
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("the ring is gone")
+
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    with (folder / "failing_hook.stderr").open("w") as stderr:
+        sys.stderr = stderr
+        for number, batch in enumerate(batches(6)):
+            if number == 3:
+                current.session.recorder.scope = fail  # type: ignore[method-assign]
+            loss_of(net, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        sys.stderr = sys.__stderr__
+    return {"session": current.session is not None}
+
+
+def own_profiler(_: int, __: Path) -> Seen:
+    """The job profiles itself while a window is open: the window gives way; and afterwards there are windows again."""
+    import kair_capture as kair
+
+    start()
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    own = 0
+    for number, batch in enumerate(batches(14)):
+        if number == 0:
+            ask(2, 4)
+        if number == 8:
+            ask(10, 1)
+        profiler = None
+        if number == 3:
+            profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+            profiler.start()
+        with kair.scope("augment"), kair.scope("inner"):
+            pass
+        loss_of(net, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if profiler is not None:
+            profiler.stop()
+            own = len(profiler.events())
+    return {"own": own}
+
+
+def explicit(_: int, __: Path) -> Seen:
+    """A loop that capture could not know: no optimizer, no loader, steps told by the script."""
+    import kair_capture as kair
+
+    start()
+    for _number in range(5):
+        with kair.scope("forward"):
+            pass
+        thread = threading.Thread(target=lambda: kair.scope("beside").__enter__().__exit__(None, None, None))
+        thread.start()
+        thread.join()
+        kair.step()
+    kair.stop()
+    with kair.scope("after"):
+        kair.step()
+    return {}
+
+
+def no_place(_: int, folder: Path) -> Seen:
+    """The run folder cannot be made."""
+    os.environ["KAIR_RUN_DIR"] = str(folder / "no_place.json.file" / "x")
+    (folder / "no_place.json.file").write_text("")
+    with (folder / "no_place.stderr").open("w") as stderr:
+        sys.stderr = stderr
+        start()
+        sys.stderr = sys.__stderr__
+    return accumulation(0, folder)
+
+
+JOBS: dict[str, tuple[Callable[[int, Path], Seen], int]] = {
+    "plain": (plain, RANKS),
+    "captured": (captured, RANKS),
+    "sharded": (sharded, RANKS),
+    **{
+        job.__name__: (job, 1)
+        for job in (
+            accumulation,
+            kept_model,
+            several_optimizers,
+            skipped_steps,
+            loads_ahead,
+            compiled,
+            failing_hook,
+            own_profiler,
+            explicit,
+            no_place,
+        )
+    },
+}
+
+
+def main() -> None:
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    failed = [name for name in names if not run(folder, name)]
+    sys.exit(f"failed: {failed}" if failed else 0)
+
+
+def run(folder: Path, name: str) -> bool:
+    """Runs a job's ranks to their end."""
+    job, ranks = JOBS[name]
+    (folder / name).mkdir()
+    processes = list(forked(folder, name, job, ranks))
+    statuses = [os.waitpid(process, 0)[1] for process in processes]
+    return not any(statuses)
+
+
+def forked(folder: Path, name: str, job: Callable[[int, Path], Seen], ranks: int) -> Iterator[int]:
+    for rank in range(ranks):
+        process = os.fork()
+        if process:
+            yield process
+            continue
+        status = 1
+        try:
+            os.environ |= {"KAIR_RUN_DIR": str(folder / name / "run"), "RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            os.environ["TORCH_FR_BUFFER_SIZE"] = "512"
+            if ranks > 1:
+                meeting = f"file://{folder / name}/ranks"
+                dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+            seen = job(rank, folder)
+            (folder / f"{name}-{rank}.json").write_text(json.dumps(seen))
+            import kair_capture
+
+            kair_capture.stop()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Blame rank by rank: the graph of who waited for whom, read as a list that folds what is small."""
+
+import networkx as nx
+import pytest
+from support.places import SAMPLES
+from support.screen_text import answered, opened, played, screen_lines, screen_text, until
+
+from kair_tui.render.views.blame.rank_graph import Awaited, rank_graph
+from kair_tui.tui.screens.blame.screen import BlameScreen
+from kair_tui.tui.widgets.lists.rank_graph import RankGraph
+
+LINK_RANK, FIRST, MEMBERS, LESSER = 200, 0, 20, 30
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+def of_many_ranks() -> nx.DiGraph:
+    """One rank that all waited for; twenty that another one made late; thirty that were hardly waited for."""
+    graph = nx.DiGraph()
+    awaited = [FIRST, *range(1, MEMBERS + 1), *range(100, 100 + LESSER)]
+    for rank in (*awaited, LINK_RANK):
+        graph.add_node(f"rank{rank}", kind="rank", rank=rank, label=f"rank {rank}")
+    graph.add_node("slow", kind="cause", rank=LINK_RANK, label="idle before send (communication)")
+    for rank in awaited:
+        waited = {FIRST: 600.0}.get(rank, 10.0 if rank <= MEMBERS else 1.0)
+        own = f"own{rank}"
+        graph.add_node(own, kind="cause", rank=rank, label="smaller delays")
+        graph.add_edge("rank200", f"rank{rank}", kind="waited", waited_us=waited, share=waited / 1200, collectives=2)
+        part = 0.75 if rank and rank <= MEMBERS else 0.0
+        for cause, of in (("slow", part), (own, 1 - part)):
+            late = {"blamed_us": of * waited, "share": of * waited / 1200, "synchronisations": 2}
+            if of:
+                graph.add_edge(f"rank{rank}", cause, kind="made_late", **late)
+    return graph
+
+
+def test_lesser_ranks_are_put_together_by_who_made_them_late_and_nothing_is_lost() -> None:
+    graph = of_many_ranks()
+    lines = rank_graph(graph)
+    assert [one.rank for one in lines if one.rank is not None] == [FIRST, 1, 2, 3]
+    (made,) = (one for one in lines if one.rank is None and one.by_rank == LINK_RANK)
+    assert made.text == "17 ranks, late mostly because of rank 200"
+    assert lines[-1].text == "30 other ranks, each under 1 %"
+    assert sum(one.time_us for one in lines) == pytest.approx(600 + 10 * MEMBERS + LESSER)
+
+    def members(one: Awaited) -> int:
+        return max(len(one.members), 1)
+
+    assert sum(map(members, lines)) == 1 + MEMBERS + LESSER
+    # What stands under a rank adds up: who waited for it, and what made it late.
+    for one in (*(one for one in lines if one.rank is not None), *made.members):
+        for role in ("waited", "late"):
+            assert sum(edge.time_us for edge in one.edges if edge.role == role) == pytest.approx(one.time_us)
+    assert made.members[0].edges[1].text == "late because of rank 200's idle before send (communication)"
+
+
+@played
+async def test_the_graph_of_all_ranks_is_read_followed_and_left() -> None:
+    async with opened(str(SAMPLES / "pipeline_slow_operator")) as (app, pilot):
+        await pilot.press("3")
+        await until(pilot, lambda: isinstance(app.screen, BlameScreen) and answered(app))
+        await pilot.press("v")
+        graph = app.screen.query_one(RankGraph)
+        await until(pilot, lambda: bool(graph.items))
+        shown = screen_text(app)
+        assert "who waited  for 6 ranks, the longest first" in shown and "root causes" not in shown
+        assert any(line.startswith("▾ rank 4 was waited for by 3 ranks") for line in screen_lines(app))
+        assert "├─ ▲ late because of rank 1's kair_sample" in shown
+        # Only whom triage accuses is marked.
+        assert all(
+            "▲ rank 1" in line or "rank 1's" in line or "accuses" in line for line in shown.split("\n") if "▲" in line
+        )
+        await pilot.press("down", "right")
+        line = graph.chosen
+        assert line is not None and line.edge is None and line.of.rank == 1
+        await pilot.press("z", "z", "space", "left")
+        folded = graph.chosen
+        assert folded is not None and folded.of.rank == 1
+        assert isinstance(app.screen, BlameScreen) and app.screen.commands()[-1].endswith("-o dot")
+        await pilot.press("v")
+        assert "root causes" in screen_text(app) and "▾ " in screen_text(app)
