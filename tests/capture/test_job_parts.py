@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from kair_capture.job.control import MOST_STEPS, ControlWords, Window
-from kair_capture.job.files import add_to_json, make_own_folder
+from kair_capture.job.files import add_to_json
 from kair_capture.job.launch import SITE, environment_of
 from kair_capture.job.session import Session
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
 from kair_capture.job.windows import MOST_WAITING
+from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.reader import Records, RingReader
@@ -224,6 +225,8 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(PermissionError):
         make_own_folder(tmp_path / "open")
+    with pytest.raises(PermissionError, match="lets others replace mine"):
+        make_own_folder(tmp_path / "open" / "mine")
 
 
 def test_a_member_is_added_to_a_json_file_by_its_end(tmp_path: Path) -> None:

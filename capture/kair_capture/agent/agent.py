@@ -20,6 +20,7 @@ from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow, world_size_in
 from kair_capture.clocks.fit import ClockFit
 from kair_capture.job.control import ControlWords, Window
+from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.process_identity import is_running
 from kair_capture.wire.keys import KeyFileError, read_key
 from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
@@ -45,7 +46,7 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         """Raises BusyError where there is another, OSError where the folders cannot be used."""
         self.settings: Final = settings
-        settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own_folder(settings.run_dir)
         self._lock = _locked(settings.run_dir / "agent.lock")
         self.journal: Final = Journal(settings.run_dir / "rows.journal")
         self.spool: Final = Spool(settings.spool, settings.spool_bytes, settings.places.delivered, settings.host)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_capture.agent.fragment_names import named, read_name
+from kair_capture.own_folder import make_own_folder
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
 _COPIED_AT_ONCE: Final = 1 << 20
@@ -27,7 +28,7 @@ class Spool:
         self.delivered = 0
         self.discarded = 0
         """Given up for want of room."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own_folder(folder)
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._ended = threading.Event()

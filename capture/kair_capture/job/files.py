@@ -7,15 +7,6 @@ from pathlib import Path
 from typing import Any
 
 
-def make_own_folder(folder: Path) -> None:
-    """The folder that ranks and agent share, of its owner alone. Raises OSError where it is someone else's."""
-    for missing in (folder.parent, folder):
-        missing.mkdir(mode=0o700, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} is not this user's alone")
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """A file of its owner alone that is whole or not there. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
