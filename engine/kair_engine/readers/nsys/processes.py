@@ -2,12 +2,14 @@
 
 from array import array
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from kair_engine.readers.columns import Int64s
-from kair_engine.readers.kineto.classify import NameClass, name_class_of
+from kair_engine.readers.kineto.classify import NameClass
+from kair_engine.readers.kineto.classify import name_class_of as class_of
 from kair_engine.readers.kineto.step_phases import host_phases
 from kair_engine.readers.nsys.database import Report
 from kair_engine.readers.recorded import Rows
@@ -18,6 +20,8 @@ _THREAD_BITS: Final = 24
 _PUSH_POP, _START_END, _MARK = 59, 60, 34
 _EARLIER_MARKS: Final = frozenset((34, 39, 75))
 _COPIES: Final = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+# A report has few names, and each of them many times.
+name_class_of: Final = lru_cache(1 << 14)(class_of)
 _PHASE_CLASSES: Final = (NameClass.BACKWARD, NameClass.OPTIMIZER, NameClass.DATA_LOADER)
 
 

@@ -1,10 +1,13 @@
 """Kinds and phases of XLA's operations, by opcode and by where they come from."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 
+_NAMES: Final = 1 << 14
+"""Names that are looked at once: a profile has few, and each of them many times."""
 _COLLECTIVE: Final = re.compile(
     r"(?P<op>all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast)"
     r"(?P<part>-start|-done)?(?![a-z-])"
@@ -23,12 +26,14 @@ _OPTIMIZER: Final = re.compile(
 _GARBAGE: Final = re.compile(r"(^|[^a-z])(python )?gc($|[:. _\[(])|garbage[ _]collect", re.IGNORECASE)
 
 
+@lru_cache(_NAMES)
 def collective_part(opcode: str, name: str) -> tuple[str, str] | None:
     """(operation, `-start`, `-done` or '') of a collective, by its opcode, else by its name; None for others."""
     match = _COLLECTIVE.match(opcode) or _COLLECTIVE.match(name.lstrip("%"))
     return (match["op"], match["part"] or "") if match else None
 
 
+@lru_cache(_NAMES)
 def device_kind(opcode: str, name: str) -> str:
     """The kind of an operation on a device."""
     if collective_part(opcode, name) or name_class_of(name) is NameClass.DEVICE_COLLECTIVE:
@@ -38,6 +43,7 @@ def device_kind(opcode: str, name: str) -> str:
     return "memory" if _MEMORY.search(opcode or name) or _MEMORY.search(name) else "compute"
 
 
+@lru_cache(_NAMES)
 def host_kind(name: str) -> str:
     """The kind of an operation on a host's thread."""
     if _INPUT.search(name):
@@ -47,6 +53,7 @@ def host_kind(name: str) -> str:
     return "gc" if _GARBAGE.search(name) else "host"
 
 
+@lru_cache(_NAMES)
 def phase_of(op_name: str, *, trains: bool) -> str | None:
     """The phase an operation's origin tells; None where a training step's own update cannot be told from the rest."""
     if "transpose(" in op_name or "gradient_tape" in op_name:
