@@ -23,7 +23,7 @@ ROOT = HERE.parents[1]
 SLOW_RANK, FROM_STEP = 2, 100
 
 
-def watched(steps: int, slow: str, folder: Path, *, products: int = 20, sleep_ms: float = 0.0) -> JobPlaces:
+def watched(steps: int, slow: str, folder: Path, *, products: int = 2, device_ms: float = 40.0) -> JobPlaces:
     """The job from its begin to its end; what capture kept of it."""
     places = JobPlaces(folder / "store", "fault")
     own = {
@@ -45,7 +45,7 @@ def watched(steps: int, slow: str, folder: Path, *, products: int = 20, sleep_ms
         )
     torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
     script = [str(HERE / "ddp_job.py"), "--steps", str(steps), "--products", str(products)]
-    script += ["--sleep-ms", str(sleep_ms), *(["--slow", slow] if slow else [])]
+    script += ["--device-ms", str(device_ms), *(["--slow", slow] if slow else [])]
     try:
         command = [*kair, "capture", "run", "--job", places.job, "--", *torchrun, *script]
         subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
@@ -87,15 +87,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--healthy-steps", type=int, default=2000)
     parser.add_argument("--slow-by", type=float, default=0.2)
-    parser.add_argument("--products", type=int, default=20)
-    parser.add_argument("--sleep-ms", type=float, default=0.0)
+    parser.add_argument("--products", type=int, default=2)
+    parser.add_argument("--device-ms", type=float, default=40.0)
     given = parser.parse_args()
     slow = f"{SLOW_RANK}:{given.slow_by}:{FROM_STEP}"
     for number in range(given.repeat):
         for case, steps, fault in (("fault", given.steps, slow), ("healthy", given.healthy_steps, "")):
             if steps:
                 with tempfile.TemporaryDirectory(prefix="kair-fault-") as folder:
-                    found = told(watched(steps, fault, Path(folder), products=given.products, sleep_ms=given.sleep_ms))
+                    found = told(watched(steps, fault, Path(folder), products=given.products, device_ms=given.device_ms))
                 print(json.dumps({"run": number, "case": case, **found}), flush=True)
 
 
