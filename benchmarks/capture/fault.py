@@ -95,7 +95,8 @@ def main() -> None:
         for case, steps, fault in (("fault", given.steps, slow), ("healthy", given.healthy_steps, "")):
             if steps:
                 with tempfile.TemporaryDirectory(prefix="kair-fault-") as folder:
-                    found = told(watched(steps, fault, Path(folder), products=given.products, device_ms=given.device_ms))
+                    places = watched(steps, fault, Path(folder), products=given.products, device_ms=given.device_ms)
+                    found = told(places)
                 print(json.dumps({"run": number, "case": case, **found}), flush=True)
 
 
