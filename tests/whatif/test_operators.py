@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.places import TRACES
 from support.prices import saved_ns
-from support.trace_builder import trace
+from support.trace_builder import Row, build, trace
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.fix import Fix
@@ -245,3 +245,23 @@ def test_the_culprits_of_a_real_step_have_a_price(megatron: StepPrices) -> None:
     both, of_host, everybody = saved_ns(megatron)
     assert 0 < of_host <= both <= everybody < megatron.measured_ns.mean()
     assert not np.isnan(megatron.scenario_ns).any()
+
+
+def test_work_at_a_steps_end_is_its_operations_and_not_idle_time(tmp_path: Path) -> None:
+    """As where a step is taken to end with the optimizer's: what comes before the forward pass ends the step before."""
+    rows, spans = [], {}
+    for rank in range(4):
+        work = 60.0 if rank == 2 else 40.0
+        for step, begin in ((3, 0.0), (4, 10.0 + work)):
+            met = 5.0 if step == 3 else 75.0  # all wait for rank 2
+            rows += [
+                Row(rank, "gpu7", "allreduce", begin + 5, met + 2 - begin - 5, step, group="dp", seq=step),
+                Row(rank, "main", "cudaStreamSynchronize", begin + 5, met + 2 - begin - 5, step, kind="sync"),
+                Row(rank, "main", "encode", met + 5, work, step, kind="compute"),
+                Row(rank, "main", "copy", met + 5, 1, step, kind="compute"),
+            ]
+            spans[rank, step] = (begin, met + 5 + work - begin)
+    prices = price_steps(build(tmp_path, rows, spans), [Fix(ranks=(2,), kinds=("compute",))])
+    assert prices.replayed_ns == pytest.approx(prices.measured_ns)
+    assert prices.measured_ns.tolist() == [50_000, 70_000]
+    assert prices.scenario_ns.tolist() == [[50_000, 50_000]]

@@ -23,8 +23,11 @@ from kair_engine.trace.operations import (
     Operations,
 )
 from kair_engine.whatif.operators.step_graph.graph import StepGraph
+from kair_engine.whatif.operators.step_graph.host_events import last_operations
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
+_AT_THE_END = -(1 << 32)
+"""Less an operation's key: the key of its rest before the step's end."""
 OWN, GAP, REST = range(3)
 """An operation's self time, the delay before it, what an operation around it spent before it."""
 
@@ -63,7 +66,7 @@ class NodeParts:
 
 def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
-    pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), [_tails(graph, role)])
+    pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), _tails(graph, role, key))
     columns = zip(*map(_columns, pieces), strict=True)
     node, value, rank, kind, name, full_key, own, thread, row = (np.concatenate(of) for of in columns)
     step = np.full(len(node), at, dtype=np.int32)
@@ -197,10 +200,17 @@ def _of_devices(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     yield _Piece(OWN, over[member], transfer, rank[member], _COMMUNICATION, ops.name[members], key[members], members)
 
 
-def _tails(graph: StepGraph, role: Ints) -> _Piece:
-    """What is left of the step after all that its end waited for."""
-    tail = (graph.time_ns - graph.ready_ns)[graph.end]
-    return _Piece(GAP, graph.end, tail, np.arange(len(role)), _HOST, NONE, -1 - role, NONE)
+def _tails(graph: StepGraph, role: Ints, key: Ints) -> Iterator[_Piece]:
+    """What is left of the step after all that its end waited for: of an operation that went on until then, and idle."""
+    ops, tail = graph.ops, (graph.time_ns - graph.ready_ns)[graph.end]
+    owner, rest = last_operations(ops, graph.events)
+    rest = np.minimum(rest.astype(float), np.maximum(tail, 0.0))
+    rank = np.flatnonzero(rest > 0)
+    row = owner[rank]
+    kind, name = _kinds(ops, row), ops.name[row]
+    at_end = _AT_THE_END - key[row]
+    yield _Piece(REST, graph.end[rank], rest[rank], rank, kind, name, at_end, row, _of_the_program(ops)[row])
+    yield _Piece(GAP, graph.end, tail - rest, np.arange(len(role)), _HOST, NONE, -1 - role, NONE)
 
 
 def _kinds(ops: Operations, rows: Ints) -> Ints:

@@ -105,6 +105,25 @@ def events_before(ops: Operations, events: HostEvents, rows: Ints, by: Ints) -> 
     return _events_before(ops, events.row, events.time_ns, rows, by)
 
 
+def last_operations(ops: Operations, events: HostEvents) -> tuple[Ints, Ints]:
+    """Per rank: which operation went on longest after its main thread's last event, and how long, ns.
+
+    That is the event's own operation, or one around it; NONE and 0 where none went on.
+    """
+    last = events.last_of_lane
+    last = last[ops.lane[events.row[last]] == ops.main_lane[ops.rank[events.row[last]]]]
+    rank, around, reached = ops.rank[events.row[last]], events.row[last], events.time_ns[last]
+    owner, longest = np.full(len(ops.ranks), NONE), np.zeros(len(ops.ranks), dtype=np.int64)
+    while len(rank):
+        piece = ops.end_ns[around] - reached
+        longer = piece > longest[rank]
+        owner[rank[longer]], longest[rank[longer]] = around[longer], piece[longer]
+        reached, around = np.maximum(reached, ops.end_ns[around]), ops.nesting.parent[around]
+        open_ = around != NONE
+        rank, around, reached = rank[open_], around[open_], reached[open_]
+    return owner, longest
+
+
 def noted_by_thread(ops: Operations) -> tuple[Ints, Ints]:
     """Times by which the main thread's last event tells of communication on threads: (rows, times).
 
