@@ -17,6 +17,7 @@ from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, Operations
+from kair_engine.trace.step_memory import derived_once
 from kair_engine.trace.warning_texts import short_warning
 
 _AT_ONCE_NS: Final = 20_000.0
@@ -36,7 +37,8 @@ def knowing_communication(trace: Trace, found: Localization) -> Trace | None:
     if not trace.job.has_device or not (found.anomalies or found.undecided):
         return None
     suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
-    names = _waited_in(trace.select(trace.steps[:_LOOKED_AT]), found.job.operators, suspects[:_MOST_SUSPECTS])
+    first, differing = trace.select(trace.steps[:_LOOKED_AT]), found.job.operators
+    names = derived_once(trace, "waited in", lambda: _waited_in(first, differing, suspects[:_MOST_SUSPECTS]))
     if not names:
         return None
     return replace(trace, job=replace(trace.job, communicates=(*trace.job.communicates, *names)), memory=None)
@@ -53,7 +55,7 @@ def communication_told(trace: Trace) -> tuple[KairWarning, ...]:
 
 def _waited_in(trace: Trace, names: Iterable[str], suspects: Sequence[int]) -> tuple[str, ...]:
     seen: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in names}
-    for ops in each_step(replace(trace, memory=None)):
+    for ops in each_step(trace) if seen else ():
         offset = synchronise(ops).clocks.offset_ns[ops.rank]
         code_of = {text: code for code, text in ops.name_text.items()}
         for name, times in seen.items():

@@ -14,6 +14,7 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.trace.columns import read_columns
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import PHASE_NAMES, Operations
+from kair_engine.trace.step_memory import derived_once
 
 SAME_PROGRAM = 0.95
 """Share of communication calls two ranks have in common when they count as running the same program."""
@@ -38,8 +39,7 @@ def roles(trace: Trace, ops: Operations | None = None) -> dict[int, Role]:
     layout = trace.job.layout
     if layout is not None and layout.pipeline_stage:
         return {rank: _of_stage(layout.pipeline_stage.get(rank)) for rank in trace.job.ranks}
-    is_at_hand = ops is not None and _first_steps(trace) == dict.fromkeys(ops.ranks.tolist(), ops.step)
-    return _by_program(trace, _calls_in(ops) if ops is not None and is_at_hand else _calls(trace))
+    return derived_once(trace, "roles", lambda: _by_program(trace, _calls_of(trace, ops)))
 
 
 def role_codes(ranks: Ints, role_of: Mapping[int, Role]) -> Ints:
@@ -90,6 +90,11 @@ def _by_program(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Role]:
 def _most_common(of_rank: Mapping[int, int]) -> int:
     """The program of most ranks: that of a rank whose recording ends before it could show its own."""
     return Counter(of_rank.values()).most_common(1)[0][0] if of_rank else 0
+
+
+def _calls_of(trace: Trace, ops: Operations | None) -> dict[int, Floats]:
+    is_at_hand = ops is not None and _first_steps(trace) == dict.fromkeys(ops.ranks.tolist(), ops.step)
+    return _calls_in(ops) if ops is not None and is_at_hand else _calls(trace)
 
 
 def _calls(trace: Trace) -> dict[int, Floats]:

@@ -11,17 +11,14 @@ from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.clocks import Clocks
-from kair_engine.timeline.collectives import dense
 from kair_engine.timeline.coverage import COUNTED, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.columns import read_columns
 from kair_engine.trace.counting import count_operations
 from kair_engine.trace.loading import each_step, load_step
 from kair_engine.trace.model import Job, KairWarning, Trace
-from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE
-from kair_engine.trace.step_batches import step_batches
+from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -36,20 +33,21 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
     job = trace.job
-    counted = _counted(trace)
-    kinds = [(KIND_NAMES[kind], count) for kind, count in counted.per(counted.kind).items()]
     role_of = roles(trace)
     ranks = np.array(job.ranks, dtype=np.int64)
     code = role_codes(ranks, role_of)
-    found, matched, covered, clocks = 0, 0, list[Floats](), list[Clocks]()
+    found, matched, covered, clocks, counts = 0, 0, list[Floats](), list[Clocks](), [np.zeros((4, 0), dtype=np.int64)]
     for sync in map(synchronise, each_step(trace)):
         found += len(sync.collectives) + sync.collectives.rejected
         of = sync.collectives.ops
         place = np.searchsorted(ranks, of.ranks)
+        counts.append(_of_step(of))
         covered.append(np.full((len(COUNTED), len(ranks)), np.nan))
         covered[-1][:, place] = recorded(of, sync, code[place])
         matched += len(sync.collectives)
         clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
+    counted = _Counts(*np.concatenate(counts, axis=1))
+    kinds = [(KIND_NAMES[kind], count) for kind, count in counted.per(counted.kind).items()]
     by_role: dict[str, list[int]] = defaultdict(list)
     # Who could not be compared, as triage tells it.
     odd = tuple(coverage(ranks, code, np.stack(covered, axis=1))) if covered and len(ranks) > 1 else ()
@@ -78,15 +76,11 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
 
 @dataclass(frozen=True)
 class _Counts:
-    """How many operations each rank has in each step, by kind and by whether they ran on its device: of each one entry.
-
-    `kind` is a position in KIND_NAMES.
-    """
+    """How many operations each rank has in each step, by kind, a position in KIND_NAMES: of each one entry."""
 
     rank: Ints
     step: Ints
     kind: Ints
-    on_device: Ints
     operations: Ints
 
     def per(self, column: Ints, entries: Bools | slice = slice(None)) -> dict[int, int]:
@@ -101,21 +95,13 @@ class _Counts:
         return np.isin(self.kind, (COLLECTIVE, SEND, RECV))
 
 
-def _counted(trace: Trace) -> _Counts:
-    parts = [_of_batch(trace, steps) for steps in step_batches(trace)]
-    return _Counts(*np.concatenate([np.zeros((5, 0), dtype=np.int64), *parts], axis=1))
-
-
-def _of_batch(trace: Trace, steps: Sequence[int]) -> Ints:
-    rows = read_columns(trace, ("kind", "lane", "name"), steps)
-    rows.recode("kind", KIND_NAMES, np.int64)
-    # The row that marks a step on its rank is no operation.
-    rows = rows.chosen(~rows.is_any("name", (STEP_SCOPE,)))
-    on_device = rows.is_any("lane", [lane for lane in rows.texts["lane"] if lane.startswith("stream ")])
-    cells = np.stack((rows.of["rank"], rows.of["step"], rows.of["kind"], on_device)).astype(np.int64)
-    code = dense(cells)
-    _, first, counts = np.unique(code, return_index=True, return_counts=True)
-    return np.concatenate((cells[:, first], counts[None]))
+def _of_step(ops: Operations) -> Ints:
+    """The step's part of _Counts; the row that marks the step on its rank is no operation."""
+    kinds, marks = len(KIND_NAMES), [code for code, text in ops.name_text.items() if text == STEP_SCOPE]
+    rows = np.flatnonzero(~np.isin(ops.name, marks))
+    counts = np.bincount(ops.rank[rows] * kinds + ops.kind[rows], minlength=len(ops.ranks) * kinds)
+    some = np.flatnonzero(counts)
+    return np.stack((ops.ranks[some // kinds], np.full(len(some), ops.step), some % kinds, counts[some]))
 
 
 def _by_rank(trace: Trace, counted: _Counts, odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:
