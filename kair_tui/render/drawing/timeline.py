@@ -257,7 +257,7 @@ def _runs(
         marked[column] = (*cells[column], mark)
     runs = []
     for (first, second, mark), group in groupby(marked):
-        count = sum(1 for _ in group)
+        count = len(list(group))
         front, back = KIND_OF[first], KIND_OF[second]
         if mark:
             runs.append(Run(drawn_with.marks[mark] * count, mark, front if front != "nothing" else back))

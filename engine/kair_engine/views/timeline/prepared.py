@@ -1,8 +1,9 @@
 """A step made ready to be looked at: loaded, matched and on one clock, so that a window of it is cut out at once."""
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -174,16 +175,18 @@ class PreparedStep:
 
     def expected(self, rows: Ints) -> Expected:
         """What the others of its role take for each operation, the median."""
-        keys, by_key, ordered = self._alike
-        begins = np.searchsorted(ordered, keys[rows], side="left")
-        ends = np.searchsorted(ordered, keys[rows], side="right")
-        own, held_up = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
-        for at, (row, begin, end) in enumerate(zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True)):
-            others = by_key[begin:end]
-            others = others[self.ops.rank[others] != self.ops.rank[row]]
-            if len(others):
-                own[at], held_up[at] = np.median(self.own_ns[others]), np.median(self.held_up_ns[others])
+        found = [self.once(("expected", row), partial(self._expected, row)) for row in rows.tolist()]
+        own, held_up = np.array(found, dtype=float).reshape(-1, 2).T
         return Expected(own, held_up)
+
+    def _expected(self, row: int) -> tuple[float, float]:
+        keys, by_key, ordered = self._alike
+        begin, end = (int(np.searchsorted(ordered, keys[row], side=side)) for side in ("left", "right"))
+        others = by_key[begin:end]
+        others = others[self.ops.rank[others] != self.ops.rank[row]]
+        if not len(others):
+            return math.nan, math.nan
+        return float(np.median(self.own_ns[others])), float(np.median(self.held_up_ns[others]))
 
     # What is drawn.
 
