@@ -12,7 +12,8 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -30,9 +31,10 @@ class Terminal:
         self.written = b""
         self._master, slave = pty.openpty()
         _set_size(slave, size)
-        self._child = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=dict(environment), start_new_session=True
-        )
+        with _hearing_hang_ups():
+            self._child = subprocess.Popen(
+                command, stdin=slave, stdout=slave, stderr=slave, env=dict(environment), start_new_session=True
+            )
         os.close(slave)
 
     def __enter__(self) -> "Terminal":
@@ -125,6 +127,20 @@ class Terminal:
         """User and system time so far, of all its threads."""
         fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _hearing_hang_ups() -> Iterator[None]:
+    """What is started here hears SIGHUP as from a shell, also where who runs this ignores it (`nohup`)."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _set_size(terminal: int, size: tuple[int, int]) -> None:
