@@ -16,8 +16,9 @@ from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, hear_all
 from kair_capture.agent.link import Link, Packet
 from kair_capture.agent.step_rows import Rows
+from kair_capture.alone import BusyError
 from kair_capture.coordinator.committing import Committed, Committer
-from kair_capture.coordinator.coordinator import BusyError, Coordinator
+from kair_capture.coordinator.coordinator import Coordinator
 from kair_capture.coordinator.detection import STEPS, When, Who
 from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.metrics import lines_of

@@ -1,6 +1,5 @@
 """The agent of a host: drains rings, has windows sampled, and keeps its heartbeat alive."""
 
-import fcntl
 import os
 import socket
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from kair_capture.agent.conversion import Conversion, KeyBox
@@ -18,6 +16,7 @@ from kair_capture.agent.link import COUNTERS, Link, Packet, is_order, read_fit
 from kair_capture.agent.settings import AgentSettings
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow, world_size_in
+from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
 from kair_capture.job.control import ControlWords, Window
 from kair_capture.own_folder import make_own_folder
@@ -36,10 +35,6 @@ _MOST_BATCHES: Final = 8
 _REBIRTH_S: Final = 1.0
 
 
-class BusyError(Exception):
-    """Another agent is at work in this run folder."""
-
-
 class Agent:
     """Of one job on one host. `run` returns when the job is over here."""
 
@@ -47,7 +42,7 @@ class Agent:
         """Raises BusyError where there is another, OSError where the folders cannot be used."""
         self.settings: Final = settings
         make_own_folder(settings.run_dir)
-        self._lock = _locked(settings.run_dir / "agent.lock")
+        self._lock = locked(settings.run_dir / "agent.lock")
         self.journal: Final = Journal(settings.run_dir / "rows.journal")
         self.spool: Final = Spool(settings.spool, settings.spool_bytes, settings.places.delivered, settings.host)
         self._key = KeyBox()
@@ -298,16 +293,6 @@ class Agent:
         except ConnectionError:
             self._mourn()
             return False
-
-
-def _locked(path: Path) -> int:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise BusyError(str(path)) from error
-    return handle
 
 
 def _lowest_priority() -> None:

@@ -1,6 +1,5 @@
 """The coordinator of a job: hears agents, watches, orders windows, and has commits made."""
 
-import fcntl
 import json
 import os
 import select
@@ -9,13 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from kair_capture.agent.step_rows import ROW
+from kair_capture.alone import locked
 from kair_capture.coordinator.committing import Committer
 from kair_capture.coordinator.endpoint import Endpoint, Order
 from kair_capture.coordinator.hosts import Hosts
@@ -44,10 +43,6 @@ _MOST_STEPS: Final = 50
 _FEW_RANKS: Final = 64
 
 
-class BusyError(Exception):
-    """The job has a coordinator already."""
-
-
 class Coordinator:
     """`run` returns when it is told to stop, or when the job is over and it was to leave then."""
 
@@ -56,7 +51,7 @@ class Coordinator:
         self._settings, self._say = settings, say
         places = settings.places
         places.capture.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _locked(places.capture / "lock")
+        self._lock = locked(places.capture / "lock")
         key_file = settings.key_file or places.key
         if settings.key_file is None and make_key(key_file):
             say(f"made the job's key {key_file}")
@@ -296,13 +291,3 @@ def _sampler(memory: Remembered, share: float) -> Sampler:
         steps = last.last_step - last.first_step + 1
         sampler.window = Window(last.number, last.first_step, steps, last.ranks, last.why)
     return sampler
-
-
-def _locked(path: Path) -> int:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise BusyError(str(path)) from error
-    return handle
