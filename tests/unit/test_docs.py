@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -62,6 +63,7 @@ def test_modules_and_folders_that_are_named_exist(page: Path) -> None:
     assert missing == set()
 
 
+@cache
 def constants(module: Path) -> dict[str, str]:
     """The names that a module assigns at its top, several together as they stand there, and the text of the value."""
     text = module.read_text()
