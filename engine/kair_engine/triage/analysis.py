@@ -26,8 +26,9 @@ from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.one_rank import exposed, parts_of_step
-from kair_engine.triage.pricing import priced
+from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.replays import Replays
+from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -56,24 +57,20 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    shared = SharedCosts(trace, replays)
-    of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspects(trace.job, found))
+    suspected = suspects(trace.job, found)
+    replays.choose(sample_of(trace, found.job, sorted({place for one in suspected for place in one.positions})))
     patterns = tuple(job_patterns(found))
-    links = link_findings(trace, found, step_time)
+    links = tuple(link_findings(trace, found, step_time))
+    # What would be asked if no thread stood still: mostly that is so, and then steps are made ready for replay once.
+    likely = (*(rank_finding(trace, found, blamed, None, suspect) for suspect in suspected), *links)
+    shared = SharedCosts(trace, replays, lambda model: scenarios(model, likely, found))
+    of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspected)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
     wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
     raised = (*of_ranks, *links, *wide)
-    price = partial(
-        priced,
-        trace,
-        replays,
-        stage=found.stage,
-        step_time_ns=step_time,
-        gpu_cost=gpu_cost,
-        shows_waiting=found.job.shows_waiting,
-    )
+    price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     limits = (*warnings_of(found), *communication_told(trace))
