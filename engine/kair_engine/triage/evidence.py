@@ -97,6 +97,7 @@ def price_evidence(
     finding: Finding,
     cost: FixPrice,
     fixes: tuple[Fix, ...],
+    *,
     sampled: Mapping[str, float],
     together: FixPrice | None,
     all_fixes: tuple[Fix, ...],

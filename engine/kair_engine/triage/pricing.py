@@ -83,7 +83,14 @@ def priced(
     for at, finding in enumerate(ordered):
         if at in prices.of:
             of = prices.of[at]
-            shown = price_evidence(finding, of.cost, of.fixes, of.sampled, prices.together, prices.all_fixes)
+            shown = price_evidence(
+                finding,
+                of.cost,
+                of.fixes,
+                sampled=of.sampled,
+                together=prices.together,
+                all_fixes=prices.all_fixes,
+            )
             done.append(replace(_with(finding, of.cost, "replay", shown), fix=of.fixes))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3

@@ -36,6 +36,7 @@ class Replays:
         """Of the steps that are replayed. Raises what `model_of` raises."""
         if self._model is None:
             trace = self._trace if self.sample.is_whole else self._trace.select(self.sample.steps)
-            self._model = model_of(trace, keep=self._keep, synchronised=self._synchronised)
+            chosen = [one for one in self._synchronised if one.collectives.ops.step in self.sample.steps]
+            self._model = model_of(trace, keep=self._keep, synchronised=chosen)
             self._synchronised = []
         return self._model
