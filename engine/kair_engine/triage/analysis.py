@@ -1,15 +1,12 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-import numpy as np
-
-from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import can_accuse
-from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
+from kair_engine.localize.excess import JobExcess, Peers, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
@@ -17,9 +14,11 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
-from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.parts import over_parts
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
@@ -45,14 +44,9 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return hang(trace)
     require_steps(trace)
     require_cost(gpu_cost)
-    tally, replays = Tally.of(trace, keep_paths=False), Replays(trace)
-
-    def look(ops: Operations, sync: Synchronisation, ranks: Ints, role: Ints) -> StepExcess:
-        replays.add(sync)
-        tally_step(tally, ops, sync, role[np.searchsorted(ranks, ops.ranks)])
-        return step_excess(ops, sync, ranks, role)
-
-    found = conclude(reduce_steps(trace, look))
+    replays = Replays(trace)
+    excess, tally = _looked_at(trace, replays)
+    found = conclude(excess)
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
@@ -99,6 +93,34 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         together=costs.together,
         parts=parts,
     )
+
+
+def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally]:
+    """What stages 1 and 3 need of every step, which is read once for both."""
+    peers, tally, steps = Peers.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
+    look = partial(_look_at, peers=peers, empty=tally.empty())
+    if trace.workers is None:
+        look = partial(look, keep=replays.add)
+    for excesses, part in over_parts(trace, look):
+        steps += excesses
+        tally.add(part)
+    return of_job(trace, peers, steps), tally
+
+
+def _look_at(
+    part: Trace, *, peers: Peers, empty: Tally, keep: Callable[[Synchronisation], None] | None = None
+) -> tuple[list[StepExcess], Tally]:
+    tally = empty.empty()
+
+    def look(ops: Operations) -> StepExcess:
+        sync = synchronise(ops)
+        if keep is not None:
+            keep(sync)
+        tally_step(tally, ops, sync, peers.role_in(ops))
+        return step_excess(ops, sync, peers)
+
+    # map, not a comprehension: that would hold one step while the next is read.
+    return list(map(look, each_step(part))), tally
 
 
 def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]) -> Verdict:
