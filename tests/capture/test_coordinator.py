@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from support.captured import fragment_of, rows_for
 
@@ -15,7 +16,9 @@ from kair_capture.agent.fragment_names import named
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, hear_all
 from kair_capture.agent.link import Link, Packet
-from kair_capture.agent.step_rows import Rows
+from kair_capture.agent.scopes import ScopeSums
+from kair_capture.agent.spool import Spool
+from kair_capture.agent.step_rows import Rows, ScopeSum
 from kair_capture.alone import BusyError
 from kair_capture.coordinator.committing import Committed, Committer
 from kair_capture.coordinator.coordinator import Coordinator
@@ -24,6 +27,7 @@ from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.metrics import lines_of
 from kair_capture.coordinator.roles import Roles, role_names
 from kair_capture.coordinator.sampling import Budget, Sampler
+from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.step_log import StepLog, read_all
 from kair_capture.coordinator.step_table import Recent, StepTable
@@ -144,16 +148,21 @@ def test_longer_steps_are_told_once() -> None:
     assert 500 <= told[0] <= 530
 
 
-def test_sampling_keeps_to_its_budget_and_does_not_repeat_itself() -> None:
+def test_sampling_keeps_to_its_budget_from_the_first_sample_on_and_does_not_repeat_itself() -> None:
     sampler = Sampler(Budget(0.01), chance=random.Random(1))
-    ordered = 0
+    sizes = []
     for _ in range(10_000):
         sampler.budget.pass_time(1000.0, 5)
-        if sampler.affords(1000.0):
+        if sampler.affordable(1000.0):
             sampler.order([(3, 0.2)], range(64), first=9, step_us=1000.0, now_s=0.0, why="slow ranks")
-            ordered += 1
-    assert sampler.budget.overhead <= 0.011
-    assert ordered > 100
+            assert sampler.window is not None
+            # What was guessed turns out to be right, and later to be half of it.
+            sizes.append(sampler.window.steps)
+            sampler.settle(sampler.window.steps * (500.0 if len(sizes) < 50 else 250.0))
+            assert sampler.budget.overhead <= 0.01
+    # The first after 100 steps, of the two steps that these have earned.
+    assert sizes[:3] == [2, 2, 2]
+    assert len(sizes) > 300
     window = sampler.window
     assert window is not None
     assert len(window.ranks) == 16
@@ -261,6 +270,38 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
     assert not list(places.delivered.glob("host=*/*"))
     assert len(open_job_folder(places.folder).job.steps) == 12
     assert Committer(places, KEY).round() == Committed()
+
+
+def test_sums_of_scopes_are_kept_once_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kair_capture.coordinator.scope_log.JOIN_FROM", 3)
+    places, log = JobPlaces(tmp_path / "store", "job"), ScopeLog(JobPlaces(tmp_path / "store", "job"), KEY)
+    spool = Spool(tmp_path / "spool", 1 << 20, places.delivered, "node-1")
+
+    def delivered_sums(step: int) -> None:
+        sums = ScopeSums(tmp_path)
+        sums.add([ScopeSum(0, step, 10**15 + step, "augment", 70, 2), ScopeSum(1, step, 10**15 + step, "x", 5, 1)])
+        sums.deliver(spool, tmp_path, KEY, at_once=True)
+        spool.deliver_waiting()
+
+    delivered_sums(1)
+    (path,) = places.delivered.glob("host=*/*")
+    path.with_name(path.name.replace(path.name[-40:-8], "0" * 32)).write_bytes(path.read_bytes())
+    log.round()
+    assert log.refused == 1
+    for step in (2, 3):
+        delivered_sums(step)
+        kept = {one.name: one.read_bytes() for one in places.scopes.iterdir()}
+        log.round()
+    assert [one.name.partition("-")[0] for one in places.scopes.iterdir()] == ["joined"]
+    # Killed before what was joined had gone.
+    for name, content in kept.items():
+        (places.scopes / name).write_bytes(content)
+    delivered_sums(4)
+    log.round()
+    rows = pq.read_table(places.scopes).to_pylist()
+    assert sorted((one["step"], one["scope"]) for one in rows) == [
+        (step, scope) for step in range(1, 5) for scope in ("augment", "x")
+    ]
 
 
 # The conversation.

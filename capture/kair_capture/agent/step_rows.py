@@ -1,7 +1,7 @@
 """Step times: a row for every step of every rank, summed from the records of its threads' rings."""
 
 import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,22 @@ Rows = npt.NDArray[Any]
 """A structured array of ROW, or of a ring's records."""
 
 PHASES: Final = ("forward", "backward", "optimizer", "input")
+MOST_SCOPES: Final = 64
+"""The script's own, of a step and rank."""
 _MOST: Final = 0xFFFF_FFFF
+
+
+class ScopeSum(NamedTuple):
+    """One scope in one step of one rank."""
+
+    rank: int
+    step: int
+    begin_us: int
+    """Of the step, Unix, by the host's clock."""
+    scope: str
+    time_us: int
+    """How much of the step it covers; within each other, and on several threads at once, it counts once."""
+    calls: int
 
 
 def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monotonic_ns: int | None = None) -> Rows:
@@ -61,6 +76,23 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
                 of_phase = np.concatenate([of_phase, own[own["kind"] == Kind.INPUT]])
             row[f"{phase}_us"] = _us(_covered(of_phase, begin, begin + length))
     return rows
+
+
+def scope_sums(rows: Rows, records: Rows, name_of: dict[int, str]) -> list[ScopeSum]:
+    """For each of `rows` what the scopes in `name_of` (number → name) cover of it: the MOST_SCOPES longest."""
+    wanted = records[(records["kind"] == Kind.SCOPE) & np.isin(records["name"], list(name_of))]
+    steps = records[records["kind"] == Kind.STEP]
+    found: list[ScopeSum] = []
+    for row, step in zip(rows, steps, strict=True):
+        begin, end = int(step["time_ns"]), int(step["time_ns"]) + int(step["value"])
+        own = wanted[wanted["step"] == step["step"]]
+        place = (int(row["rank"]), int(row["step"]), int(row["begin_us"]))
+        of_step = []
+        for number in np.unique(own["name"]).tolist():
+            calls = own[own["name"] == number]
+            of_step.append(ScopeSum(*place, name_of[number], _us(_covered(calls, begin, end)), len(calls)))
+        found += sorted(of_step, key=lambda one: -one.time_us)[:MOST_SCOPES]
+    return found
 
 
 def _covered(records: Rows, begin: int, end: int) -> int:

@@ -94,7 +94,8 @@ class Watching:
         shift, z, is_longer = self._when.look(recent, whole_block=whole_block)
         of_steps = np.nanmedian(recent.step_us, axis=1)
         self.step_us = float(np.median(of_steps))
-        self._sampler.budget.pass_time(self.step_us, EVERY)
+        # The steps before the first look have passed, too.
+        self._sampler.budget.pass_time(self.step_us, EVERY if self._sampler.budget.elapsed_us else until)
         if muted:
             self.slow = set(slow) & self._told_slow()
             return None
@@ -107,7 +108,7 @@ class Watching:
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
         now = time.time()  # of the calendar: it is remembered over restarts
-        if not self._is_free() or not self._sampler.affords(self.step_us) or self._is_behind(now):
+        if not self._is_free() or not self._sampler.affordable(self.step_us) or self._is_behind(now):
             return None
         rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
         found = sorted(((int(rank), excess, z) for rank, excess, z in rows), key=lambda one: -one[2])
