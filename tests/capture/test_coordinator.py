@@ -50,7 +50,7 @@ KEY = b"k" * 32
 def recent_of(self_us: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> Recent:
     ranks, count = self_us.shape
     step_us = np.broadcast_to(self_us.max(axis=0), self_us.shape)
-    return Recent(np.arange(ranks), np.arange(count), step_us, self_us)
+    return Recent(np.arange(ranks), np.arange(count), step_us, self_us, self_us * np.nan, self_us)
 
 
 def noticed(
@@ -140,7 +140,7 @@ def test_longer_steps_are_told_once() -> None:
     for until in range(STEPS, 800, 5):
         base = 1000 if until < 500 else 1300
         steps = np.array([[base * (1 + abs(chance.gauss(0, 0.03))) for _ in range(STEPS)]])
-        *_, is_longer = when.look(Recent(np.arange(1), np.arange(STEPS), steps, steps), whole_block=until % STEPS == 0)
+        *_, is_longer = when.look(recent_of(steps), whole_block=until % STEPS == 0)
         if is_longer:
             told.append(until)
             when.accept()
@@ -222,6 +222,25 @@ def test_a_rank_that_is_heard_for_the_first_time_late_is_no_return_to_a_checkpoi
     table.add(rows_for(4, range(200), self_us=700))
     watching.turn(0.0)
     assert [(alert.kind, alert.ranks, alert.over) for alert in watching.alerts] == [("slow_rank", (2,), False)]
+
+
+@pytest.mark.parametrize(("sleep_us", "delay_us", "noticed_as"), [(0, 8000, [2]), (40_000, 0, [])])
+def test_who_computes_more_is_noticed_among_ranks_that_wait_for_cores(
+    sleep_us: int, delay_us: int, noticed_as: list[int]
+) -> None:
+    table, chance = StepTable(), np.random.default_rng(4)
+    watching = Watching(table, Hosts(), Sampler(Budget(0.01)), Roles())
+    for first in range(0, 300, 20):
+        for rank in range(4):
+            rows = rows_for(rank, range(first, first + 20), step_us=100_000)
+            cpu = 2000 * (1.25 if rank == 2 and first >= 160 else 1) * (1 + chance.normal(0, 0.01, 20))
+            # Waiting for a core takes as long as it likes, other than a device's work.
+            delay = chance.exponential(delay_us, 20) if delay_us else np.zeros(20)
+            rows["cpu_us"], rows["delay_us"] = cpu, delay
+            rows["self_us"] = cpu + delay + sleep_us
+            table.add(rows)
+        watching.turn(0.0)
+    assert sorted(watching.slow) == noticed_as
 
 
 # The store.

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kair_capture.job.processor_time import WORD_BITS
 from kair_capture.ring.layout import Kind
 from kair_capture.wire.messages import ROW_BYTES
 
@@ -23,6 +24,8 @@ ROW: Final = np.dtype(
         ("input_us", "<u4"),
         ("waited_us", "<u4"),
         ("gc_us", "<u4"),
+        ("cpu_us", "<u4"),  # that the training thread computed; 0 where that is not told
+        ("delay_us", "<u4"),  # that it was ready and had no core
     ]
 )
 """Times of one row; all but `begin_us` saturate at 71 minutes."""
@@ -65,6 +68,7 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
         waited = _covered(own[own["kind"] == Kind.COLLECTIVE], begin, begin + length)
         row["rank"], row["step"], row["flags"] = rank, step["step"], step["extra"]
         row["begin_us"] = max(begin + shift, 0) // 1000
+        row["cpu_us"], row["delay_us"] = int(step["detail"]) & _MOST, int(step["detail"]) >> WORD_BITS
         row["step_us"], row["waited_us"] = _us(length), _us(waited)
         row["self_us"] = _us(length - waited)
         row["gc_us"] = _us(_covered(own[own["kind"] == Kind.GC], begin, begin + length))
