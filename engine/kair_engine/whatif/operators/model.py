@@ -7,6 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import RemedyName
+from kair_engine.localize.unknown_communication import communication_told
 from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.results.whatif import HostStops, PartEffect, Remedy
 from kair_engine.timeline.synchronisation import Synchronisation
@@ -98,12 +99,13 @@ class OperatorModel:
         return ()
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
-        """Steps left out, and a replay that is off by more than a little."""
+        """Steps left out, a replay that is off by more than a little, and what no name tells of."""
         left_out = len(self.steps) - len(replayed.steps)
         text = f"{left_out} steps are left out: their operations wait for one another in a circle"
         delayed, measured = replayed.times[0], replayed.measured
         off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured))
-        return (*([KairWarning("circular_dependencies", text)] if left_out else []), *off)
+        circles = [KairWarning("circular_dependencies", text)] if left_out else []
+        return (*circles, *off, *communication_told(self._trace))
 
     def timeline(self) -> Iterator[Event]:
         """Trace events of the job as recorded, and of the ideal one."""
