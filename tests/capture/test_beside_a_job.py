@@ -20,7 +20,7 @@ def test_a_rank_that_becomes_slow_is_noticed_sampled_and_named_without_anybodys_
     pytest.importorskip("torch")
     slow = f"{fault.SLOW_RANK}:0.6:{fault.FROM_STEP}"
     # Mostly sleep, as for a device's work: the machine that tests has fewer cores than the job has ranks.
-    found = fault.told(fault.watched(260, slow, tmp_path, products=2, device_ms=40))
+    found = fault.told(fault.watched(260, slow, tmp_path, ["--products", "2", "--device-ms", "40"]))
     assert ("slow_rank", [fault.SLOW_RANK]) in [(kind, ranks) for kind, _, ranks in found["alerts"]]
     assert found["windows"][0][2] == "committed"
     assert found["first_in_ranking"] == fault.SLOW_RANK

@@ -73,18 +73,13 @@ def test_a_healthy_job_has_no_straggler(tmp_path: Path) -> None:
     assert result.warnings == ()
 
 
-@pytest.mark.slow
-def test_healthy_jobs_are_hardly_ever_accused(tmp_path: Path) -> None:
-    verdicts = [triage(training(tmp_path / str(seed), seed=seed)).verdict for seed in range(40)]
-    assert verdicts.count("straggler") <= 1
+# How often a healthy job is accused and a slow GPU missed, of hundreds of jobs, is what benchmarks/accuracy counts.
 
 
-@pytest.mark.slow
-def test_a_tenth_slower_is_found_every_time(tmp_path: Path) -> None:
-    for seed in range(40):
-        guilty = seed % 8
-        (finding,) = triage(training(tmp_path / str(seed), seed=seed, slow={guilty: 1.1})).findings
-        assert (finding.ranks, finding.cause, finding.pattern) == ((guilty,), "compute", "persistent")
+@pytest.mark.parametrize("guilty", [0, 5])
+def test_a_rank_that_is_a_tenth_slower_is_found(tmp_path: Path, guilty: int) -> None:
+    (finding,) = triage(training(tmp_path, seed=guilty, slow={guilty: 1.1})).findings
+    assert (finding.ranks, finding.cause, finding.pattern) == ((guilty,), "compute", "persistent")
 
 
 def test_a_finding_says_what_it_costs(tmp_path: Path) -> None:
@@ -201,7 +196,7 @@ def test_a_slow_rank_is_not_told_from_a_slow_moment_in_two_steps(tmp_path: Path,
 
 
 def test_one_healthy_step_accuses_nobody(tmp_path: Path) -> None:
-    verdicts = {triage(training(tmp_path / str(seed), seed=seed, steps=1)).verdict for seed in range(20)}
+    verdicts = {triage(training(tmp_path / str(seed), seed=seed, steps=1)).verdict for seed in range(5)}
     assert "straggler" not in verdicts
 
 
