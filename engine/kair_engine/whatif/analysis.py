@@ -14,7 +14,6 @@ from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
 from kair_engine.whatif.models import model_asked_of
 from kair_engine.whatif.prices import each_and_all, fix_prices, price, require_cost
 from kair_engine.whatif.ratios import Key, OfParts, mean_ratios, ratio, step_ratios
-from kair_engine.whatif.replay.trace_events import write_events
 from kair_engine.whatif.verdict import SLOW, causes_of, pattern_of, slow_host
 
 
@@ -93,6 +92,8 @@ def price_fixes(model: Model, fixes: Sequence[Fix], *, gpu_cost: float | None = 
 
 def write_timeline(model: Model, path: Path) -> None:
     """Writes the chosen steps' timelines, as recorded and ideal. Raises UsageError where the file cannot be written."""
+    from kair_engine.whatif.replay.trace_events import write_events  # few ask for it
+
     write_events(path, model.timeline())
 
 

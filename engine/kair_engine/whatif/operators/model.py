@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import must_fit
 from kair_engine.whatif.operators.prices import replayed_steps
 from kair_engine.whatif.operators.stops import StopTally
-from kair_engine.whatif.operators.timeline import operator_timeline
 from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.remembered import RememberedSteps
-from kair_engine.whatif.replay.trace_events import Event
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.replay.trace_events import Event
 
 MOST_KEPT = 1_500_000
 """Operations whose graphs stay in memory, 400 bytes each. Those of more are made again for every question."""
@@ -107,8 +109,10 @@ class OperatorModel:
         circles = [KairWarning("circular_dependencies", text)] if left_out else []
         return (*circles, *off, *communication_told(self._trace))
 
-    def timeline(self) -> Iterator[Event]:
+    def timeline(self) -> "Iterator[Event]":
         """Trace events of the job as recorded, and of the ideal one."""
+        from kair_engine.whatif.operators.timeline import operator_timeline  # few ask for it
+
         return operator_timeline(self._trace)
 
     def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
