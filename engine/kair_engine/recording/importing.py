@@ -12,6 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kair_engine.errors import InputError
+from kair_engine.readers.blocks import text_size
 from kair_engine.recording.cache import complete
 from kair_engine.recording.in_use import hold
 from kair_engine.trace.model import FragmentInfo
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
-# Traces compress 12 to 17 to 1.
-_COMPRESSION: Final = 12
-_OF_MEMBER: Final = 16 << 20
-_COMPRESSED_MAGIC: Final = (b"\x1f\x8b", b"\x28\xb5")
+_PARALLEL_SCANS_FROM: Final = 512 << 20
+"""The same where events are scanned by machine code, which every process has to load, and which is twice as fast."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,15 @@ def import_files(
 
     Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
     """
+    from kair_engine.readers.kineto.compiled.choice import pays
+
     processes = min(len(tasks), workers or len(os.sched_getaffinity(0)))
-    if processes > 1 and (workers is not None or sum(map(_text_size, tasks)) >= _PARALLEL_FROM):
+    text = _text_of(tasks)
+    parallel_from = _PARALLEL_SCANS_FROM if pays(text) else _PARALLEL_FROM
+    if processes > 1 and (workers is not None or text >= parallel_from):
         outcomes: Iterator[ImportOutcome] = _in_processes(tasks, processes)
     else:
+        _prepare(text)
         outcomes = map(import_file, tasks)
     for done, (task, outcome) in enumerate(zip(tasks, outcomes, strict=True), 1):
         if outcome.write_error is not None:
@@ -88,6 +92,18 @@ def import_files(
         yield outcome
         if progress is not None:
             progress(done, len(tasks), task.source.name, outcome)
+
+
+def _text_of(tasks: Sequence[ImportTask]) -> int:
+    return sum(text_size(task.source) for task in tasks)
+
+
+def _prepare(text: int) -> None:
+    """Makes this process ready to read so many bytes, of however small files."""
+    from kair_engine.readers.kineto.compiled.choice import load, pays
+
+    if pays(text):
+        load()
 
 
 def import_file(task: ImportTask) -> ImportOutcome:
@@ -147,9 +163,11 @@ def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[Impor
     context = multiprocessing.get_context("spawn")
     # Workers end when the other end is closed: by this process, or by its death.
     told, until_closed = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent, initargs=(told,))
+    pool = ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_begin_worker, initargs=(told, _text_of(tasks) // processes)
+    )
     try:
-        order = sorted(range(len(tasks)), key=lambda at: -_text_size(tasks[at]))
+        order = sorted(range(len(tasks)), key=lambda at: -text_size(tasks[at].source))
         with _without_interrupts():
             futures = {at: pool.submit(import_file, tasks[at]) for at in order}
         for at in range(len(tasks)):
@@ -175,6 +193,11 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
+def _begin_worker(told: "Connection", text: int) -> None:
+    _end_with_parent(told)
+    _prepare(text)
+
+
 def _end_with_parent(told: "Connection") -> None:
     """Lets this worker end as soon as nobody waits for it any more, in the middle of a file too."""
 
@@ -184,15 +207,3 @@ def _end_with_parent(told: "Connection") -> None:
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
-
-
-def _text_size(task: ImportTask) -> int:
-    try:
-        with task.source.open("rb") as file:
-            compressed = file.read(2) in _COMPRESSED_MAGIC
-        return task.source.stat().st_size * (_COMPRESSION if compressed else 1)
-    except NotADirectoryError:
-        # All alike: files of an archive are read fastest in its order.
-        return _OF_MEMBER
-    except OSError:
-        return 0

@@ -136,15 +136,17 @@ class EventStream:
         while position < cut and not ended:
             if self._scan is not None:
                 position = _skip_comma(text, position)
-                for records, position in self._scan(text, position, cut):  # noqa: B007, PLW2901
+                for records, goes_on in self._scan(text, position, cut):
+                    position = goes_on
                     yield records
                 stop = last_boundary(text, min(position + _WINDOW_SIZE, cut), position) or cut
             if position < cut:
                 events, position, ended = self._decode(text, position, stop)
-                yield events
+                if events:
+                    yield events
             if position < stop:
                 break
-        self._rest = text[_skip_comma(text, position):]
+        self._rest = text[_skip_comma(text, position) :]
         return ended
 
     def _decode(self, text: bytes, begin: int, cut: int) -> tuple[list[Event], int, bool]:

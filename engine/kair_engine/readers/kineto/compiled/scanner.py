@@ -8,8 +8,10 @@ import numpy as np
 
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import Category
-from kair_engine.readers.kineto.compiled import scan
-from kair_engine.readers.kineto.compiled.scan import Int32s, Int64s, Tokens, find_tokens, scan_events
+from kair_engine.readers.kineto.compiled import scan, tokens
+from kair_engine.readers.kineto.compiled.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
+from kair_engine.readers.kineto.compiled.scan import scan_events
+from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
 from kair_engine.readers.kineto.tables import EventTables
@@ -32,13 +34,27 @@ _JSON_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _Value = TypeVar("_Value")
 
 
+is_ready = False
+"""Whether the machine code is there."""
+
+
+def warm_up() -> None:
+    """Loads the machine code, and compiles it where that was not done yet. Raises what numba raises."""
+    global is_ready  # noqa: PLW0603  (the machine code is the process', too)
+    if not is_ready and IS_COMPILED:
+        events = b'{"ph": "X", "name": "a"}'
+        list(Scanner(EventTables()).records(events, 0, len(events)))
+        is_ready = True
+
+
 class Scanner:
     """Takes events from pieces of one file's text, and numbers what they name as `tables` do."""
 
     def __init__(self, tables: EventTables) -> None:
         self._tables = tables
         self._rows: Int64s = np.empty((_ROWS, scan.COLUMNS), np.int64)
-        self._found: Int32s = np.empty((_ROWS, scan.TOKEN_TRACK + 1), np.int32)
+        self._found: Int32s = np.empty((_ROWS, tokens.TRACK + 1), np.int32)
+        self._is_full = False
         self._make_room(_TEXTS)
 
     def _make_room(self, texts: int) -> None:
@@ -60,7 +76,9 @@ class Scanner:
 
         Ends before `end` where something is not known for sure: what stands there has to be decoded.
         """
-        signs, ended = np.frombuffer(text, np.uint8), np.array([0, begin])
+        if self._is_full:
+            return
+        signs, ended = as_signs(text), np.array([0, begin])
         status = scan.NO_ROOM
         while status == scan.NO_ROOM:
             status = scan_events(signs, int(ended[1]), end, self._rows, ended)
@@ -72,17 +90,19 @@ class Scanner:
                 return
             yield self._tables.valid(records), int(ended[1])
 
-    def _with_room(self, signs: scan.Text, rows: Int64s) -> int:
+    def _with_room(self, signs: Text, rows: Int64s) -> int:
         """Finds the rows' tokens; returns of how many."""
-        known = find_tokens(signs, rows, self._tokens, self._found)
+        places = rows[:, scan.NAME : scan.TID + 2]
+        known = find_tokens(signs, places, self._tokens, self._found)
         while known < len(rows) and self._room < _MOST_TEXTS:
             self._make_room(2 * self._room)
-            known = find_tokens(signs, rows, self._tokens, self._found)
+            known = find_tokens(signs, places, self._tokens, self._found)
+        self._is_full = known < len(rows)
         return known
 
     def _taken(self, text: bytes, rows: Int64s) -> Records:
         """The scanned rows as records, up to the first that is not known for sure."""
-        names, tracks = self._found[: len(rows), scan.TOKEN_NAME], self._found[: len(rows), scan.TOKEN_TRACK]
+        names, tracks = self._found[: len(rows), tokens.NAME], self._found[: len(rows), tokens.TRACK]
         self._number_names(names)
         self._number_tracks(tracks)
         result = np.empty(len(rows), RECORD)
@@ -98,7 +118,9 @@ class Scanner:
     def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
         detailed = self._tables.detailed(records)
         args = []
-        for row, begin, end in zip(detailed.tolist(), *rows[detailed, scan.ARGS : scan.ARGS + 2].T.tolist(), strict=True):
+        for row, begin, end in zip(
+            detailed.tolist(), *rows[detailed, scan.ARGS : scan.ARGS + 2].T.tolist(), strict=True
+        ):
             try:
                 args.append((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
             except _JSON_ERRORS:
@@ -115,8 +137,12 @@ class Scanner:
     def _number_tracks(self, tracks: Int32s) -> None:
         for track in _not_seen(self._track_numbers, tracks):
             category, process, thread = map(self._text, self._tokens.tracks[track].tolist())
-            key = _decoded(_TEXT, category, ""), _decoded(_IDENTITY, process, 0), _decoded(_IDENTITY, thread, 0)
-            self._track_numbers[track] = _UNREADABLE if None in key else self._tables.tracks[key]
+            cat = _decoded(_TEXT, category, "")
+            pid, tid = _decoded(_IDENTITY, process, 0), _decoded(_IDENTITY, thread, 0)
+            if cat is None or pid is None or tid is None:
+                self._track_numbers[track] = _UNREADABLE
+            else:
+                self._track_numbers[track] = self._tables.tracks[cat, pid, tid]
 
     def _text(self, token: int) -> bytes:
         ends = self._tokens.ends
