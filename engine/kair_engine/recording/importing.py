@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
-_PARALLEL_SCANS_FROM: Final = 512 << 20
-"""The same where events are scanned by machine code, which every process has to load, and which is twice as fast."""
+_SCAN_OF_A_PROCESS: Final = 512 << 20
+"""What one process reads where events are scanned by machine code: each has to load it, and is twice as fast then."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,8 @@ def import_files(
 
     Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
     """
-    from kair_engine.readers.kineto.compiled.choice import pays
-
-    processes = min(len(tasks), workers or len(os.sched_getaffinity(0)))
-    text = _text_of(tasks)
-    parallel_from = _PARALLEL_SCANS_FROM if pays(text) else _PARALLEL_FROM
-    if processes > 1 and (workers is not None or text >= parallel_from):
-        outcomes: Iterator[ImportOutcome] = _in_processes(tasks, processes)
-    else:
-        _prepare(text)
-        outcomes = map(import_file, tasks)
+    processes = _processes(tasks, workers)
+    outcomes = _in_processes(tasks, processes) if processes else map(import_file, tasks)
     for done, (task, outcome) in enumerate(zip(tasks, outcomes, strict=True), 1):
         if outcome.write_error is not None:
             raise UnwrittenError(outcome.write_error)
@@ -94,16 +86,19 @@ def import_files(
             progress(done, len(tasks), task.source.name, outcome)
 
 
+def _processes(tasks: Sequence[ImportTask], workers: int | None) -> int:
+    """How many processes read the files; 0 where this one does."""
+    from kair_engine.readers.kineto.compiled.choice import pays
+
+    text, most = _text_of(tasks), min(len(tasks), workers or len(os.sched_getaffinity(0)))
+    if workers is None and pays(text):
+        # Not this process even where one is enough: machine code keeps 120 MB, which it needs for what comes then.
+        return min(most, 1 + text // _SCAN_OF_A_PROCESS)
+    return most if most > 1 and (workers is not None or text >= _PARALLEL_FROM) else 0
+
+
 def _text_of(tasks: Sequence[ImportTask]) -> int:
     return sum(text_size(task.source) for task in tasks)
-
-
-def _prepare(text: int) -> None:
-    """Makes this process ready to read so many bytes, of however small files."""
-    from kair_engine.readers.kineto.compiled.choice import load, pays
-
-    if pays(text):
-        load()
 
 
 def import_file(task: ImportTask) -> ImportOutcome:
@@ -194,8 +189,11 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _begin_worker(told: "Connection", text: int) -> None:
+    from kair_engine.readers.kineto.compiled.choice import load, pays
+
     _end_with_parent(told)
-    _prepare(text)
+    if pays(text):
+        load()
 
 
 def _end_with_parent(told: "Connection") -> None:
