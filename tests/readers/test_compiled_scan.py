@@ -118,6 +118,7 @@ def read(blocks: Sequence[bytes], *, scanned: bool, chunk: int = 1 << 20) -> tup
 @example(b'[{"ph": "X", "name": "a", "ts": "1e3", "dur": 1e0, "cat": "kernel"}, {}]', 1 << 20)
 @example(b'[{"ph": "X", "name": "a", "cat": "", "ts": 0.00050, "dur": 0.0015}, {"ph": "i"}]', 1 << 20)
 @example(b'[{"ph": "X", "name": "a", "name": "b", "args": {"bytes": 3}, "args": null}, {"ph": "i"}]', 1 << 20)
+@example(b'[{"ph": "X", "name": "\x80", "cat": "kernel"}, {"ph": "X", "name": "a", "cat": "cpu_op"}, {}]', 1 << 20)
 @example(b'[{"ph": "X", "name": "a", "args": {"x": %s}}, {}]' % (b"[" * 200 + b"]" * 200), 1 << 20)
 def test_a_scan_finds_what_decoding_finds(text: bytes, chunk: int) -> None:
     assert read([text], scanned=True, chunk=chunk)[0] == read([text], scanned=False, chunk=chunk)[0]

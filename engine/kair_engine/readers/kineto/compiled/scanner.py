@@ -132,7 +132,11 @@ class Scanner:
     def _number_names(self, tokens: Int32s) -> None:
         for token in _not_seen(self._name_numbers, tokens):
             name = _decoded(_TEXT, self._text(token), "")
-            self._name_numbers[token] = _UNREADABLE if name is None else self._tables.names[name]
+            if name is None:
+                # Names behind it are numbered after what it is read as.
+                self._name_numbers[token] = _UNREADABLE
+                return
+            self._name_numbers[token] = self._tables.names[name]
 
     def _number_tracks(self, tracks: Int32s) -> None:
         for track in _not_seen(self._track_numbers, tracks):
@@ -141,8 +145,8 @@ class Scanner:
             pid, tid = _decoded(_IDENTITY, process, 0), _decoded(_IDENTITY, thread, 0)
             if cat is None or pid is None or tid is None:
                 self._track_numbers[track] = _UNREADABLE
-            else:
-                self._track_numbers[track] = self._tables.tracks[cat, pid, tid]
+                return
+            self._track_numbers[track] = self._tables.tracks[cat, pid, tid]
 
     def _text(self, token: int) -> bytes:
         ends = self._tokens.ends
