@@ -22,7 +22,6 @@ _MOST_TEXTS: Final = 1 << 20
 _SIZE_OF_TEXT: Final = 64
 """Different names, threads and so on: room for so many at first, at most, and for so many bytes of each."""
 _NOT_SEEN: Final = -1
-_UNREADABLE: Final = -2
 
 _FIELDS: Final = ("start", "duration", "correlation", "external_id", "size")
 """Of a record, in the order of the columns of a scan."""
@@ -102,17 +101,16 @@ class Scanner:
 
     def _taken(self, text: bytes, rows: Int64s) -> Records:
         """The scanned rows as records, up to the first that is not known for sure."""
-        names, tracks = self._found[: len(rows), tokens.NAME], self._found[: len(rows), tokens.TRACK]
-        self._number_names(names)
-        self._number_tracks(tracks)
-        result = np.empty(len(rows), RECORD)
-        result["name"], result["track"] = self._name_numbers[names], self._track_numbers[tracks]
+        known = self._number_names(self._found[: len(rows), tokens.NAME])
+        known = self._number_tracks(self._found[:known, tokens.TRACK])
+        rows, found = rows[:known], self._found[:known]
+        result = np.empty(known, RECORD)
+        result["name"] = self._name_numbers[found[:, tokens.NAME]]
+        result["track"] = self._track_numbers[found[:, tokens.TRACK]]
         for column, field in enumerate(_FIELDS):
             result[field] = rows[:, column]
         result["size"][self._tables.categories()[result["track"]] != Category.COPY] = -1
         _read_odd_times(text, rows, result)
-        unreadable = (result["name"] < 0) | (result["track"] < 0)
-        result = result[: int(unreadable.argmax())] if unreadable.any() else result
         return self._with_details(text, rows, result)
 
     def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
@@ -129,24 +127,25 @@ class Scanner:
         self._tables.describe(records, detailed[: len(args)], args)
         return records
 
-    def _number_names(self, tokens: Int32s) -> None:
-        for token in _not_seen(self._name_numbers, tokens):
+    def _number_names(self, names: Int32s) -> int:
+        """Numbers the names that are new; of how many rows they are known, up to one that cannot be read."""
+        for token in _not_seen(self._name_numbers, names):
             name = _decoded(_TEXT, self._text(token), "")
             if name is None:
-                # Names behind it are numbered after what it is read as.
-                self._name_numbers[token] = _UNREADABLE
-                return
+                break
             self._name_numbers[token] = self._tables.names[name]
+        return _known(self._name_numbers, names)
 
-    def _number_tracks(self, tracks: Int32s) -> None:
+    def _number_tracks(self, tracks: Int32s) -> int:
+        """The same of tracks."""
         for track in _not_seen(self._track_numbers, tracks):
             category, process, thread = map(self._text, self._tokens.tracks[track].tolist())
             cat = _decoded(_TEXT, category, "")
             pid, tid = _decoded(_IDENTITY, process, 0), _decoded(_IDENTITY, thread, 0)
             if cat is None or pid is None or tid is None:
-                self._track_numbers[track] = _UNREADABLE
-                return
+                break
             self._track_numbers[track] = self._tables.tracks[cat, pid, tid]
+        return _known(self._track_numbers, tracks)
 
     def _text(self, token: int) -> bytes:
         ends = self._tokens.ends
@@ -164,6 +163,12 @@ def _read_odd_times(text: bytes, rows: Int64s, records: Records) -> None:
 def _not_seen(numbers: Int32s, met: Int32s) -> Iterable[int]:
     """Those that are met for the first time, in order."""
     return dict.fromkeys(met[numbers[met] == _NOT_SEEN].tolist())
+
+
+def _known(numbers: Int32s, met: Int32s) -> int:
+    """How many of those that are met have numbers, up to the first that has none."""
+    unknown = numbers[met] == _NOT_SEEN
+    return int(unknown.argmax()) if unknown.any() else len(met)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Value], text: bytes, default: _Value) -> _Value | None:
