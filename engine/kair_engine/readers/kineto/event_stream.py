@@ -1,7 +1,7 @@
 """Kineto JSON as a stream of decoded events, a megabyte at a time, whatever the file's size and layout.
 
-The fast path cuts a chunk after its last `}` that is followed by `, {`, and decodes it in one call. Where
-that fails (a cut inside a nested list, an event that is not JSON, the array's end), the chunk is decoded
+The fast path cuts a chunk after its last `}` that is followed by `, {`, or by `{` on another line, and takes it in one
+call. Where that fails (a cut inside a nested list, an event that is not JSON, the array's end), the chunk is decoded
 again in windows, and the object that stands in the way is isolated, salvaged or counted as bad.
 """
 
@@ -32,7 +32,9 @@ _FEW_BRACES: Final = 64
 
 _SPACE: Final = b" \t\r\n"
 _EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BOUNDARY: Final = re.compile(rb"\}\s*,\s*(?=\{)")
+# Some write one event a line without commas: a line's end is as good, as no text in quotes holds one.
+_BOUNDARY: Final = re.compile(rb"\}(?:\s*,|[ \t\r]*\n)\s*(?=\{)")
+_END_OF_LINE: Final = re.compile(rb"(\}[ \t\r]*)\n(?=\s*\{)")
 _BETWEEN: Final = re.compile(rb"[\s,]*")
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}]', re.DOTALL)
 _ERROR_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
@@ -152,7 +154,7 @@ class EventStream:
     def _decode(self, text: bytes, begin: int, cut: int) -> tuple[list[Event], int, bool]:
         """The events of `text[begin:cut]`, where in `text` they end, and whether the array ended there."""
         try:
-            return decode_events(b"[" + text[begin:cut] + b"]"), _skip_comma(text, cut), False
+            return _decoded(text[begin:cut]), _skip_comma(text, cut), False
         except _JSON_ERRORS:
             return self._decode_carefully(text, begin, cut)
 
@@ -174,7 +176,7 @@ class EventStream:
                 return events, position + 1, True
             stop = last_boundary(text, min(position + window, limit), position) or min(position + window, limit)
             try:
-                events += decode_events(b"[" + text[position:stop] + b"]")
+                events += _decoded(text[position:stop])
                 position, window = _skip_comma(text, stop), window * 2
                 continue
             except _JSON_ERRORS as error:
@@ -216,17 +218,29 @@ class EventStream:
                 self.header = trailer | self.header
 
 
+def _decoded(text: bytes) -> list[Event]:
+    """Events in turn, between commas or each on lines of its own."""
+    try:
+        return decode_events(b"[" + text + b"]")
+    except _JSON_ERRORS:
+        # As long as it was: errors tell the place of the damage.
+        separated, count = _END_OF_LINE.subn(rb"\1,", text)
+        if not count:
+            raise
+    return decode_events(b"[" + separated + b"]")
+
+
 def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
-    """The place after the last `}` before `limit` that a comma and `{` follow, or None."""
+    """The place after the last `}` before `limit` that a comma and `{` follow, or `{` on another line; or None."""
     brace = limit
     for _ in range(_FEW_BRACES):
         brace = text.rfind(b"{", start, brace)
         if brace <= start:
             return None
         comma = _last_not_space(text, brace)
-        if text[comma : comma + 1] != b",":
+        closing = _last_not_space(text, comma) if text[comma : comma + 1] == b"," else comma
+        if closing == comma and b"\n" not in text[comma:brace]:
             continue
-        closing = _last_not_space(text, comma)
         if closing > start and text[closing : closing + 1] == b"}":
             return closing + 1
     return _last_boundary_far(text, brace, start)
@@ -266,7 +280,7 @@ def _decode_before(text: bytes, position: int, bad: int) -> tuple[list[Event], i
         if cut is None:
             break
         try:
-            return decode_events(b"[" + text[position:cut] + b"]"), _skip_comma(text, cut)
+            return _decoded(text[position:cut]), _skip_comma(text, cut)
         except _JSON_ERRORS:
             limit = cut
     return [], position

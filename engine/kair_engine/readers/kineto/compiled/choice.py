@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kair_engine.readers.kineto.event_stream import Scan
     from kair_engine.readers.kineto.tables import EventTables
 
-_PAYS_FROM: Final = 128 << 20
+PAYS_FROM: Final = 128 << 20
 """Bytes of text that one process reads."""
 _TOO_SMALL: Final = 1 << 20
 _SCANNER: Final = "kair_engine.readers.kineto.compiled.scanner"
@@ -24,7 +24,7 @@ _SCANNER: Final = "kair_engine.readers.kineto.compiled.scanner"
 
 def pays(text: int) -> bool:
     """Whether to read so many bytes of text by machine code."""
-    return text >= _PAYS_FROM and find_spec("numba") is not None
+    return text >= PAYS_FROM and find_spec("numba") is not None
 
 
 def load() -> None:
