@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.cli_samples import kair
 
-from kair_engine.results.watch import Alert, Sampling, WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.runs.watch import Alert, Sampling, WatchedHost, WatchedRank, WatchedWindow, WatchResult
 from kair_tui.cli import following
 
 HOST = WatchedHost("node-1", 4, False, 0.3, 12.5, 30.0, 0, 1, 0, 0, 0)

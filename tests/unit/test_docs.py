@@ -17,7 +17,7 @@ import pytest
 from kair_engine.results.evidence import EvidenceKind
 from kair_engine.results.sensitivity import ReasonKind
 from kair_tui.cli.registry import COMMANDS
-from kair_tui.commands.schema import schema_of
+from kair_tui.commands.machines.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests")

@@ -33,7 +33,7 @@ from kair_capture.coordinator.words import in_words
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
-from kair_engine.results.watch import WatchedWindow, WatchResult
+from kair_engine.results.runs.watch import WatchedWindow, WatchResult
 from kair_engine.trace.private_files import write_whole
 
 _TURN_S: Final = 0.1

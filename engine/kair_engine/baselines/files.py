@@ -11,8 +11,8 @@ import msgspec
 
 from kair_engine.comparison.changes import FEWEST_STEPS
 from kair_engine.errors import InputError, KairError, NameTakenError, UsageError
-from kair_engine.results.baseline import SavedBaseline
-from kair_engine.results.run_profile import Amount, RunProfile
+from kair_engine.results.runs.baseline import SavedBaseline
+from kair_engine.results.runs.run_profile import Amount, RunProfile
 from kair_engine.trace.private_files import write_whole
 
 FILE_VERSION: Final = 1

@@ -30,7 +30,7 @@ from kair_engine.recording.job_file import (
 from kair_engine.recording.opening import open_sources
 from kair_engine.recording.seals import seal_of
 from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
-from kair_engine.results.fleet import StragglerCost
+from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.store.costs import kept_cost
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace

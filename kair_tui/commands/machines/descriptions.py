@@ -8,7 +8,7 @@ from functools import cache
 from textwrap import dedent
 from typing import Any, get_args, get_type_hints
 
-from kair_tui.commands.field_words import FIELD_WORDS
+from kair_tui.commands.machines.field_words import FIELD_WORDS
 
 
 def describe(definitions: dict[str, Any], records: Iterable[type[Any]]) -> None:

@@ -31,7 +31,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     """The document's schema as a plain object."""
     from msgspec.json import schema_components
 
-    from kair_tui.commands.descriptions import describe, records_in
+    from kair_tui.commands.machines.descriptions import describe, records_in
     from kair_tui.render.answer import JobInfo, Note
     from kair_tui.render.document import SCHEMA_VERSION
     from kair_tui.render.words.warnings import WarningInWords

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kair_engine.errors import InputError
-from kair_engine.results.fleet import FleetJob, FleetResult, StragglerCost
+from kair_engine.results.runs.fleet import FleetJob, FleetResult, StragglerCost
 from kair_tui.cli.choices.job import StoreSession
-from kair_tui.commands.gpu_cost import GPU_COST, money_per_day
+from kair_tui.commands.keep.gpu_cost import GPU_COST, money_per_day
 from kair_tui.commands.report_file import REPORT, made_now, require_form, write_report
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def run(
 ) -> FleetResult:
     """Prices the jobs that are not priced yet, and puts all together. Raises InputError where the store has none."""
     from kair_engine.fleet.summary import fleet_of
-    from kair_tui.commands.stored_costs import costs_of
+    from kair_tui.commands.keep.stored_costs import costs_of
 
     require_form(report)
     found, damaged = session.store.listing()

@@ -9,7 +9,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 
 if TYPE_CHECKING:
-    from kair_engine.results.run_profile import RunProfile
+    from kair_engine.results.runs.run_profile import RunProfile
 
 ChangeKind = Literal["compute", "input", "host", "communication"]
 ChangeSort = Literal["slower", "faster", "added", "gone"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean
 
-from kair_engine.results.changes import ChangeKind
+from kair_engine.results.runs.changes import ChangeKind
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from kair_engine.errors import InputError
-from kair_engine.results.watch import WatchResult
+from kair_engine.results.runs.watch import WatchResult
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument
 

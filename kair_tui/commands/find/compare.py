@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from kair_engine.results.compare import CompareResult
+from kair_engine.results.runs.compare import CompareResult
 from kair_engine.trace.model import Trace
 from kair_tui.cli.choices.job import StoreSession, blaming_files, locate, open_source
 from kair_tui.cli.choices.steps import parse_steps

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from kair_engine.results.store import CacheResult
+from kair_engine.results.runs.store import CacheResult
 from kair_tui.cli.parameters import Argument
 from kair_tui.cli.places import cache_limit, cache_root
 

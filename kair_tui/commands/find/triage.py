@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from kair_engine.results.changes import ChosenBaseline
+from kair_engine.results.runs.changes import ChosenBaseline
 from kair_engine.trace.model import Trace
 from kair_tui.cli.parameters import Option
 from kair_tui.commands.report_file import REPORT, require_form, write_report
@@ -46,7 +46,7 @@ def run(
         if gpu_cost is None:
             keep_triage(Path(trace.job.stored_in), found)
     if report is not None:
-        from kair_tui.commands.triage_report import report_of
+        from kair_tui.commands.find.triage_report import report_of
 
         write_report(report, report_of(trace, result, gpu_cost))
     return result

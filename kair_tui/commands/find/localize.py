@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from kair_engine.errors import UsageError
-from kair_engine.results.changes import ChosenBaseline
 from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import GroupBy, LocalizeResult
+from kair_engine.results.runs.changes import ChosenBaseline
 from kair_engine.trace.model import Trace
 from kair_tui.cli.options import CLOCK, METHOD, require_paper
 from kair_tui.cli.parameters import Option

@@ -36,7 +36,7 @@ def run(
 ) -> int:
     """Becomes the command, or asks. Raises UsageError where there is none, InputError where it cannot be run."""
     if action == "now":
-        from kair_tui.commands.capture_now import ask_now
+        from kair_tui.commands.running.capture_now import ask_now
 
         if command:
             raise UsageError("kair capture now takes no command", "kair capture now --job job123 --ranks 3,7")

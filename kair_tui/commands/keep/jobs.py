@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kair_engine.errors import UsageError
-from kair_engine.results.store import JobsResult, ListedJob
+from kair_engine.results.runs.store import JobsResult, ListedJob
 from kair_tui.cli.choices.job import StoreSession, is_stored, unknown_job
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.commands.gpu_cost import GPU_COST, money_per_day
+from kair_tui.commands.keep.gpu_cost import GPU_COST, money_per_day
 
 if TYPE_CHECKING:
-    from kair_engine.results.fleet import StragglerCost
+    from kair_engine.results.runs.fleet import StragglerCost
     from kair_engine.store.jobs import Store
 
 RENDERER = "kair_tui.render.views.store.jobs"
@@ -35,7 +35,7 @@ def run(
     found, warnings = store.listing()
     costs = {job.name: job.cost for job in found}
     if whatif:
-        from kair_tui.commands.stored_costs import costs_of
+        from kair_tui.commands.keep.stored_costs import costs_of
 
         costs, failed = costs_of(session, found)
         warnings += failed

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from kair_engine.results.store import ImportResult
+from kair_engine.results.runs.store import ImportResult
 from kair_tui.cli.choices.job import StoreSession
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.cli.places import cache_limit, cache_root

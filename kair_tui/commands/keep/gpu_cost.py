@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kair_engine.results.fleet import StragglerCost
+from kair_engine.results.runs.fleet import StragglerCost
 from kair_tui.cli.parameters import Option
 
 GPU_COST: Final = Option(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.ranks import Rank
-from kair_engine.results.changes import ChangeKind, OperatorChange
+from kair_engine.results.runs.changes import ChangeKind, OperatorChange
 from kair_engine.trace.model import KairWarning
 
 CompareVerdict = Literal["changed", "no_change", "inconclusive"]

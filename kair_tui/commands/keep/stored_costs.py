@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kair_engine.errors import KairError
-from kair_engine.results.fleet import StragglerCost
+from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.store.jobs import StoredJob
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
