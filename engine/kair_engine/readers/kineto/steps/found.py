@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, STEP_MARK, Category, NameClass
-from kair_engine.readers.kineto.repeating_steps import repeating
 from kair_engine.readers.kineto.rows import Records
-from kair_engine.readers.kineto.step_signs import SIGN_CLASSES, StepSigns
+from kair_engine.readers.kineto.steps.repeating import repeating
+from kair_engine.readers.kineto.steps.signs import SIGN_CLASSES, StepSigns
 from kair_engine.readers.kineto.tables import EventTables
 
 OUTSIDE: Final = -1

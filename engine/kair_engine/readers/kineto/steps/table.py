@@ -12,9 +12,9 @@ from kair_engine.readers.columns import dictionary, nullable, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
 from kair_engine.readers.kineto.collective_details import global_peers
 from kair_engine.readers.kineto.rows import Records
-from kair_engine.readers.kineto.step_collectives import StepCollectives
-from kair_engine.readers.kineto.step_phases import UNKNOWN, host_phases
-from kair_engine.readers.kineto.steps import StepWindows
+from kair_engine.readers.kineto.steps.collectives import StepCollectives
+from kair_engine.readers.kineto.steps.found import StepWindows
+from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 
