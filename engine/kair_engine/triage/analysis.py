@@ -22,6 +22,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
+from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
@@ -45,9 +46,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     require_steps(trace)
     require_cost(gpu_cost)
     tally, replays = Tally.of(trace, keep_paths=False), Replays(trace)
+    devices = DeviceTally(np.array(trace.job.ranks, dtype=np.int64))
 
     def look(ops: Operations, sync: Synchronisation, ranks: Ints, role: Ints) -> StepExcess:
         replays.add(sync)
+        devices.add(ops)
         tally_step(tally, ops, sync, role[np.searchsorted(ranks, ops.ranks)])
         return step_excess(ops, sync, ranks, role)
 
@@ -56,7 +59,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    shared = SharedCosts(trace, replays)
+    shared = SharedCosts(trace, replays, devices)
     of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspects(trace.job, found))
     patterns = tuple(job_patterns(found))
     links = link_findings(trace, found, step_time)

@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, stalls
-from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -15,6 +15,7 @@ from kair_engine.results.triage import Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
+from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.evidence import rank_evidence, since_evidence
 from kair_engine.triage.rank_causes import one_operator, why
 from kair_engine.triage.suspects import Suspect
@@ -29,9 +30,13 @@ def rank_finding(
     """The finding about a suspect: its largest class of excess tells the cause."""
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
-    reason = why(job, blamed, stops, largest)
+    of_host = CLASSES[largest.class_index] == "host"
+    reason = why(job, blamed, stops, largest, late_launches(trace, job, largest) if of_host else None)
     cause, steps = reason.cause, _steps(job, suspect)
-    operator, edge = (reason.operator, None) if reason.operator else _operator(blamed, job, ranks, cause)
+    if reason.operator or (of_host and CAUSES[cause].time_class != "host"):
+        operator, edge = reason.operator, None
+    else:
+        operator, edge = _operator(blamed, job, ranks, cause)
     step_time = step_time_ns(trace, job)
     return new_finding(
         trace,
