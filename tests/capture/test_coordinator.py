@@ -22,15 +22,17 @@ from kair_capture.coordinator.coordinator import Coordinator
 from kair_capture.coordinator.detection import STEPS, When, Who
 from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.metrics import lines_of
+from kair_capture.coordinator.roles import Roles, role_names
 from kair_capture.coordinator.sampling import Budget, Sampler
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.step_log import StepLog, read_all
 from kair_capture.coordinator.step_table import Recent, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
+from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
 from kair_capture.wire.keys import read_key
-from kair_capture.wire.messages import BeatReply, Capture, CaptureReply, Host
+from kair_capture.wire.messages import BeatReply, Capture, CaptureReply, Communication, Host
 from kair_engine.recording.changes import state_of
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.triage.analysis import triage
@@ -47,19 +49,36 @@ def recent_of(self_us: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> R
     return Recent(np.arange(ranks), np.arange(count), step_us, self_us)
 
 
-def noticed(ranks: int, slow_by: float, *, steps: int = 400, slow_from: int = 200, seed: int = 1) -> dict[int, int]:
-    """rank → the first step at which it counts as slow; times with 3 % noise, spikes, and lasting differences."""
+def noticed(
+    ranks: int, slow_by: float, *, steps: int = 400, slow_from: int = 200, seed: int = 1, stages: int = 1
+) -> dict[int, int]:
+    """rank → the first step at which it counts as slow; times with 3 % noise, spikes, and lasting differences.
+
+    Stages of a pipeline are unequally long, by a third each.
+    """
     chance = np.random.default_rng(seed)
-    own = 1 + chance.normal(0, 0.005, ranks)
+    own = (1 + chance.normal(0, 0.005, ranks)) * (1 + np.arange(ranks) * stages // ranks / 3)
     times = own[:, None] * (1 + np.abs(chance.normal(0, 0.03, (ranks, steps))))
     times += (chance.random((ranks, steps)) < 0.005) * chance.exponential(0.3, (ranks, steps))
     times[ranks // 2, slow_from:] *= 1 + slow_by
     who, found = Who(), {}
+    role = pipelines(ranks, stages).codes(np.arange(ranks))
     for until in range(STEPS, steps, 5):
-        _, slow = who.look(recent_of(times[:, until - STEPS : until] * 1e5), whole_block=until % STEPS == 0)
+        recent = recent_of(times[:, until - STEPS : until] * 1e5)
+        _, slow = who.look(recent, role, whole_block=until % STEPS == 0)
         for rank in slow:
             found.setdefault(rank, until)
     return found
+
+
+def pipelines(ranks: int, stages: int) -> Roles:
+    """What such ranks tell: each sends to the same place of the next stage and of the one before."""
+    wide = ranks // stages
+    roles = Roles()
+    for rank in range(ranks):
+        others = tuple(one for one in (rank - wide, rank + wide) if stages > 1 and 0 <= one < ranks)
+        roles.tell(Communication(rank, ranks, others, others, ((wide, 15),)))
+    return roles
 
 
 @pytest.mark.parametrize("ranks", [4, 8, 2048])
@@ -72,6 +91,44 @@ def test_a_rank_that_becomes_slow_is_noticed_within_30_steps_and_no_other(ranks:
 @pytest.mark.parametrize("ranks", [4, 256])
 def test_healthy_jobs_are_left_alone(ranks: int) -> None:
     assert not noticed(ranks, 0.0, steps=2000)
+
+
+@pytest.mark.parametrize(("ranks", "stages"), [(4, 4), (8, 4), (16, 4)])
+def test_a_slow_rank_is_slow_for_its_stage_and_long_stages_are_not(ranks: int, stages: int) -> None:
+    found = noticed(ranks, 0.2, steps=650, slow_from=600, stages=stages)
+    assert list(found) == [ranks // 2]
+    assert 600 < found[ranks // 2] <= 630
+
+
+def test_what_all_ranks_of_a_pipeline_do_slower_is_nobodys_fault() -> None:
+    chance, who = np.random.default_rng(3), Who()
+    times = np.arange(1, 5)[:, None] * (1 + np.abs(chance.normal(0, 0.03, (4, 400))))
+    times[:, 200:] *= 1.4
+    for until in range(STEPS, 400, 5):
+        recent = recent_of(times[:, until - STEPS : until] * 1e5)
+        assert who.look(recent, np.arange(4), whole_block=until % STEPS == 0)[1] == []
+
+
+def told(ranks: int, **of: Callable[[int], tuple[int, ...]]) -> dict[int, Communication]:
+    sends, receives = of["sends"], of.get("receives", of["sends"])
+    return {rank: Communication(rank, ranks, sends(rank), receives(rank), ((ranks, 10),)) for rank in range(ranks)}
+
+
+def test_roles_are_told_by_who_communicates_how() -> None:
+    first, second = pipelines(8, 4), {0: 0, 1: 0, 6: 3, 7: 3}
+    assert {rank: first.name(rank) for rank in second} == {rank: f"stage {at} of 4" for rank, at in second.items()}
+    alike = dict.fromkeys(range(8), "all")
+    assert role_names(told(8, sends=lambda _: ())) == alike
+    # Keys and values passed round a ring, and everybody to everybody, are no pipelines; one that begins anew is.
+    assert role_names(told(8, sends=lambda at: ((at + 1) % 8,), receives=lambda at: ((at - 1) % 8,))) == alike
+    assert role_names(told(8, sends=lambda at: tuple({*range(8)} - {at}))) == alike
+    again = role_names(told(8, sends=lambda at: ((at + 1) % 8, (at - 1) % 8)))
+    assert len(set(again.values())) == 8
+    # Groups of other sizes are another program; one call more in a hundred is not.
+    mixed = {rank: Communication(rank, 8, groups=((2, 100),) if rank < 4 else ((4, 100),)) for rank in range(8)}
+    assert len(set(role_names(mixed).values())) == 2
+    mixed = {rank: Communication(rank, 8, groups=((8, 100), *(((2, 1),) if rank < 2 else ()))) for rank in range(8)}
+    assert role_names(mixed) == alike
 
 
 def test_longer_steps_are_told_once() -> None:
@@ -148,7 +205,7 @@ def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twic
 
 def test_a_rank_that_is_heard_for_the_first_time_late_is_no_return_to_a_checkpoint() -> None:
     table, hosts = StepTable(), Hosts()
-    watching = Watching(table, hosts, Sampler(Budget(0.01)))
+    watching = Watching(table, hosts, Sampler(Budget(0.01)), Roles())
     for first in range(0, 240, 20):
         for rank in range(4):
             table.add(rows_for(rank, range(first, first + 20), self_us=900 if rank == 2 else 700))
@@ -271,6 +328,8 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     with pytest.raises(BusyError):
         talk.begin()
     talk.agent.send(Packet.HOST, Host("node-1", 4, (0, 1, 2, 3)).packed())
+    for rank in range(4):
+        talk.agent.send(Packet.COMMUNICATION, Communication(rank, 4, groups=((4, 10),)).packed())
     chance = random.Random(2)
     for first in range(0, 200, 20):
         for rank in range(4):
@@ -295,13 +354,18 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     text = "\n".join(lines_of(status))
     assert 'kair_slow{job="job",rank="2",host="node-1"} 1' in text
     assert 'kair_slow{job="job",rank="1",host="node-1"} 0' in text
+    missing = rows_for(1, range(200, 201))
+    missing["flags"] = StepFlag.MISSED
+    talk.tell(missing)
+    talk.until(lambda: talk.coordinator._memory.windows[-1].missed == (1,))
     talk.end()
     # A coordinator that starts again knows what was told, and does not order the same once more.
     talk.coordinator = talk.begin()
     talk.packets.clear()
     talk.batch += 1000
-    talk.tell(rows_for(1, range(200, 220)))
-    talk.until(lambda: len(talk.kept()) == 2)
+    assert len(talk.coordinator._watching.roles.told) == 4
+    talk.tell(rows_for(1, range(201, 220)))
+    talk.until(lambda: len(talk.kept()) == 1)
     assert not any(kind == Packet.ORDER for kind, _ in talk.packets)
     assert len(read_all(talk.places.steps)) == 4 * 200 + 20
     assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]

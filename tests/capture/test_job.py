@@ -27,8 +27,8 @@ pytestmark = [
 ]
 SCRIPT = Path(__file__).parents[1] / "support" / "captured_jobs.py"
 JOBS = (
-    "plain", "captured", "sharded", "accumulation", "kept_model", "several_optimizers", "skipped_steps", "compiled",
-    "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place",
+    "plain", "captured", "sharded", "pipelined", "accumulation", "kept_model", "several_optimizers", "skipped_steps",
+    "compiled", "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place",
 )  # fmt: skip
 WINDOW = list(range(4, 20))
 
@@ -157,6 +157,17 @@ def test_sharded_models_wait_in_collectives(jobs: Jobs) -> None:
         assert (counts["forward"], counts["backward"], counts["optimizer"]) == (1, 1, 1)
 
 
+def test_ranks_tell_how_they_communicate(jobs: Jobs) -> None:
+    def told(job: str, rank: int) -> Any:  # noqa: ANN401  (JSON)
+        return json.loads((jobs.folder / job / "run" / f"rank-{rank}.json").read_text())["communication"]
+
+    for rank in range(2):
+        # Five steps of one bucket of gradients each.
+        assert told("captured", rank) == {"sends": [], "receives": [], "groups": [[2, 5]]}
+        stage = told("pipelined", rank)
+        assert (stage["sends"], stage["receives"]) == ([1 - rank], [1 - rank])
+
+
 def test_gradients_that_accumulate_are_one_step(jobs: Jobs) -> None:
     steps = jobs.steps("accumulation")
     assert [step.scopes for step in steps] == [[*["INPUT", "forward", "backward"] * 3, "optimizer"]] * 4
@@ -232,6 +243,7 @@ def test_a_script_can_say_everything_itself(jobs: Jobs) -> None:
 UNAWARE = """
 import site_was_here, torch
 assert "KAIR_CAPTURE" in __import__("os").environ
+assert __import__("sys").argv[1:] == ["", "x"]
 net = torch.nn.Linear(3, 3)
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 for batch in torch.utils.data.DataLoader(torch.ones(40, 3), 4):
@@ -249,7 +261,7 @@ def test_a_command_is_captured_without_a_change_to_its_script(tmp_path: Path) ->
     script.write_text(UNAWARE)
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(own)])
     done = subprocess.run(
-        [sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent", "--", sys.executable, str(script)],
+        [sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent", "--", sys.executable, str(script), "", "x"],
         capture_output=True,
         text=True,
         check=False,

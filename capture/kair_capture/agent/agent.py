@@ -13,12 +13,14 @@ from kair_capture.agent.conversion import Conversion, KeyBox
 from kair_capture.agent.draining import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.link import COUNTERS, Link, Packet, is_order, read_fit
+from kair_capture.agent.rank_files import communication_in, world_size_in
 from kair_capture.agent.settings import AgentSettings
 from kair_capture.agent.spool import Spool
-from kair_capture.agent.windows import HostOfWindow, world_size_in
+from kair_capture.agent.windows import HostOfWindow
 from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
 from kair_capture.job.control import ControlWords, Window
+from kair_capture.job.framework import COMMUNICATION_UNTIL
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.process_identity import is_running
 from kair_capture.wire.keys import KeyFileError, read_key
@@ -63,6 +65,8 @@ class Agent:
         self._kept: set[int] = set()
         self._batch = 0
         self._told: tuple[int, ...] | None = None
+        self._described: set[Trainer] = set()
+        """Of which it was told how they communicate."""
         self._lost_drops = 0
         self._was_reached = False
 
@@ -190,10 +194,19 @@ class Agent:
         try:
             if rows is not None:
                 self.journal.append(rows)
+                self._describe(rings.trainer, int(rows["step"].max()))
         except OSError:
             return False  # no room: the records stay in the ring, and what finds none there is counted
         rings.take(drained)
         return True
+
+    def _describe(self, trainer: Trainer, step: int) -> None:
+        """Tells how a rank communicates, once it knows: before its rows, which are judged by that."""
+        if step <= COMMUNICATION_UNTIL or trainer in self._described:
+            return
+        found = communication_in(self.settings.run_dir, trainer)
+        if found is None or self._send(Packet.COMMUNICATION, found.packed()):
+            self._described.add(trainer)
 
     def _bury(self, trainer: Trainer, rings: TrainerRings) -> None:
         self._lost_drops += rings.drops
@@ -282,6 +295,7 @@ class Agent:
         if self._heartbeat is not None:
             self._heartbeat.poll()
         self._link = None
+        self._described.clear()
         self._on_their_way.clear()
         self._kept.clear()
 

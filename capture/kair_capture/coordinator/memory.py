@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from kair_capture.wire.messages import Communication
 from kair_engine.results.watch import Alert, WatchedWindow
 from kair_engine.trace.private_files import write_whole
 
@@ -22,6 +23,8 @@ class Remembered:
     """rank → when it was last sampled (Unix s), its excess then, and how often."""
     windows: list[WatchedWindow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
+    communication: list[Communication] = field(default_factory=list)
+    """How ranks communicate, as their agents told it."""
     fragments: int = 0
     refused: int = 0
     duplicates: int = 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from kair_capture.coordinator.detection import EVERY, STEPS, Standing, When, Who
 from kair_capture.coordinator.hosts import Hosts, HostState
+from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
 from kair_capture.coordinator.step_table import StepTable
 from kair_engine.results.watch import Alert, AlertKind
@@ -27,8 +28,8 @@ _BEHIND_S: Final = 2.0
 class Watching:
     """What is known of the job's speed. `turn` is called a few times a second."""
 
-    def __init__(self, table: StepTable, hosts: Hosts, sampler: Sampler) -> None:
-        self._table, self._hosts, self._sampler = table, hosts, sampler
+    def __init__(self, table: StepTable, hosts: Hosts, sampler: Sampler, roles: Roles) -> None:
+        self._table, self._hosts, self._sampler, self.roles = table, hosts, sampler, roles
         self._who, self._when = Who(), When()
         self._looked: int | None = None
         """The last step of the last test."""
@@ -89,7 +90,7 @@ class Watching:
         whole_block = until - STEPS >= self._block_until
         if whole_block:
             self._block_until = until
-        self.standing, slow = self._who.look(recent, whole_block=whole_block)
+        self.standing, slow = self._who.look(recent, self.roles.codes(recent.ranks), whole_block=whole_block)
         shift, z, is_longer = self._when.look(recent, whole_block=whole_block)
         of_steps = np.nanmedian(recent.step_us, axis=1)
         self.step_us = float(np.median(of_steps))

@@ -61,6 +61,10 @@ class StepTracker:
         if self._over_since is not None and get_ident() == self._thread:
             self._end(clock())
 
+    def flag(self, flag: StepFlag) -> None:
+        """Says something more of the present step."""
+        self._flags |= flag
+
     def concerns(self) -> bool:
         """Whether what this thread waits for holds up the step: not where it loads ahead, or saves, beside it."""
         return self._thread is None or self.in_backward or get_ident() == self._thread

@@ -15,7 +15,7 @@ from kair_engine.results.triage import Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
-from kair_engine.triage.devices.late_launches import late_launches
+from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import rank_evidence, since_evidence
 from kair_engine.triage.rank_causes import one_operator, why
 from kair_engine.triage.suspects import Suspect
@@ -25,13 +25,22 @@ MOST_STEPS = 0.75
 
 
 def rank_finding(
-    trace: Trace, found: Localization, blamed: BlameResult, stops: HostStops | None, suspect: Suspect
+    trace: Trace,
+    found: Localization,
+    blamed: BlameResult,
+    suspect: Suspect,
+    *,
+    stops: HostStops | None,
+    late: LateLaunches | None,
 ) -> Finding:
-    """The finding about a suspect: its largest class of excess tells the cause."""
+    """The finding about a suspect: its largest class of excess tells the cause.
+
+    `stops` are those of all threads, `late` tells what the suspect's device waits for.
+    """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
     of_host = CLASSES[largest.class_index] == "host"
-    reason = why(job, blamed, stops, largest, late_launches(trace, job, largest) if of_host else None)
+    reason = why(job, blamed, stops, largest, late)
     cause, steps = reason.cause, _steps(job, suspect)
     if reason.operator or (of_host and CAUSES[cause].time_class != "host"):
         operator, edge = reason.operator, None

@@ -7,7 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.timeline.self_time import host_gap_ns
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
@@ -43,11 +43,16 @@ class LateLaunches:
 
 
 def late_launches(trace: Trace, job: JobExcess, largest: Anomaly) -> LateLaunches | None:
-    """What steps since the anomaly's onset show, of those that fit into a sample; None without a device or peers."""
+    """What steps since the anomaly's onset show, of those that fit into a sample.
+
+    None of other classes of time than the host's, without a device, or without peers.
+    """
+    if not trace.job.has_device or CLASSES[largest.class_index] != "host":
+        return None
     mine = job.ranks[list(largest.positions)]
     role = job.role == job.role[largest.positions[0]]
     peers = np.setdiff1d(job.ranks[role], mine)
-    if not trace.job.has_device or not len(peers):
+    if not len(peers):
         return None
     steps = (_Step.of(ops, mine, peers) for ops in each_step(trace.select(_sample(trace, largest))))
     looked = [one for one in steps if one is not None]

@@ -7,7 +7,9 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.triage.devices.launching import Launching, launching
 from kair_engine.triage.devices.queueing import Queueing, queueing
 
@@ -17,20 +19,41 @@ SAMPLE: Final = 1_000_000
 
 @dataclass
 class DeviceTally:
-    """What is known of the ranks of a job, steps read so far."""
+    """What is known of the ranks of a job from the steps that were looked at."""
 
     ranks: Ints
+    chosen: frozenset[int]
+    """The steps that are looked at."""
     threads_communicate: bool = False
     """Whether threads carry the communication beside a device, as gloo's do."""
-    _seen: int = 0
     _launching: list[tuple[Ints, Launching]] = field(default_factory=list)
     _queueing: list[tuple[Ints, Queueing]] = field(default_factory=list)
 
-    def add(self, ops: Operations) -> None:
-        """Looks at a step, unless it has no device or enough were looked at."""
-        if self._seen >= SAMPLE or not ops.has_device:
+    @classmethod
+    def of(cls, trace: Trace) -> "DeviceTally":
+        """An empty one for the first steps that fit into the sample, and one at least; for none without a device."""
+        ranks, steps, held = np.array(trace.job.ranks, dtype=np.int64), list[int](), 0
+        for step, of_step in operations_of_steps(trace).items() if trace.job.has_device else ():
+            held += of_step
+            if steps and held > SAMPLE:
+                break
+            steps.append(step)
+        return cls(ranks, frozenset(steps))
+
+    def empty(self) -> "DeviceTally":
+        """Another one for the same steps."""
+        return DeviceTally(self.ranks, self.chosen)
+
+    def add(self, other: "DeviceTally") -> None:
+        """Adds what other steps came to."""
+        self.threads_communicate |= other.threads_communicate
+        self._launching += other._launching
+        self._queueing += other._queueing
+
+    def look(self, ops: Operations) -> None:
+        """Looks at a step, if it is chosen."""
+        if ops.step not in self.chosen or not ops.has_device:
             return
-        self._seen += len(ops)
         self.threads_communicate |= bool((ops.communication & ~ops.on_stream).any())
         place = np.searchsorted(self.ranks, ops.ranks)
         self._launching.append((place, launching(ops)))
