@@ -63,18 +63,21 @@ def test_what_a_launch_takes_anyway_is_no_wait(tmp_path: Path) -> None:
 
 
 STEPS, RANKS = 8, 4
-US = 1_000
 
 
-def job(folder: Path, *, kernels: int, latency: float = 1, apart: float = 10, more: int = 0) -> tuple[Finding, ...]:
-    """Four ranks launch kernels of 2 µs and wait for them, then meet; rank 3 launches `more`."""
+def job(folder: Path, *, kernels: int, latency: float = 1, more: int = 0, slower: float = 0) -> tuple[Finding, ...]:
+    """Four ranks launch kernels of 2 µs, 10 µs apart, and wait for them, then meet.
+
+    Rank 3 launches `more`, and so many µs farther apart.
+    """
     lines = []
     for step in range(STEPS):
         begin = step * 10_000
         lines.append(f"step {step}: {begin}+{2000}")
         ends = {}
         for rank in range(RANKS):
-            count = kernels + (more if rank == RANKS - 1 else 0)
+            last = rank == RANKS - 1
+            count, apart = kernels + (more if last else 0), 10 + (slower if last else 0)
             for call in range(count):
                 at, name = begin + apart * call, f"^{step * 1000 + call}"
                 lines.append(f"{rank} main | aten::add_ {at}+6 | launch {at + 1}+4 {name}")
@@ -105,6 +108,15 @@ def test_more_launches_on_one_rank_are_uneven_work_and_not_its_host(tmp_path: Pa
     (shown,) = (one for one in of_rank[0].evidence if one.kind == "launches_more")
     assert (shown.figures["calls"], shown.figures["usual_calls"]) == (80, 20)
     assert of_rank[0].fix[0].kinds == ("compute", "host")
+
+
+def test_slower_launches_of_one_rank_are_told_from_a_host_that_pauses(tmp_path: Path) -> None:
+    """60 launches 25 instead of 10 µs apart."""
+    (of_rank,) = (one for one in job(tmp_path, kernels=60, slower=15) if one.ranks)
+    assert (of_rank.ranks, of_rank.cause) == ((3,), "launch_bound")
+    (shown,) = (one for one in of_rank.evidence if one.kind == "slower_launches")
+    assert shown.figures["idle_us_per_step"] - shown.figures["peers_us_per_step"] == pytest.approx(59 * 15)
+    assert of_rank.time_lost_us_per_step == pytest.approx(60 * 15, rel=0.05)
 
 
 def test_a_device_that_others_have_is_told_and_priced_by_what_waited_for_it(tmp_path: Path) -> None:
