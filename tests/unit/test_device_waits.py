@@ -26,7 +26,7 @@ def test_a_device_idles_between_launches_that_follow_one_another(tmp_path: Path)
     """55 µs from the first launch to the last one's end; six kernels of 2 µs, five of them within."""
     found = launching(launches(tmp_path, 2))
     assert found.idle_ns.tolist() == [55_000 - 12_000]
-    assert (found.length_ns.tolist(), found.launched.tolist()) == ([55_000], [6])
+    assert (found.length_ns.tolist(), found.launches.tolist()) == ([55_000], [6])
     assert found.kernel_ns.tolist() == [2000]
     assert found.device_idle_ns.tolist() == [1_000_000 - 12_000]
 
@@ -38,6 +38,16 @@ def test_a_device_idles_between_launches_that_follow_one_another(tmp_path: Path)
 )
 def test_what_launches_do_not_hold_up(tmp_path: Path, kernel: float, begins: list[float] | None) -> None:
     assert launching(launches(tmp_path, kernel, begins=begins)).idle_ns.tolist() == [0]
+
+
+def test_two_ranks_that_launch_one_after_the_other_are_no_row(tmp_path: Path) -> None:
+    """Three launches each, rank 1's in the step's first 30 µs, rank 0's in its last."""
+    lines = ["step 0: 0+100"]
+    for call in range(3):
+        for rank, begin in ((1, 10 * call), (0, 70 + 10 * call)):
+            lines.append(f"{rank} main | launch {begin}+5 ^{call}")
+            lines.append(f"{rank} gpu7 | add {begin + 6}+2 ^{call}")
+    assert launching(operations(tmp_path, "\n".join(lines))).launches.tolist() == [0, 0]
 
 
 def test_a_queue_that_is_soon_empty_again_is_held_up_by_launches(tmp_path: Path) -> None:

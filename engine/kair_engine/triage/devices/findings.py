@@ -36,7 +36,7 @@ def _launches(
     """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
     late = 0.0 if hosts_stop else float(np.median(job.work_ns[CLASSES.index("host")]))
     told = {late: _idle(late, step_time_ns)} if late >= LAUNCH_SHARE * step_time_ns else {}
-    between = float(np.median(devices.launches("idle_ns")))
+    between = float(np.median(devices.launched("idle_ns")))
     if between >= ONE_BY_ONE_SHARE * step_time_ns:
         told[between] = _one_by_one(devices, between, step_time_ns)
     if told:
@@ -56,7 +56,7 @@ def _idle(idle_ns: float, step_time_ns: float) -> Evidence:
 
 def _one_by_one(devices: DeviceTally, idle_ns: float, step_time_ns: float) -> Evidence:
     launched, length, idle, kernel = (
-        float(np.median(devices.launches(of))) for of in ("launched", "length_ns", "device_idle_ns", "kernel_ns")
+        float(np.median(devices.launched(of))) for of in ("launches", "length_ns", "device_idle_ns", "kernel_ns")
     )
     figures = {
         "idle_us": idle_ns / 1e3,

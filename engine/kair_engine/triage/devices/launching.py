@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.trace.operations import Operations
 from kair_engine.triage.devices.spans import Clock, Spans
 
@@ -17,59 +17,84 @@ FEWEST: Final = 5
 
 @dataclass(frozen=True)
 class Launching:
-    """A step's stretches in which the host launches all the while; figures per rank, in ns."""
+    """A step's stretches in which the host launches all the while; figures per rank."""
 
     idle_ns: Floats
     """How long the device idled in them: no longer than launching took beyond what the kernels themselves do."""
-    launched: Floats
-    """Kernels (and copies) that were launched in them."""
+    launches: Floats
+    """How many there were in them."""
     length_ns: Floats
+    """How long they last."""
     kernel_ns: Floats
-    """The median of their kernels, over all ranks: one number."""
+    """The median of what was launched in them, over all ranks: one number."""
     device_idle_ns: Floats
     """How long the device idled in the whole step."""
 
 
 def launching(ops: Operations) -> Launching:
-    """Stretches of a step with a device.
+    """Of a step with a device.
 
     A queue that fills up while another process has the device, and is empty again soon, is no sign of a device that
     cannot follow: so what counts is how long launching took, beside the time that the kernels took.
     """
     ranks = len(ops.ranks)
-    kernels = np.flatnonzero(ops.on_stream & (ops.launch != NONE))
     clock = Clock.of(ops.start_ns, ops.end_ns)
-    on_device = np.flatnonzero(ops.on_stream)
-    device = ops.rank[on_device]
-    busy = Spans.united(clock.at(device, ops.start_ns[on_device]), clock.at(device, ops.end_ns[on_device]))
-    device_idle = ops.length_ns - busy.by_rank(clock, ranks, busy.length_ns)
-    calls, of_kernel = np.unique(ops.launch[kernels], return_inverse=True)
-    worked = np.bincount(of_kernel, weights=ops.duration_ns[kernels], minlength=len(calls))
-    order = np.argsort(clock.at(ops.rank[calls], ops.start_ns[calls]), kind="stable")
-    place = np.argsort(order, kind="stable")
-    calls, worked = calls[order], worked[order]
-    begin, end = (clock.at(ops.rank[calls], of[calls]) for of in (ops.start_ns, ops.end_ns))
-    cut = np.concatenate(([True], np.diff(begin) > APART_NS)) if len(calls) else np.zeros(0, dtype=bool)
-    stretch = np.cumsum(cut) - 1
-    first = np.flatnonzero(cut)
-    sizes = np.bincount(stretch, minlength=len(first))
-    chosen = sizes >= FEWEST
-    last = np.concatenate((first[1:], [len(calls)])) - 1 if len(first) else first
-    begins, ends = begin[first][chosen], end[last][chosen]
-    length = ends - begins
-    idle = length - busy.within(begins, ends)
-    beyond = length - np.bincount(stretch, weights=worked, minlength=len(first))[chosen]
-    rank = clock.rank(begins)
-    inside = chosen[stretch][place[of_kernel]] if len(calls) else np.zeros(0, dtype=bool)
-    of_stretches = ops.duration_ns[kernels[inside]]
+    busy, calls = _busy(ops, clock), _Calls.of(ops, clock)
+    first, last, stretch = _in_a_row(calls.begin)
+    launches = last - first + 1
+    begin, end = calls.begin[first], calls.end[last]
+    beyond = end - begin - np.bincount(stretch, weights=calls.work_ns, minlength=len(first))
+    chosen = launches >= FEWEST
+    idle = np.maximum(np.minimum(end - begin - busy.within(begin, end), beyond), 0.0) * chosen
+    kernels = calls.kernel_ns[chosen[stretch][calls.of_kernel]]
+    rank = clock.rank(begin)
 
-    def by_rank(values: Floats) -> Floats:
-        return np.bincount(rank, weights=values, minlength=ranks).astype(float)
+    def by_rank(values: Floats | Ints) -> Floats:
+        return np.bincount(rank, weights=values * chosen, minlength=ranks).astype(float)
 
     return Launching(
-        by_rank(np.maximum(np.minimum(idle, beyond), 0.0)),
-        by_rank(sizes[chosen].astype(float)),
-        by_rank(length.astype(float)),
-        np.full(ranks, float(np.median(of_stretches)) if len(of_stretches) else np.nan),
-        np.maximum(device_idle, 0.0),
+        idle_ns=by_rank(idle),
+        launches=by_rank(launches),
+        length_ns=by_rank(end - begin),
+        kernel_ns=np.full(ranks, float(np.median(kernels)) if len(kernels) else np.nan),
+        device_idle_ns=np.maximum(ops.length_ns - busy.by_rank(clock, ranks, busy.length_ns), 0.0),
     )
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """Launches in the order of ranks and time, on the clock's axis."""
+
+    begin: Ints
+    end: Ints
+    work_ns: Floats
+    """What each launched, in sum."""
+    of_kernel: Ints
+    """Per operation that was launched, its launch."""
+    kernel_ns: Ints
+
+    @classmethod
+    def of(cls, ops: Operations, clock: Clock) -> "_Calls":
+        kernels = np.flatnonzero(ops.on_stream & (ops.launch != NONE))
+        rows, of_kernel = np.unique(ops.launch[kernels], return_inverse=True)
+        begin = clock.at(ops.rank[rows], ops.start_ns[rows])
+        order = np.argsort(begin, kind="stable")
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        of_kernel, took = place[of_kernel], ops.duration_ns[kernels]
+        work = np.bincount(of_kernel, weights=took, minlength=len(rows)).astype(float)
+        return cls(begin[order], clock.at(ops.rank[rows], ops.end_ns[rows])[order], work, of_kernel, took)
+
+
+def _in_a_row(begin: Ints) -> tuple[Ints, Ints, Ints]:
+    """(the first and the last of each stretch, the stretch of each launch); ranks lie far apart."""
+    new = np.concatenate(([True], np.diff(begin) > APART_NS)) if len(begin) else np.zeros(0, dtype=bool)
+    first = np.flatnonzero(new)
+    last = np.concatenate((first[1:], [len(begin)])) - 1 if len(first) else first
+    return first, last, np.cumsum(new) - 1
+
+
+def _busy(ops: Operations, clock: Clock) -> Spans:
+    """When the ranks' devices ran anything."""
+    rows = np.flatnonzero(ops.on_stream)
+    return Spans.united(*(clock.at(ops.rank[rows], of[rows]) for of in (ops.start_ns, ops.end_ns)))

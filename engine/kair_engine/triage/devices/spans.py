@@ -6,6 +6,9 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 
+BETWEEN_RANKS_NS = 1_000_000_000
+"""What is near in time lies far apart if it is of two ranks."""
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -19,7 +22,7 @@ class Clock:
         """An axis that has room for these times."""
         known = [of for of in times if len(of)]
         low = min((int(of.min()) for of in known), default=0)
-        return cls(low, max((int(of.max()) for of in known), default=0) - low + 2)
+        return cls(low, max((int(of.max()) for of in known), default=0) - low + BETWEEN_RANKS_NS)
 
     def at(self, rank: Ints, time_ns: Ints) -> Ints:
         """Where a rank's time lies."""

@@ -59,7 +59,7 @@ class DeviceTally:
         self._launching.append((place, launching(ops)))
         self._queueing.append((place, queueing(ops)))
 
-    def launches(self, name: str) -> Floats:
+    def launched(self, name: str) -> Floats:
         """(ranks): a figure of Launching, the median over steps; 0 where a rank has none."""
         return self._median([(place, getattr(of, name)) for place, of in self._launching])
 
