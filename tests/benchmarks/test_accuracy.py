@@ -292,13 +292,15 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
     return scenario.name, scenario.layout, scenario.steps, scenario.noise.spread, scenario.noise.operation
 
 
-# A few jobs of each kind; what the rates are, of hundreds, is in docs/accuracy.md, which benchmarks/accuracy/run.py writes.
+# A few jobs of each kind; what the rates are, of hundreds, is in docs/accuracy.md.
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_priced_by_excess")
 def test_healthy_jobs_are_left_alone() -> None:
-    answers = [one for layout, jobs in (("dp8", 8), ("dp64", 3), ("3d64", 1)) for one in robust("healthy", layout, jobs)]
+    answers = [
+        one for layout, jobs in (("dp8", 8), ("dp64", 3), ("3d64", 1)) for one in robust("healthy", layout, jobs)
+    ]
     # Each is accused with 2 % at most: two of twelve are in one of forty runs with other seeds.
     assert sum(answer.accuses for answer in answers) <= 1
 

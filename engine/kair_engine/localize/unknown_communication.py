@@ -18,6 +18,7 @@ from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, Operations
+from kair_engine.trace.step_batches import step_batches
 from kair_engine.trace.step_memory import derived_once, keeping_steps
 from kair_engine.trace.warning_texts import short_warning
 
@@ -27,7 +28,7 @@ _APART: Final = 5.0
 """How many times as far apart as the ends the begins must be, in the mean."""
 _OF_ALL: Final = 0.9
 _LOOKED_AT: Final = 5
-"""Steps."""
+"""Steps, of large ones the first that are read together."""
 _MOST_SUSPECTS: Final = 16
 _FEWEST: Final = 6
 """Times that two ranks must have run it."""
@@ -47,7 +48,8 @@ def told_apart(trace: Trace) -> Trace:
 
 
 def _told_apart(trace: Trace) -> Trace:
-    trace = trace if trace.memory is not None else keeping_steps(trace, _READ_ONCE)
+    if trace.memory is None and trace.workers is None:
+        trace = keeping_steps(trace, _READ_ONCE)
     if not trace.steps or (found := knowing_communication(trace, conclude(job_excess(trace)))) is None:
         return trace
     return _told_apart(found)
@@ -58,7 +60,7 @@ def knowing_communication(trace: Trace, found: Localization) -> Trace | None:
     if not trace.job.has_device or not (found.anomalies or found.undecided):
         return None
     suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
-    first, differing = trace.select(trace.steps[:_LOOKED_AT]), found.job.operators
+    first, differing = trace.select(next(step_batches(trace))[:_LOOKED_AT]), found.job.operators
     names = derived_once(trace, "waited in", lambda: _waited_in(first, differing, suspects[:_MOST_SUSPECTS]))
     if not names:
         return None
