@@ -30,8 +30,21 @@ class Baseline(Enum):
     """Every operation takes no longer than its peers'."""
 
 
-Counterfactual = Baseline | tuple[Fix, ...]
-"""What is supposed of the job: a baseline, or fixes that are made together."""
+class Undisturbed(Enum):
+    """As recorded, but for what no peer shows. Of profiler recordings alone; each is asked for by itself."""
+
+    THREADS_RUN = "threads_run"
+    """Without stops of the program's own threads."""
+    USUAL = "usual"
+    """Nothing except kernels takes longer than it usually does itself."""
+    UNQUEUED = "unqueued"
+    """What is launched begins when its device has nothing else of its rank to do."""
+    ALONE_ON_DEVICE = "alone_on_device"
+    """The same, and kernels take no longer than they usually do."""
+
+
+Counterfactual = Baseline | Undisturbed | tuple[Fix, ...]
+"""What is supposed of the job: a baseline, what would disturb no rank, or fixes that are made together."""
 
 
 @dataclass(frozen=True)

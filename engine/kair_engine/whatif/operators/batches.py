@@ -90,7 +90,7 @@ class Batch:
     @property
     def stopped_ns(self) -> Floats:
         """Per part, what of it is a stop of its thread."""
-        return self._durations.stopped_ns
+        return self._durations.stopped.of_threads_ns
 
     def values_ns(self, at: int, fix: Fix) -> Floats:
         """The parts of the `at`-th step, in their order, with the fix made."""

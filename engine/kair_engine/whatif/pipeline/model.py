@@ -137,7 +137,7 @@ class PipelineModel:
             return replayed_with_delays(self._times)
         if counterfactual is Baseline.IDEAL:
             return self._times.steps_with(self._times.ideal_ns)
-        fixes = () if isinstance(counterfactual, Baseline) else counterfactual
+        fixes = counterfactual if isinstance(counterfactual, tuple) else ()
         return self._times.steps_with(self._durations.of(fixes))
 
     def _of_ranks(self, ranks: Sequence[int]) -> Choice:
