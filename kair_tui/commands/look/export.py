@@ -5,6 +5,7 @@ from typing import Annotated
 
 from kair_engine.trace.model import Trace
 from kair_tui.cli.parameters import Option
+from kair_tui.render.text import clean
 from kair_tui.render.units import count, plural
 
 
@@ -28,4 +29,4 @@ def run(
     marks = f", {plural(done.findings, 'mark')} of findings, {plural(done.arrows, 'arrow')}" if done.findings else ""
     told = marks or (f", {plural(done.arrows, 'arrow')}" if done.arrows else "")
     ranks, steps = plural(len(trace.job.ranks), "rank"), plural(len(trace.steps), "step")
-    return f"{out}: {count(done.rows)} operations of {ranks} in {steps}{told}\n"
+    return f"{clean(str(out))}: {count(done.rows)} operations of {ranks} in {steps}{told}\n"
