@@ -207,9 +207,7 @@ class JobRoles:
 
 def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess:
     """The excesses of all chosen steps, in their order, put together."""
-    return JobExcess(
-        of.ranks, of.role, of.role_of, tuple(steps), tensor_groups(trace.job), trace.job.has_device
-    )
+    return JobExcess(of.ranks, of.role, of.role_of, tuple(steps), tensor_groups(trace.job), trace.job.has_device)
 
 
 def _excesses(part: Trace, *, of: JobRoles) -> tuple[StepExcess, ...]:
