@@ -15,7 +15,7 @@ from support.captured import fragment_of, rows_for
 from kair_capture.agent.fragment_names import named
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, hear_all
-from kair_capture.agent.link import Link, Packet
+from kair_capture.agent.link import COUNTERS, Link, Packet
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.step_rows import Rows, ScopeSum
@@ -381,6 +381,24 @@ class Talk:
 
     def kept(self) -> set[int]:
         return {int.from_bytes(content, "little") for kind, content in self.packets if kind == Packet.KEPT}
+
+
+def test_what_an_agent_counts_when_it_leaves_is_heard_so_that_nobody_waits_for_it(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+
+    def unsent_rows() -> int:
+        talk.coordinator._write_status(time.monotonic())
+        return talk.coordinator.status.hosts[0].unsent_rows if talk.coordinator.status else -1
+
+    talk.agent.send(Packet.HOST, Host("node-1", 1, (0,)).packed())
+    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(1, 0, 0, 0, 0, 0, 4))
+    talk.until(lambda: list(talk.coordinator._hosts) and unsent_rows() == 4)
+    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(0, 0, 0, 0, 0, 0, 0))
+    talk.agent.close()
+    talk.heartbeat.take_leave()
+    talk.coordinator.endpoint.turn()
+    assert unsent_rows() == 0
+    talk.close()
 
 
 def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Path) -> None:
