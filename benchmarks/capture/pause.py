@@ -43,7 +43,7 @@ def train(seconds: float) -> None:
     due, until = time.monotonic(), time.monotonic() + seconds
     while time.monotonic() < until:
         due += STEP_S
-        for _ in range(500):
+        for _ in range(200):
             left = torch.tanh(left @ left)
         time.sleep(max(due - time.monotonic(), 0.0))
         assert current.session is not None
@@ -67,13 +67,12 @@ class Crowd(scale.Crowd):
         self.hosts = self.hosts[1:]
         self.took[Kind.CAPTURE] = []
 
-    def run(self, seconds: float) -> None:
-        """Beats and rows of each host once a step, and a window every few seconds."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+    def run_beside(self, trainer: "subprocess.Popen[bytes]") -> None:
+        """Beats and rows of each host once a step, and a window every few seconds, while the trainer runs."""
+        while trainer.poll() is None:
             self.ask(self.asks, Kind.CAPTURE, Capture(WINDOW, (0,)).packed())
             if self.hosts:
-                super().run(ASK_S)
+                self.run(ASK_S)
             else:
                 time.sleep(ASK_S)
                 self.hear()
@@ -99,7 +98,7 @@ def measured(ranks: int, seconds: float) -> dict[str, Any]:
             trains = (sys.executable, __file__, "--train", str(seconds))
             command = (*kair, "capture", "run", "--job", places.job, "--", *trains)
             with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as trainer:
-                crowd.run(seconds + 5)
+                crowd.run_beside(trainer)
                 told = json.loads(trainer.communicate(timeout=60)[0])
             status = json.loads(places.status.read_bytes())
         finally:
@@ -110,6 +109,7 @@ def measured(ranks: int, seconds: float) -> dict[str, Any]:
         "heard": sum(rank["step"] >= 0 for rank in status["ranks"]),
         "steps": len(told["plain"]),
         "windows": len(told["windows"]),
+        "missed": sum(len(window["missed"]) for window in status["sampling"]["windows"]),
         "step_end_ms": _median(told["plain"], 0),
         "step_end_cpu_ms": _median(told["plain"], 1),
         "window_end_ms": _median(told["windows"], 0),

@@ -2,39 +2,20 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.cli_samples import kair
+from support.live_status import SLOW, STATUS, write_status
 
-from kair_engine.results.runs.watch import Alert, Sampling, WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.runs.watch import WatchResult
 from kair_tui.cli import following
-
-HOST = WatchedHost("node-1", 4, False, 0.3, 12.5, 30.0, 0, 1, 0, 0, 0)
-SLOW = Alert("2026-01-01T10:00:00.000+00:00", "slow_rank", 124, (2,), ("node-1",), 0.2, 20.0)
-RANKS = tuple(
-    WatchedRank(rank, "node-1", 150, 6e4, 5e4, 0.2 if rank == 2 else 0.0, 20.0 * (rank == 2), rank == 2)
-    for rank in range(4)
-)
-WINDOW = WatchedWindow(1, 140, 147, (0, 1, 2, 3), "slow ranks", "committed")
-STATUS = WatchResult(
-    "job123", "", "training", 150, 6e4, 5e4, 4, RANKS, (HOST,), (SLOW,), Sampling(0.01, 0.002, 1, 0, 0, (WINDOW,)), {}
-)
-
-
-def write(store: Path, status: WatchResult) -> None:
-    folder = store / "job123" / "capture"
-    folder.mkdir(parents=True, exist_ok=True)
-    written = replace(status, updated_at=status.updated_at or datetime.now(UTC).isoformat())
-    (folder / "status.json").write_bytes(msgspec.json.encode(written))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    write(tmp_path, STATUS)
+    write_status(tmp_path, STATUS)
     return tmp_path
 
 
@@ -63,13 +44,13 @@ def test_a_stream_tells_alerts_once_and_ends_with_the_job(store: Path, monkeypat
         yield replace(STATUS, alerts=(SLOW, later), state="over")
 
     coming = states()
-    monkeypatch.setattr(following.time, "sleep", lambda _: write(store, next(coming)))
+    monkeypatch.setattr(following.time, "sleep", lambda _: write_status(store, next(coming)))
     told = kair("watch", "job123", "-o", "ndjson", "--store", str(store))
     records = [json.loads(line) for line in told.out.splitlines()]
     assert [one["ranks"] for one in records if one["record"] == "alert"] == [[2], [1]]
     assert [one["record"] for one in records][-3:] == ["alert", "progress", "end"]
     assert records[-1]["rows"] == len(records) - 2
-    write(store, STATUS)
+    write_status(store, STATUS)
     coming = states()
     told = kair("watch", "job123", "--store", str(store))
     assert told.out.count("rank 2 on node-1 is slow") == 1
@@ -84,12 +65,12 @@ def test_pipelines_hear_of_alerts_by_the_exit_status(store: Path, condition: str
 
 
 def test_an_alert_that_is_over_fails_nothing(store: Path) -> None:
-    write(store, replace(STATUS, alerts=(SLOW, replace(SLOW, step=200, excess=None, over=True))))
+    write_status(store, replace(STATUS, alerts=(SLOW, replace(SLOW, step=200, excess=None, over=True))))
     assert kair("watch", "job123", "--once", "--store", str(store), "--fail-on", "alert").status == 0
 
 
 def test_a_coordinator_that_is_gone_is_told(store: Path) -> None:
-    write(store, replace(STATUS, updated_at="2026-01-01T10:00:00+00:00"))
+    write_status(store, replace(STATUS, updated_at="2026-01-01T10:00:00+00:00"))
     assert "unattended" in kair("watch", "job123", "--store", str(store)).out
     (store / "job123" / "capture" / "status.json").write_text("{")
     assert kair("watch", "job123", "--store", str(store)).status == 3

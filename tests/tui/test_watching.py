@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.cli_samples import kair, store_variables
+from support.live_status import SLOW, STATUS, write_status
 from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
@@ -65,6 +67,27 @@ async def test_a_job_that_is_replaced_shows_no_old_figures_over_new_ones() -> No
         await pilot.press("m")
         await until(pilot, lambda: "cannot write" in screen_text(app))
         assert not (store_root(None) / "night").exists()
+
+
+@played
+async def test_a_running_job_that_is_followed_tells_its_step_and_alerts_as_they_come() -> None:
+    imported("healthy")
+    store = store_root(None)
+    write_status(store, replace(STATUS, job="night"))
+    async with opened("night") as (app, pilot):
+        assert "rank 2 on node-1 is slow" not in screen_text(app)
+        await pilot.press("f")
+        await until(pilot, lambda: "step 124: rank 2 on node-1 is slow by 20%" in screen_text(app))
+        assert "following step 150" in screen_text(app).splitlines()[0]
+        later = replace(SLOW, step=300, ranks=(1,))
+        write_status(store, replace(STATUS, job="night", step=310, alerts=(SLOW, later)))
+        await looked(app, pilot)
+        await until(pilot, lambda: "step 300: rank 1 on node-1 is slow" in screen_text(app))
+        assert "step 124" not in screen_text(app)
+        assert "following step 310" in screen_text(app).splitlines()[0]
+        write_status(store, replace(STATUS, job="night", step=310, alerts=(SLOW, later), state="over"))
+        await looked(app, pilot)
+        assert screen_text(app).splitlines()[0].rstrip().endswith("following")
 
 
 @played

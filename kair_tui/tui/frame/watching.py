@@ -9,11 +9,13 @@ from kair_engine.recording.changes import SourceState, state_of
 from kair_tui.cli.choices.job import open_source
 from kair_tui.cli.failures import explained
 from kair_tui.cli.output.progress import unwatched
+from kair_tui.tui.frame.live_job import LiveJob, live_status
 from kair_tui.tui.frame.view import ViewScreen
 
 if TYPE_CHECKING:
     from textual.app import App
 
+    from kair_engine.results.runs.watch import WatchResult
     from kair_engine.trace.model import Trace
     from kair_tui.render.words.triage import TriageInWords
     from kair_tui.tui.frame.screen import Program
@@ -38,11 +40,12 @@ class Watch:
         self.following = False
         self.changed: Literal["", "changed", "gone"] = ""
         self.news: list[str] = []
-        """What was different each time the job was read again, the latest at the end."""
+        """What was different each time the job was read again, and what was noticed, the latest at the end."""
+        self.live = LiveJob()
 
     def begin(self) -> None:
         """Another job is open."""
-        self.following, self.changed, self.news = False, "", []
+        self.following, self.changed, self.news, self.live = False, "", [], LiveJob()
         if not self._is_begun:
             self._is_begun = True
             self._app.set_interval(_LOOK_S, self._look_now_and_then)
@@ -56,11 +59,11 @@ class Watch:
             return "gone from disk"
         if self.changed and not self.following:
             return "changed on disk: ctrl+r"
-        return "following" if self.following else ""
+        return f"following {self.live.where}".rstrip() if self.following else ""
 
     def toggle(self) -> None:
         """Follows the job, or no more."""
-        self.following = not self.following
+        self.following, self.live = not self.following, LiveJob()
         name = self._kair.session.name if self._kair.session else ""
         self._say(f"following {name}: it is read again when its files change" if self.following else "not followed")
         if self.following:
@@ -80,17 +83,23 @@ class Watch:
         if session is None or self._is_reading or self._is_looking:
             return
         self._is_looking = True
-        self._in_thread(lambda: partial(self._seen, session, state_of(session.source.path)))
+        follows = self.following
+        self._in_thread(
+            lambda: partial(
+                self._seen, session, state_of(session.source.path), live_status(session.source) if follows else None
+            )
+        )
 
     def look_and_read(self) -> None:
         """Looks at the files, and reads the job again where they are another's by now."""
         self._reads_what_changed = True
         self.look()
 
-    def _seen(self, session: "Session", now: SourceState | None) -> None:
+    def _seen(self, session: "Session", now: SourceState | None, live: "WatchResult | None") -> None:
         self._is_looking = False
         if session is not self._kair.session or self._is_reading:
             return
+        self._hear(live)
         before, self._before = self._before, now
         changed: Literal["", "changed", "gone"] = "" if now == session.read_from else "changed" if now else "gone"
         if changed != self.changed:
@@ -100,6 +109,15 @@ class Watch:
         # What is being written is read once it stays the same from one look to the next.
         if changed == "changed" and (asked_for or (self.following and now == before)):
             self.reload()
+
+    def _hear(self, live: "WatchResult | None") -> None:
+        """What the coordinator of the followed job noticed."""
+        before, lines = self.live.where, self.live.hear(live)
+        if lines:
+            self.news += [f"{datetime.now().astimezone():%H:%M:%S}  {line}" for line in lines]
+            self._say("; ".join(lines), alarm=True)
+        elif self.live.where != before:
+            self._kair.framed.show_header()
 
     def _tell(self, session: "Session") -> None:
         if self.changed == "gone":
