@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import click
 
 from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option, declared
 from kair_tui.cli.registry import Entry
@@ -123,6 +124,24 @@ class BaselineChoice:
 
 
 @dataclass(frozen=True)
+class EngineChoice:
+    """Who works out what is needed of every step."""
+
+    engine: Annotated[
+        Literal["local", "dask"],
+        Option("--engine", "Work every step out in this process, or on the workers of a Dask cluster."),
+    ] = "local"
+    scheduler: Annotated[
+        str | None,
+        Option(
+            "--scheduler",
+            "With --engine dask: the cluster's address or scheduler file. Default: $DASK_SCHEDULER_ADDRESS.",
+            metavar="ADDRESS",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class StorePlace:
     """Where the store is."""
 
@@ -230,6 +249,8 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
         return (FailOnSlower, *chosen)
     if entry.takes_baseline:
         chosen = (chosen[0], BaselineChoice, *chosen[1:])
+    if entry.on_workers:
+        chosen = (*chosen[:-2], EngineChoice, *chosen[-2:])
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 

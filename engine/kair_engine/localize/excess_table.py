@@ -1,12 +1,13 @@
 """The excesses of a job as plain arrays: what stage 1's tests of ranks look at, recorded or drawn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
 
 
 class Excesses(Protocol):
@@ -64,7 +65,7 @@ class ExcessTable:
     work_ns: Floats
     of_operator: Mapping[str, OperatorTable]
 
-    @property
+    @cached_property
     def step_time_ns(self) -> float:
         """The median over steps."""
         return float(np.median(self.step_times_ns))

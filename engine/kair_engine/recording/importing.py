@@ -5,13 +5,13 @@ import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import text_size
 from kair_engine.recording.cache import complete
 from kair_engine.recording.in_use import hold

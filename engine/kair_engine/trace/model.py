@@ -1,17 +1,19 @@
 """The job and its trace: what every analysis is given."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from kair_engine.trace.parts import Workers
     from kair_engine.trace.step_memory import StepMemory
 
 SourceFormat = str
@@ -222,6 +224,8 @@ class Trace:
     """Where steps that were read stay for the next question; None where each question reads its own."""
     held: object = field(default=None, compare=False, repr=False)
     """What keeps the fragments from being removed for as long as the trace is in use."""
+    workers: "Workers | None" = field(default=None, compare=False, repr=False)
+    """The processes elsewhere that reduce it part by part; None where this one does."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""

@@ -3,7 +3,7 @@
 Peers do not show it. Each is priced by a replay without it, and told where it costs a good part of the step.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,21 +12,21 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.triage.devices.findings import device_findings, price_range
+from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.evidence import stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.replays import Replays
-from kair_engine.whatif.model import Baseline, Model
+from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbed
 
 STOPPED_SHARE = 0.05
 """Of the step: what the mean rank must stand still for, and half of the ranks."""
-SAMPLE = 1_000_000
-"""Operations in which shared costs are looked for."""
+INSIDE_SHARE = 0.015
+"""Of the step: what three of four ranks must stand still for in the middle of operators, beside a device."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
@@ -34,21 +34,31 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "exposed_communication": 0.30,
 }
 """Of the step, what each must cost: collectives and launches every job has, fetches should cost nothing."""
-LAUNCH_SHARE: Final = 0.30
-"""Of the step: how long the median rank's device must idle because its host has not launched yet."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
 
 
 class SharedCosts:
-    """A sample of the recording, made ready for replay; steps that are too large for one tell nothing."""
+    """The sampled steps, made ready for replay; steps that are too large for one tell nothing.
 
-    def __init__(self, trace: Trace, replays: Replays) -> None:
-        self._trace = trace
-        self._model = _model(trace, replays)
+    What else will be asked of the same steps, as far as that is known, is replayed with it: `others` of the model.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        replays: Replays,
+        devices: DeviceTally,
+        others: Callable[[Model], Sequence[Counterfactual]] = lambda _: (),
+    ) -> None:
+        self._trace, self._devices = trace, devices
+        self._model = _model(replays)
         self.stops: HostStops | None = None
+        self._fixes: dict[Cause, Fix] = {}
         if self._model is not None:
             try:
+                self._fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
+                self._model.replay([Baseline.RECORDED, *_alone(self._fixes), *others(self._model)])
                 self.stops = self._model.host_stops()
             except InputError:
                 self._model = None
@@ -58,10 +68,11 @@ class SharedCosts:
         if self._model is None:
             return
         stopped = list(self._contention(step_time_ns))
-        yield from stopped or self._launches(job, step_time_ns)
-        fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
-        recorded, *without = (float(of.mean()) for of in self._replayed(self._model, fixes))
-        for cause, after in zip(fixes, without, strict=False):
+        yield from stopped
+        yield from device_findings(self._trace, self._model, self._devices, job, step_time_ns, hosts_stop=bool(stopped))
+        replayed = self._model.replay([Baseline.RECORDED, *_alone(self._fixes)])
+        recorded, *without = (float(of.mean()) for of in replayed.times)
+        for cause, after in zip(self._fixes, without, strict=True):
             share = 1 - after / max(recorded, 1.0)
             if share >= NOTABLE_SHARE[cause] <= _of_median_rank(job, cause):
                 yield new_finding(
@@ -76,32 +87,39 @@ class SharedCosts:
     def _contention(self, step_time_ns: float) -> Iterator[Finding]:
         """Threads that stand still on all ranks now and then, though they wait for nobody."""
         stops = self.stops
-        if stops is None or stops.share_of_step < STOPPED_SHARE:
+        if stops is None or self._model is None:
             return
+        own, inside = (np.array(list(of.values())) * 1e3 for of in (stops.by_rank_us, stops.inside_by_rank_us))
         # Of single ranks their peers show it.
-        if float(np.median(list(stops.by_rank_us.values()))) * 1e3 < STOPPED_SHARE * step_time_ns:
+        often = stops.share_of_step >= STOPPED_SHARE and float(np.median(own)) >= STOPPED_SHARE * step_time_ns
+        # Beside a device a stop shows as such only where it hits an operator of the program.
+        seldom = self._devices.threads_communicate and np.quantile(inside, 0.25) >= INSIDE_SHARE * step_time_ns
+        if not (often or seldom):
             return
+        shown = stops_evidence(stops)
+        if self._devices.threads_communicate:
+            least, lost, most = self._without_stops(self._model)
+            if lost < STOPPED_SHARE * step_time_ns and not often:
+                return
+            shown = (*shown, price_range(least, most))
         yield new_finding(
             self._trace,
             cause="contention",
             seen_on=tuple(Rank(rank) for rank in stops.by_rank_us),
             lost_ns=stops.share_of_step * step_time_ns,
             step_time_ns=step_time_ns,
-            evidence=stops_evidence(stops),
+            evidence=shown,
         )
 
-    def _launches(self, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
-        """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
-        idle = float(np.median(job.work_ns[CLASSES.index("host")]))
-        if self._trace.job.has_device and idle >= LAUNCH_SHARE * step_time_ns > 0:
-            yield new_finding(
-                self._trace,
-                cause="launch_bound",
-                seen_on=tuple(self._trace.job.ranks),
-                lost_ns=idle,
-                step_time_ns=step_time_ns,
-                evidence=(Evidence("device_idle", {"idle_us": idle / 1e3, "share_of_step": idle / step_time_ns}),),
-            )
+    @staticmethod
+    def _without_stops(model: Model) -> tuple[float, float, float]:
+        """What a step saves, in ns: without threads' own stops, without all, with nothing longer than it usually is."""
+        fix = fix_of_all("contention")
+        assert fix is not None
+        asked: list[Counterfactual] = [Baseline.RECORDED, Undisturbed.THREADS_RUN, (fix,), Undisturbed.USUAL]
+        recorded, *without = (float(times.mean()) for times in model.replay(asked).times)
+        least, of_stops, most = (max(recorded - after, 0.0) for after in without)
+        return min(least, of_stops), of_stops, max(most, of_stops)
 
     def _without(self, cause: Cause) -> Fix | None:
         """The fix that takes a cost away on all ranks; None where the recording has nothing of it."""
@@ -115,9 +133,9 @@ class SharedCosts:
             return None
         return fix
 
-    @staticmethod
-    def _replayed(model: Model, fixes: Mapping[Cause, Fix]) -> Iterator[np.ndarray]:
-        yield from model.replay([Baseline.RECORDED, *((fix,) for fix in fixes.values())]).times
+
+def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
+    return [(fix,) for fix in fixes.values()]
 
 
 def _of_median_rank(job: JobExcess, cause: Cause) -> float:
@@ -143,17 +161,10 @@ def fix_of_all(cause: Cause) -> Fix | None:
     return Fix(kinds=(row.job_wide_fix_kind,), scale=0.0 if whole else None)
 
 
-def _model(trace: Trace, replays: Replays) -> Model | None:
-    """Of the first steps that fit into the sample; None for recordings of operation types, which have no threads."""
-    steps: list[int] = []
-    held = 0
-    for step, of_step in operations_of_steps(trace).items():
-        held += of_step
-        if steps and held > SAMPLE:
-            break
-        steps.append(step)
+def _model(replays: Replays) -> Model | None:
+    """None for recordings of operation types, which have no threads."""
     try:
-        model = replays.model(tuple(steps))
+        model = replays.model()
         return model if "stops" in model.kinds and model.fits_memory() else None
     except (InputError, UsageError):
         return None

@@ -2,11 +2,11 @@
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kair_engine.errors import InputError, KairError, UsageError
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
 from kair_tui.cli.places import cache_limit, cache_root, store_root
 
@@ -94,6 +94,9 @@ def locate(job: str | None, chosen_store: Path | None) -> JobSource:
 
 def open_source(source: JobSource, *, progress: "Progress") -> Trace:
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    from kair_engine.trace.freed_memory import keep_freed_memory  # loads ctypes, as numpy does
+
+    keep_freed_memory()
     if source.stored:
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_trace
