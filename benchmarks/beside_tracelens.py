@@ -3,8 +3,9 @@
     python benchmarks/beside_tracelens.py TRACES --pattern 'megatron_kineto_*.json.gz' --tracelens BIN
 
 TRACES is a folder of one recording, BIN `TraceLens_generate_multi_rank_collective_report_pytorch` of an environment
-with TraceLens (its GitHub repository, AMD-AGI/TraceLens). Its report tells by how much each rank is the last to come to collectives; triage finds
-the rank, the operator and what it costs. Both take turns, and each of Kair's runs has an empty cache.
+with TraceLens (its GitHub repository, AMD-AGI/TraceLens). Its report tells by how much each rank is the last to come to
+collectives; triage finds the rank, the operator and what it costs. Both take turns, and each of Kair's runs has an
+empty cache.
 """
 
 import argparse
