@@ -25,8 +25,15 @@ ROOT = HERE.parents[1]
 SLOW_RANK, FROM_STEP = 2, 100
 
 
-def watched(steps: int, slow: str, folder: Path, job: Sequence[str]) -> JobPlaces:
-    """`ddp_job.py` with the options `job`, from its begin to its end; what capture kept of it."""
+def ddp_job(steps: int, slow: str, options: Sequence[str]) -> list[str]:
+    """The command that starts `ddp_job.py` on four ranks."""
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
+    script = [str(HERE / "ddp_job.py"), "--steps", str(steps), *options, *(["--slow", slow] if slow else [])]
+    return [*torchrun, *script]
+
+
+def watched(job: Sequence[str], folder: Path) -> JobPlaces:
+    """The job that a command starts, from its begin to its end; what capture kept of it."""
     places = JobPlaces(folder / "store", "fault")
     own = {
         "KAIR_STORE": str(places.store),
@@ -45,10 +52,8 @@ def watched(steps: int, slow: str, folder: Path, job: Sequence[str]) -> JobPlace
             cwd=ROOT,
             stderr=log,
         )
-    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
-    script = [str(HERE / "ddp_job.py"), "--steps", str(steps), *job, *(["--slow", slow] if slow else [])]
     try:
-        command = [*kair, "capture", "run", "--job", places.job, "--", *torchrun, *script]
+        command = [*kair, "capture", "run", "--job", places.job, "--", *job]
         subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
         coordinator.wait(timeout=120)
     finally:
@@ -101,7 +106,7 @@ def main() -> None:
         for case, steps, fault in (("fault", given.steps, slow), ("healthy", given.healthy_steps, "")):
             if steps:
                 with tempfile.TemporaryDirectory(prefix="kair-fault-") as folder:
-                    places = watched(steps, fault, Path(folder), job)
+                    places = watched(ddp_job(steps, fault, job), Path(folder))
                     found = told(places)
                     if given.keep is not None:
                         shutil.copytree(places.store, given.keep / f"{case}-{number}")

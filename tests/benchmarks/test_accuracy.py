@@ -292,7 +292,7 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
     return scenario.name, scenario.layout, scenario.steps, scenario.noise.spread, scenario.noise.operation
 
 
-# A few jobs of each kind; what the rates are, of hundreds, is in docs/accuracy.md.
+# A few jobs of each kind; the rates, of hundreds, are in docs/accuracy.md, which benchmarks/accuracy/run.py writes.
 
 
 @pytest.mark.slow

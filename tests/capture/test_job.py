@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from support.answers import recorded
 
+from kair_capture.agent.draining import TrainerRings, trainers_in
+from kair_capture.agent.scopes import ScopeSums
+from kair_capture.agent.spool import Spool
+from kair_capture.coordinator.scope_log import ScopeLog
+from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.reader import Records, RingReader
@@ -142,8 +148,12 @@ def test_windows_hold_what_an_ordinary_recording_of_the_run_holds(jobs: Jobs) ->
     for folder in ("plain", "captured/run/windows"):
         trace = recorded(jobs.folder / folder)
         assert [*trace.steps] == WINDOW
-        rows = read_columns(trace, ["name", "kind", "phase"])
+        rows = read_columns(trace, ["name", "kind", "phase", "group_seq"])
         phases = [None if code < 0 else rows.texts["phase"][code] for code in rows.of["phase"]]
+        if folder != "plain":
+            of_collective = rows.chosen(rows.is_any("kind", ("collective",)))
+            # One a step; all of them have the flight recorder's numbers.
+            assert np.diff(np.unique(of_collective.of["group_seq"])).tolist() == [1] * (len(WINDOW) - 1)
         contents.append(set(zip(rows.of["rank"].tolist(), rows.text("name"), rows.text("kind"), phases, strict=True)))
         # Of two runs on a busy machine one can be too noisy for an accusation; who is waited for shows in both.
         assert triage(trace).ranking[0].rank == 1
@@ -230,6 +240,31 @@ def test_the_jobs_own_profiler_goes_before_a_window(jobs: Jobs) -> None:
     assert jobs.events("own_profiler")[0] == "window missed"
     assert len(jobs.steps("own_profiler")) == 14
     assert jobs.steps("own_profiler")[5].scopes[1:3] == ["inner", "augment"]
+
+
+def test_the_scripts_own_scopes_are_in_the_store_for_every_step(jobs: Jobs, tmp_path: Path) -> None:
+    run, places = jobs.folder / "own_profiler" / "run", JobPlaces(tmp_path / "store", "job")
+    ((trainer, names),) = trainers_in(path.name for path in run.iterdir()).items()
+    rings = TrainerRings(run, trainer)
+    for name in names:
+        rings.add(name)
+    drained = rings.peek(to_the_end=True)
+    assert drained is not None
+    assert drained.rows is not None
+    sums, spool = ScopeSums(tmp_path), Spool(tmp_path / "spool", 1 << 20, places.delivered, "node-1")
+    sums.add(drained.scopes_of(drained.rows[:10]))
+    sums.add(drained.scopes_of(drained.rows[10:]))
+    assert sums.waiting
+    sums.deliver(spool, tmp_path, b"k" * 32, at_once=True)
+    assert (sums.waiting, spool.waiting) == (False, 1)
+    spool.deliver_waiting()
+    ScopeLog(places, b"k" * 32).round()
+    rows = pq.read_table(places.scopes).to_pylist()
+    assert [(one["rank"], one["step"], one["scope"], one["calls"]) for one in rows] == [
+        (0, step, scope, 1) for step in range(14) for scope in ("augment", "inner")
+    ]
+    begins = dict(zip(drained.rows["step"].tolist(), drained.rows["begin_us"].tolist(), strict=True))
+    assert all(one["begin_us"] == begins[one["step"]] and one["time_us"] < 10**6 for one in rows)
 
 
 def test_a_script_can_say_everything_itself(jobs: Jobs) -> None:

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Never
 
 from kair_capture.agent.link import COUNTERS, Link, Packet, packed_fit
 from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
@@ -90,6 +90,15 @@ class Heartbeat:
         reached = now - self._answered < _LOST_S
         if reached != self._reached and self._link.send(Packet.REACHED, bytes((reached,))):
             self._reached = reached
+
+    def take_leave(self) -> None:
+        """One more beat with what the agent said last.
+
+        A coordinator that believes that rows are still to come would wait for a minute.
+        """
+        with suppress(ConnectionError):
+            self._hear_agent()
+        self._beat(time.monotonic())
 
     def hear(self, data: bytes, stamp_ns: int, now: float) -> None:
         """A datagram came. What is no answer to a question that is open is passed over."""
@@ -239,9 +248,15 @@ def _address_in(file: Path) -> tuple[str, int] | None:
 
 
 def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> None:
-    """Until the agent is gone."""
-    key: bytes | None = None
+    """Until the agent is gone; its last counters are passed on."""
     heartbeat = Heartbeat(link, coordinator)
+    with suppress(ConnectionError):
+        _go_on(heartbeat, link, job, key_file, coordinator)
+    heartbeat.take_leave()
+
+
+def _go_on(heartbeat: Heartbeat, link: Link, job: str, key_file: Path, coordinator: Coordinator) -> Never:
+    key: bytes | None = None
     while True:
         now = time.monotonic()
         if key is None:
@@ -249,10 +264,7 @@ def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> 
             with suppress(KeyFileError):
                 key = read_key(key_file, job)
                 heartbeat.use(key)
-        try:
-            heartbeat.turn(now)
-        except ConnectionError:
-            return
+        heartbeat.turn(now)
         sock = coordinator.socket() if key is not None else None
         watched = [link.socket, *([sock] if sock else [])]
         ready, _, _ = select.select(watched, [], [], min(max(heartbeat.wakes_at - time.monotonic(), 0.0), 1.0))
@@ -281,8 +293,7 @@ def main(arguments: list[str]) -> None:
     handle, job, key_file, named, address_file = arguments
     link = Link(socket.socket(fileno=int(handle)))
     coordinator = Coordinator(None if named == "-" else address_of(named), Path(address_file))
-    with suppress(ConnectionError):
-        converse(link, job, Path(key_file), coordinator)
+    converse(link, job, Path(key_file), coordinator)
 
 
 if __name__ == "__main__":

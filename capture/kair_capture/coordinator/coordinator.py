@@ -22,6 +22,7 @@ from kair_capture.coordinator.memory import Remembered, bounded, remember, remem
 from kair_capture.coordinator.metrics import MetricsServer
 from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Budget, Sampler, Window
+from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.status import status_of
 from kair_capture.coordinator.step_log import StepLog
@@ -67,7 +68,7 @@ class Coordinator:
         self._log_gone = False
         self._learn()
         self.endpoint: Final = Endpoint(settings.listen, key, self)
-        self._store = StoreWork(Committer(places, key), self._log)
+        self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key))
         self._delivered = 0
         self._settled = 0
         self._changed = False
@@ -303,8 +304,8 @@ class Coordinator:
 
 
 def _sampler(memory: Remembered, share: float) -> Sampler:
-    sampler = Sampler(Budget(share, memory.held_us or 0.0, memory.spent_us, memory.elapsed_us))
-    sampler.take_up(memory.generation, memory.sampled, granted=memory.held_us is not None)
+    sampler = Sampler(Budget(share, memory.held_us, memory.spent_us, memory.elapsed_us))
+    sampler.take_up(memory.generation, memory.sampled)
     last = memory.windows[-1] if memory.windows else None
     if last is not None and last.state == "ordered":
         steps = last.last_step - last.first_step + 1

@@ -6,7 +6,7 @@ Peers are the ranks of one role; a rank that has none is compared with its own p
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -100,6 +100,24 @@ def _of_all(values: Floats) -> tuple[Floats, Floats]:
     middle = float(np.median(values))
     spread = float(np.median(np.abs(values - middle))) * _NORMAL / max(middle, 1e-9)
     return np.full(len(values), middle), np.full(len(values), spread)
+
+
+def computing(recent: Recent) -> Recent | None:
+    """The same steps with CPU times for self times: where more processes compute than there are cores, who waits for
+    one changes from step to step, and hides who computes more. None where half of them are not told.
+    """
+    told = np.count_nonzero(~np.isnan(recent.cpu_us), axis=1)
+    if not len(recent.ranks) or (told * 2 < recent.cpu_us.shape[1]).any():
+        return None
+    return replace(recent, self_us=recent.cpu_us)
+
+
+def matters(found: Standing, recent: Recent) -> Bools:
+    """Per rank, whether what it computes more is more of its own time too, as it would be with a core of its own."""
+    ready = np.maximum(np.nanmedian(recent.ready_us, axis=1), found.self_us)
+    more = found.self_us * found.excess / np.maximum(1 + found.excess, 1e-9)
+    least = np.where(found.peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
+    return np.asarray(more > least * (ready - more))
 
 
 class Past:

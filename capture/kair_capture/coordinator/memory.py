@@ -16,11 +16,11 @@ class Remembered:
     """Written whole whenever it changes."""
 
     generation: int = 0
-    held_us: float | None = None
+    held_us: float = 0.0
     spent_us: float = 0.0
     elapsed_us: float = 0.0
     sampled: dict[int, tuple[float, float, int]] = field(default_factory=dict)
-    """rank → when it was last sampled (Unix s), its excess then, and how often."""
+    """rank → when it was last sampled (Unix s), its excess then, and how many steps."""
     windows: list[WatchedWindow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
     communication: list[Communication] = field(default_factory=list)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kair_capture.coordinator.committing import Committed, Committer, NotOursError
+from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.step_log import StepLog
 
 _LOOK_S: Final = 10.0
@@ -16,8 +17,8 @@ _AGAIN_S: Final = 2.0
 class StoreWork:
     """Runs when it is told that something was delivered, and now and then besides."""
 
-    def __init__(self, committer: Committer, log: StepLog) -> None:
-        self._committer, self._log = committer, log
+    def __init__(self, committer: Committer, log: StepLog, scopes: ScopeLog) -> None:
+        self._committer, self._log, self._scopes = committer, log, scopes
         self._wanted = threading.Event()
         self._ended = threading.Event()
         self.done: Final[deque[Committed]] = deque()
@@ -48,6 +49,7 @@ class StoreWork:
             is_last = self._ended.is_set()
             failed = self._try(self._commit)
             self._try(self._log.pack)
+            self._try(self._scopes.round)
             if is_last:
                 return
             if failed:

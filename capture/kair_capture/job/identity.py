@@ -11,7 +11,7 @@ from typing import Any
 
 from kair_capture.job.files import write_atomically
 from kair_capture.job.framework import Communication
-from kair_capture.ring.process_identity import start_ticks
+from kair_capture.ring.process_identity import process_namespace, start_ticks
 from kair_capture.settings import Settings
 
 
@@ -31,6 +31,7 @@ def write_identity(
         "hostname": socket.gethostname(),
         "pid": os.getpid(),
         "start_ticks": start_ticks(os.getpid()),
+        "pid_namespace": process_namespace(),
         "started_ns": time.time_ns(),
         "python": platform.python_version(),
         "clock": "CLOCK_MONOTONIC",

@@ -42,7 +42,11 @@ class Session:
         self.recorder.watch_pauses()
         self._framework = framework
         self._identify = partial(write_identity, settings, rank, world_size)
-        self._identify(framework.description())
+        description = framework.description()
+        self._identify(description)
+        if description.get("device") == "cpu":
+            # With a GPU the host waits for it busily: then its CPU time says nothing.
+            self.steps.count_cpu()
 
     def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope in the profiler's recording; None in steps that are not sampled."""

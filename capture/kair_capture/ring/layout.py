@@ -53,7 +53,7 @@ class Kind(IntEnum):
     """What a record is about."""
 
     STEP = 1
-    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag)."""
+    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime."""
     SCOPE = 2
     """A scope that is over: time, value, name, depth (0 outermost)."""
     COLLECTIVE = 3

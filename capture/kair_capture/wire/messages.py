@@ -7,8 +7,8 @@ from typing import Final, Protocol, Self
 from kair_capture.wire.datagram import MOST_BODY
 
 MOST_HOST_BYTES: Final = 255
-ROW_BYTES: Final = 52
-"""Of one row of step times; `kair_capture.agent.steps` says what is in it."""
+ROW_BYTES: Final = 60
+"""Of one row of step times; `kair_capture.agent.step_rows` says what is in it."""
 MOST_ROWS: Final = (MOST_BODY - 8) // ROW_BYTES
 MOST_RANKS: Final = 256
 """Of a host, or of a window on one host."""

@@ -4,7 +4,7 @@ One (class × rank) matrix per step; steps can be reduced anywhere and put toget
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses
@@ -177,15 +178,15 @@ def job_excess(trace: Trace) -> JobExcess:
     """Reduces every chosen step to its excesses, one step in memory at a time."""
 
     def reduced() -> JobExcess:
-        peers = Peers.of(trace)
-        parts = over_parts(trace, partial(_excesses, peers=peers))
-        return of_job(trace, peers, chain.from_iterable(parts))
+        of = JobRoles.of(trace)
+        parts = over_parts(trace, partial(_excesses, of=of))
+        return of_job(trace, of, chain.from_iterable(parts))
 
     return derived_once(trace, "excess", reduced)
 
 
 @dataclass(frozen=True)
-class Peers:
+class JobRoles:
     """Who is compared with whom."""
 
     ranks: Ints
@@ -195,7 +196,7 @@ class Peers:
     role_of: Mapping[int, Role]
 
     @classmethod
-    def of(cls, trace: Trace) -> "Peers":
+    def of(cls, trace: Trace) -> "JobRoles":
         """Of the job, as its chosen steps tell."""
         role_of, ranks = roles(trace), np.array(trace.job.ranks, dtype=np.int64)
         return cls(ranks, role_codes(ranks, role_of), role_of)
@@ -205,32 +206,30 @@ class Peers:
         return self.role[np.searchsorted(self.ranks, ops.ranks)]
 
 
-def of_job(trace: Trace, peers: Peers, steps: Iterable[StepExcess]) -> JobExcess:
+def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess:
     """The excesses of all chosen steps, in their order, put together."""
-    return JobExcess(
-        peers.ranks, peers.role, peers.role_of, tuple(steps), tensor_groups(trace.job), trace.job.has_device
-    )
+    return JobExcess(of.ranks, of.role, of.role_of, tuple(steps), tensor_groups(trace.job), trace.job.has_device)
 
 
-def _excesses(part: Trace, *, peers: Peers) -> tuple[StepExcess, ...]:
+def _excesses(part: Trace, *, of: JobRoles) -> tuple[StepExcess, ...]:
     def of_step(ops: Operations) -> StepExcess:
-        return step_excess(ops, synchronise(ops), peers)
+        return step_excess(ops, synchronise(ops), of)
 
     # map, not a comprehension: that would hold one step while the next is read.
     return tuple(map(of_step, each_step(part)))
 
 
-def step_excess(ops: Operations, sync: Synchronisation, peers: Peers) -> StepExcess:
+def step_excess(ops: Operations, sync: Synchronisation, of: JobRoles) -> StepExcess:
     """Sums each rank's own time by class, and says how far the sum lies above its role's median.
 
     The sums are compared and not their parts: of skewed noise the medians of the parts add up to less than the median
     of the sums, so that every rank would have an excess.
     """
-    place, role = np.searchsorted(peers.ranks, ops.ranks), peers.role_in(ops)
+    place, role = np.searchsorted(of.ranks, ops.ranks), of.role_in(ops)
     own, gap = own_ns(ops, sync).astype(float), host_gap_ns(ops).astype(float)
 
     def per_rank(values: Floats) -> Floats:
-        result = np.full((*values.shape[:-1], len(peers.ranks)), np.nan)
+        result = np.full((*values.shape[:-1], len(of.ranks)), np.nan)
         result[..., place] = values
         return result
 
@@ -240,7 +239,7 @@ def step_excess(ops: Operations, sync: Synchronisation, peers: Peers) -> StepExc
         step=ops.step,
         by_class_ns=per_rank(spent - role_medians(spent, role)),
         step_time_ns=ops.step_time_ns,
-        late=_late_arrivals(sync, peers.ranks),
+        late=_late_arrivals(sync, of.ranks),
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
         work_ns=per_rank(spent),

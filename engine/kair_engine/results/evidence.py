@@ -1,8 +1,9 @@
 """Evidence: what speaks for a finding, as figures, and the analysis that shows the same ones."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 from kair_engine.results.fix import Fix

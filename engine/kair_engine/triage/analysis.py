@@ -6,7 +6,7 @@ from functools import partial
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import can_accuse
-from kair_engine.localize.excess import JobExcess, Peers, StepExcess, of_job, step_excess
+from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
@@ -101,22 +101,22 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
 
 def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally, DeviceTally]:
     """What stages 1 and 3 need of every step, and what devices waited for: all are read once."""
-    peers, tally, steps = Peers.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
+    of, tally, steps = JobRoles.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
     devices = DeviceTally.of(trace)
-    look = partial(_look_at, peers=peers, empty=tally.empty(), devices=devices.empty())
+    look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)
     for excesses, part, of_devices in over_parts(trace, look):
         steps += excesses
         tally.add(part)
         devices.add(of_devices)
-    return of_job(trace, peers, steps), tally, devices
+    return of_job(trace, of, steps), tally, devices
 
 
 def _look_at(
     part: Trace,
     *,
-    peers: Peers,
+    of: JobRoles,
     empty: Tally,
     devices: DeviceTally,
     keep: Callable[[Synchronisation], None] | None = None,
@@ -128,8 +128,8 @@ def _look_at(
         if keep is not None:
             keep(sync)
         devices.look(ops)
-        tally_step(tally, ops, sync, peers.role_in(ops))
-        return step_excess(ops, sync, peers)
+        tally_step(tally, ops, sync, of.role_in(ops))
+        return step_excess(ops, sync, of)
 
     # map, not a comprehension: that would hold one step while the next is read.
     return list(map(look, each_step(part))), tally, devices

@@ -1,13 +1,14 @@
 """Prices triage's findings: the recorded steps replayed without each of them [W §3]."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, FixKind
 from kair_engine.errors import InputError, UsageError
+from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import UnevenStage
 from kair_engine.localize.localization import Localization

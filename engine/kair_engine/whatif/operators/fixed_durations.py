@@ -1,11 +1,12 @@
 """Changes durations as fixes say: to the peers' ideal, or by a factor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.collectives import dense
 from kair_engine.timeline.subgraphs import scopes_named, within

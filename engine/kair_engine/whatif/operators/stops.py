@@ -5,11 +5,12 @@ operation's own usual time: it takes 20 µs on all ranks and in all steps, and o
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.operators.parts import NodeParts
