@@ -52,6 +52,8 @@ def load_cupti(environment: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN
 class CuptiProfile:
     """One window. Scopes and launches are joined by the launch's own time and correlation id."""
 
+    suffix = ".json"
+
     def __init__(self, cupti: Any, unix_ns: Callable[[], int] = time.time_ns) -> None:  # noqa: ANN401  # see above
         """Starts recording. Raises CuptiRefusedError where there is no driver, or CUPTI has another owner."""
         self.is_lost = False
@@ -114,6 +116,10 @@ class CuptiProfile:
         self._cupti.activity_flush_all(1)
         self._end = self._clock_pair()
         self._disable()
+
+    def discard(self) -> None:
+        """Ends the recording; nothing is kept of what is not saved."""
+        self.stop()
 
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
         """Writes Kineto JSON, with `details` as its `kair`. Raises OSError."""
