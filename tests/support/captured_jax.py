@@ -2,7 +2,7 @@
 
     python captured_jax.py RANK RANKS PORT STEPS SLOW_RANK OUT [SAYS]
 
-One rank sleeps before each step's work is handed to its device. What the process saw is left as JSON in OUT. With
+One rank is slow to load its batches. What the process saw is left as JSON in OUT. With
 `marks` for SAYS it marks its steps for JAX's profiler; with `profiles` it profiles step 6 itself.
 """
 
@@ -52,11 +52,13 @@ def main() -> None:
     random = np.random.default_rng(rank)
     losses = []
     for step in range(steps):
-        batch = jax.make_array_from_process_local_data(split, random.normal(size=(BATCH, WIDTH)).astype(np.float32))
+        with jax.profiler.TraceAnnotation("load_batch"):
+            values = random.normal(size=(BATCH, WIDTH)).astype(np.float32)
+            if rank == slow and step >= 3:
+                time.sleep(0.06)
+            batch = jax.make_array_from_process_local_data(split, values)
         if "profiles" in says and step == 6:
             jax.profiler.start_trace(str(out / f"own-{rank}"))
-        if rank == slow and step >= 3:
-            time.sleep(0.06)
         if "marks" in says:
             with jax.profiler.StepTraceAnnotation("train", step_num=1000 + step):
                 weights, loss = train_step(weights, batch)
@@ -66,7 +68,7 @@ def main() -> None:
             losses.append(float(loss).hex())
         if "profiles" in says and step == 6:
             jax.profiler.stop_trace()
-        if step % 5 == 4:
+        if step % 5 == 0:
             evaluate(weights, batch).block_until_ready()
     seen = {
         "losses": losses,

@@ -12,17 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-RANK, RANKS, PORT, STEPS, SLOW = map(int, sys.argv[1:6])
-OUT, LOOP = Path(sys.argv[6]), sys.argv[7] if sys.argv[7:] else "distributed"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-if LOOP == "distributed":
-    workers = [f"127.0.0.1:{PORT + rank}" for rank in range(RANKS)]
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": RANK}})
 import numpy as np
 import tensorflow as tf
 
+RANK, RANKS, PORT, STEPS, SLOW = map(int, sys.argv[1:6])
+OUT, LOOP = Path(sys.argv[6]), sys.argv[7] if sys.argv[7:] else "distributed"
 WIDTH, LAYERS, BATCH = 192, 3, 64
 
 
@@ -33,12 +29,14 @@ def batches() -> tf.data.Dataset:
 
 
 def distributed() -> list[str]:
+    workers = [f"127.0.0.1:{PORT + rank}" for rank in range(RANKS)]
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": RANK}})
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     random = np.random.default_rng(5)
     with strategy.scope():
         weights = [tf.Variable(random.normal(size=(WIDTH, WIDTH)).astype(np.float32) / WIDTH) for _ in range(LAYERS)]
 
-    def step_of_replica(batch: Any) -> Any:
+    def step_of_replica(batch: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             value = batch
             for weight in weights:
@@ -51,7 +49,7 @@ def distributed() -> list[str]:
         return loss
 
     @tf.function
-    def train_step(batch: Any) -> Any:
+    def train_step(batch: tf.Tensor) -> tf.Tensor:
         return strategy.run(step_of_replica, args=(batch,))
 
     return loop(train_step)
@@ -61,7 +59,7 @@ def eager() -> list[str]:
     model = tf.keras.Sequential([tf.keras.layers.Dense(WIDTH, activation="tanh") for _ in range(LAYERS)])
     optimizer = tf.keras.optimizers.SGD(0.1)
 
-    def train_step(batch: Any) -> Any:
+    def train_step(batch: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(model(batch) ** 2)
         optimizer.apply_gradients(
@@ -80,7 +78,7 @@ def keras() -> list[str]:
     return [float(one).hex() for one in model.fit(data, epochs=1, verbose=0).history["loss"]]
 
 
-def loop(train_step: Callable[[Any], Any]) -> list[str]:
+def loop(train_step: Callable[[tf.Tensor], tf.Tensor]) -> list[str]:
     losses = []
     for step, batch in enumerate(batches()):
         if RANK == SLOW and step >= 3:

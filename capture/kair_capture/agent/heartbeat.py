@@ -87,6 +87,10 @@ class Heartbeat:
         if reached != self._reached and self._link.send(Packet.REACHED, bytes((reached,))):
             self._reached = reached
 
+    def end(self, now: float) -> None:
+        """The agent is gone: what it said last, that nothing more is to come, may not have been passed on."""
+        self._beat(now)
+
     def hear(self, data: bytes, stamp_ns: int, now: float) -> None:
         """A datagram came. What is no answer to a question that is open is passed over."""
         assert self._key is not None
@@ -237,6 +241,7 @@ def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> 
         try:
             heartbeat.turn(now)
         except ConnectionError:
+            heartbeat.end(now)
             return
         sock = coordinator.socket() if key is not None else None
         watched = [link.socket, *([sock] if sock else [])]

@@ -1,6 +1,5 @@
 """Puts the hooks into a process that has TensorFlow, once."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ import tensorflow as tf
 from kair_capture.job.guarding import attempt, guard, replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
+from kair_capture.job.tensorflow_hooks.cluster import place_in
 from kair_capture.job.tensorflow_hooks.profile import TensorFlowProfile
 from kair_capture.job.training_calls import TracedFunction, TrainingCalls
 from kair_capture.job.waiting_for_device import around_wait
@@ -48,19 +48,6 @@ class TensorFlowJob:
         profile = self._turns.start()
         assert profile is None or isinstance(profile, TensorFlowProfile)
         return profile
-
-
-def place_in(cluster: str) -> tuple[int, int] | None:
-    """Rank and world size in the text of TF_CONFIG: chief and workers, in this order; None where it says neither."""
-    try:
-        told = json.loads(cluster)
-        sizes = {role: len(told["cluster"].get(role, ())) for role in ("chief", "worker")}
-        role, index = told["task"]["type"], int(told["task"]["index"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    if role not in sizes or not 0 <= index < sizes[role]:
-        return None
-    return index + (sizes["chief"] if role == "worker" else 0), sum(sizes.values())
 
 
 class _Installed:

@@ -58,7 +58,7 @@ def _operator(event: Event) -> tuple[str, str] | None:
 
 
 def _eager(plane: Plane) -> list[Operation]:
-    """Of a loop of which nothing is compiled: operators run where Python calls them, and have no names but their types."""
+    """Of a loop of which nothing is compiled: operators run where Python calls them, and are named by their type."""
     return leaves(
         [
             _operation(
