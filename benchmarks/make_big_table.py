@@ -10,6 +10,7 @@ same share, and all others wait for it.
 import argparse
 from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -85,11 +86,13 @@ def make_big_table(
     slow_rank: int,
     slowdown: float,
     ranks_per_file: int = 1,
+    steps_per_file: int | None = None,
     seed: int = 0,
 ) -> int:
     """Writes the job folder and returns how many operations it holds.
 
-    A file holds `ranks_per_file` ranks, with a row group for each step of each.
+    A file holds `ranks_per_file` ranks and `steps_per_file` steps (all for None), with a row group for each step of
+    each rank.
     """
     program = make_program(max(operations // ROWS_PER_LAUNCH, LAUNCHES_PER_COLLECTIVE))
     slow = np.ones(ranks)
@@ -97,13 +100,14 @@ def make_big_table(
     timeline = make_timeline(program, steps, slow, np.random.default_rng(seed))
     (folder / "fragments").mkdir(parents=True)
     fragments = []
-    for first in range(0, ranks, ranks_per_file):
+    for first, begin in product(range(0, ranks, ranks_per_file), range(0, steps, steps_per_file or steps)):
         members = range(first, min(first + ranks_per_file, ranks))
-        info = _info(members, ranks, timeline, len(program.rows))
-        path = f"fragments/ranks-{first:05}.parquet"
+        held = range(begin, min(begin + (steps_per_file or steps), steps))
+        info = _info(members, held, ranks, timeline, len(program.rows))
+        path = f"fragments/ranks-{first:05}-steps-{begin:05}.parquet"
         tables = (
             _table(program, timeline, step, rank, np.random.default_rng((seed, step, rank)))
-            for step in range(steps)
+            for step in held
             for rank in members
         )
         write_fragment(folder / path, tables, msgspec.to_builtins(info, str_keys=True))
@@ -220,8 +224,8 @@ def _host_times(launches: int, random: np.random.Generator) -> tuple[Floats, Flo
     return start.ravel(), (pace[:, None] * share[:, 1]).ravel()
 
 
-def _info(members: range, world: int, timeline: Timeline, rows: int) -> FragmentInfo:
-    steps = len(timeline.begin_ns)
+def _info(members: range, steps: range, world: int, timeline: Timeline, rows: int) -> FragmentInfo:
+    begin, length = timeline.begin_ns[list(steps)], timeline.length_ns[list(steps)]
     return FragmentInfo(
         source=f"ranks {members[0]}-{members[-1]}",
         format="kineto",
@@ -232,14 +236,14 @@ def _info(members: range, world: int, timeline: Timeline, rows: int) -> Fragment
         device="made",
         has_device=True,
         absolute_time=True,
-        operations=rows * steps * len(members),
+        operations=rows * len(steps) * len(members),
         layout=None,
         step_times=StepTimes(
-            rank=tuple(rank for rank in members for _ in range(steps)),
-            step=tuple(range(steps)) * len(members),
-            begin_ns=tuple(timeline.begin_ns.tolist()) * len(members),
-            duration_ns=tuple(timeline.length_ns.tolist()) * len(members),
-            operations=(rows,) * (steps * len(members)),
+            rank=tuple(rank for rank in members for _ in steps),
+            step=tuple(steps) * len(members),
+            begin_ns=tuple(begin.tolist()) * len(members),
+            duration_ns=tuple(length.tolist()) * len(members),
+            operations=(rows,) * (len(steps) * len(members)),
         ),
         warnings=(),
     )
@@ -254,6 +258,7 @@ def main() -> None:
     parser.add_argument("--slow-rank", type=int, default=3)
     parser.add_argument("--slowdown", type=float, default=1.1, help="of the slow rank's kernels")
     parser.add_argument("--ranks-per-file", type=int, default=1)
+    parser.add_argument("--steps-per-file", type=int, help="default: all")
     parser.add_argument("--seed", type=int, default=0)
     options = vars(parser.parse_args())
     print(make_big_table(options.pop("folder"), **options), "operations")

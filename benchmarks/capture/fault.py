@@ -10,9 +10,11 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,15 @@ ROOT = HERE.parents[1]
 SLOW_RANK, FROM_STEP = 2, 100
 
 
-def watched(steps: int, slow: str, folder: Path, *, products: int = 2, device_ms: float = 40.0) -> JobPlaces:
-    """The job from its begin to its end; what capture kept of it."""
+def ddp_job(steps: int, slow: str, options: Sequence[str]) -> list[str]:
+    """The command that starts `ddp_job.py` on four ranks."""
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
+    script = [str(HERE / "ddp_job.py"), "--steps", str(steps), *options, *(["--slow", slow] if slow else [])]
+    return [*torchrun, *script]
+
+
+def watched(job: Sequence[str], folder: Path) -> JobPlaces:
+    """The job that a command starts, from its begin to its end; what capture kept of it."""
     places = JobPlaces(folder / "store", "fault")
     own = {
         "KAIR_STORE": str(places.store),
@@ -43,11 +52,8 @@ def watched(steps: int, slow: str, folder: Path, *, products: int = 2, device_ms
             cwd=ROOT,
             stderr=log,
         )
-    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
-    script = [str(HERE / "ddp_job.py"), "--steps", str(steps), "--products", str(products)]
-    script += ["--device-ms", str(device_ms), *(["--slow", slow] if slow else [])]
     try:
-        command = [*kair, "capture", "run", "--job", places.job, "--", *torchrun, *script]
+        command = [*kair, "capture", "run", "--job", places.job, "--", *job]
         subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
         coordinator.wait(timeout=120)
     finally:
@@ -88,15 +94,22 @@ def main() -> None:
     parser.add_argument("--healthy-steps", type=int, default=2000)
     parser.add_argument("--slow-by", type=float, default=0.2)
     parser.add_argument("--products", type=int, default=2)
+    parser.add_argument("--product-size", type=int, default=256)
     parser.add_argument("--device-ms", type=float, default=40.0)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what the job computes on")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep what capture stored, one folder a run")
     given = parser.parse_args()
+    job = ["--products", str(given.products), "--product-size", str(given.product_size)]
+    job += ["--device-ms", str(given.device_ms), "--device", given.device]
     slow = f"{SLOW_RANK}:{given.slow_by}:{FROM_STEP}"
     for number in range(given.repeat):
         for case, steps, fault in (("fault", given.steps, slow), ("healthy", given.healthy_steps, "")):
             if steps:
                 with tempfile.TemporaryDirectory(prefix="kair-fault-") as folder:
-                    places = watched(steps, fault, Path(folder), products=given.products, device_ms=given.device_ms)
+                    places = watched(ddp_job(steps, fault, job), Path(folder))
                     found = told(places)
+                    if given.keep is not None:
+                        shutil.copytree(places.store, given.keep / f"{case}-{number}")
                 print(json.dumps({"run": number, "case": case, **found}), flush=True)
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/capture/overhead.py                # 4 ranks, 40 rounds
     python benchmarks/capture/overhead.py --ranks 2 --rounds 10
+    python benchmarks/capture/overhead.py --device cuda --width 512 --batch 64
 
 Every round runs a block of steps in each mode, in an order drawn anew, in the same processes: `off` (a second time as
 `off again`, which shows the noise), `level 0`, and `sampled`, one step in 50 with the profiler. Blocks of one
@@ -24,8 +25,7 @@ import numpy.typing as npt
 from measuring import Row, report, say
 
 Floats = npt.NDArray[np.float64]
-MODES: Final = {"off": 10, "off again": 10, "level 0": 10, "sampled": 50}
-"""Each mode, and how many steps a block of it has: short ones follow the machine's ups and downs more closely."""
+MODES: Final = ("off", "off again", "level 0", "sampled")
 EVERY: Final = 50
 SEED: Final = 20_26
 
@@ -37,20 +37,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--width", type=int, default=128, help="of the transformer")
     parser.add_argument("--layers", type=int, default=4, help="of the transformer")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="of the transformer; ranks share a GPU"
+    )
+    parser.add_argument("--batch", type=int, default=8, help="examples of a rank's step")
+    block = "steps of a block: the fewer, the more alike are those compared (a block of `sampled` has 50)"
+    parser.add_argument("--block", type=int, default=10, help=block)
+    parser.add_argument("--level-0", action="store_true", help="without `sampled`")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     import torch.multiprocessing
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         os.environ |= {"KINETO_LOG_LEVEL": "6", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "512"}
-        arguments = (options.ranks, options.rounds, (options.width, options.layers), Path(folder))
+        arguments = (options.ranks, options.rounds, options, Path(folder))
         torch.multiprocessing.start_processes(train, arguments, options.ranks, start_method="fork")  # type: ignore[no-untyped-call]
         figures = np.load(Path(folder) / "figures.npz")
-        wall = {mode: figures[mode][:, 0] for mode in MODES}
-        cpu = {mode: figures[mode][:, 1] for mode in MODES}
+        wall, cpu = ({mode: figures[mode][:, clock] for mode in modes_of(options)} for clock in (0, 1))
         notes = notes_of(figures, cpu["off"])
     rows = [*rows_of("wall", wall), *rows_of("CPU", cpu)]
     report("capture's overhead", rows, as_json=options.json, notes=notes)
+
+
+def modes_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """Those that take part."""
+    return MODES[:3] if options.level_0 else MODES
 
 
 def rows_of(clock: str, times: dict[str, Floats]) -> list[Row]:
@@ -89,15 +100,18 @@ def notes_of(figures: Mapping[str, Floats], cpu: Floats) -> list[str]:
     def middle(name: str) -> float:
         return float(np.median(figures[name])) / 1e6
 
-    return [
+    lines = [
         f"by counting: {hooks / 1e3:.1f} µs CPU of hooks and records a step = {hooks / step:.3%} of its CPU",
         f"records a step: {float(figures['records']):.1f}",
-        f"a sampled step: {middle('window_step'):.1f} ms; stop {middle('stop_ns'):.1f}, save {middle('save_ns'):.1f}",
         f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} when it was over",
     ]
+    if len(figures["window_step"]):
+        sampled = f"{middle('window_step'):.1f} ms; stop {middle('stop_ns'):.1f}, save {middle('save_ns'):.1f}"
+        lines.insert(2, f"a sampled step: {sampled}")
+    return lines
 
 
-def train(rank: int, ranks: int, rounds: int, size: tuple[int, int], folder: Path) -> None:
+def train(rank: int, ranks: int, rounds: int, options: argparse.Namespace, folder: Path) -> None:
     """One rank. The first one keeps the figures."""
     import torch
     import torch.distributed as dist
@@ -107,19 +121,22 @@ def train(rank: int, ranks: int, rounds: int, size: tuple[int, int], folder: Pat
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=ranks)
-    width, layers = size
+    width, layers = options.width, options.layers
     layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
-    model = nn.parallel.DistributedDataParallel(nn.TransformerEncoder(layer, layers, enable_nested_tensor=False))
+    encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(options.device)
+    model = nn.parallel.DistributedDataParallel(encoder)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    batch = torch.randn(8, 32, width)
+    batch = torch.randn(options.batch, 32, width, device=options.device)
 
     def step() -> None:
         loss = model(batch).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
 
-    figures = Figures(step, rank, folder)
+    figures = Figures(step, rank, folder, options)
     for number in range(rounds):
         figures.round(number)
         if rank == 0:
@@ -132,7 +149,7 @@ def train(rank: int, ranks: int, rounds: int, size: tuple[int, int], folder: Pat
 class Figures:
     """Blocks of steps in every mode."""
 
-    def __init__(self, step: Any, rank: int, folder: Path) -> None:  # noqa: ANN401
+    def __init__(self, step: Any, rank: int, folder: Path, options: argparse.Namespace) -> None:  # noqa: ANN401
         import kair_capture as kair
         from kair_capture.job.session import current
 
@@ -142,20 +159,22 @@ class Figures:
         assert current.session is not None
         self._session = current.session
         self._order = random.Random(SEED)
-        self._times: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
+        self._times: dict[str, list[tuple[float, float]]] = {mode: [] for mode in modes_of(options)}
+        self._block = options.block
         for _ in range(10):
             step()
 
     def round(self, number: int) -> None:
         """One block of each mode; all ranks draw the same order."""
-        for mode in self._order.sample([*MODES], len(MODES)):
+        for mode in self._order.sample([*self._times], len(self._times)):
+            steps = EVERY if mode == "sampled" else self._block
             self._set(mode)
             self._step()
             begin, cpu = time.perf_counter_ns(), time.process_time_ns()
-            for _ in range(MODES[mode]):
+            for _ in range(steps):
                 self._step()
             wall, cpu = time.perf_counter_ns() - begin, time.process_time_ns() - cpu
-            self._times[mode].append((wall / MODES[mode], cpu / MODES[mode]))
+            self._times[mode].append((wall / steps, cpu / steps))
         self._drained(number)
 
     def save(self) -> None:

@@ -94,11 +94,14 @@ class Crowd:
             else:
                 self.took[kind].append((time.perf_counter() - asked) * 1000)
 
-    def introduce(self) -> None:
-        self.ask(self.hosts[0], Kind.BEAT, Beat().packed())
+    def meet(self, host: SimulatedHost) -> None:
+        """Hears the number of the conversation, by a first question."""
+        self.ask(host, Kind.BEAT, Beat().packed())
         while not self.epoch:
             select.select(self.sockets, [], [], 1)
             self.hear()
+
+    def introduce(self) -> None:
         for host in self.hosts:
             ranks = tuple(range(host.number * RANKS_A_HOST, (host.number + 1) * RANKS_A_HOST))
             self.ask(host, Kind.HOST, Host(f"node-{host.number}", self.ranks, ranks).packed())
@@ -146,6 +149,7 @@ def measured(ranks: int, seconds: float) -> dict[str, object]:
             while not places.address.exists():
                 time.sleep(0.1)
             crowd = Crowd(places, ranks)
+            crowd.meet(crowd.hosts[0])
             crowd.introduce()
             crowd.took[Kind.BEAT].clear()
             before, began = _cpu_s(process.pid), time.monotonic()

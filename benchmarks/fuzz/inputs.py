@@ -23,18 +23,20 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.judging import LARGEST_MB, LONGEST_S, Case, Said, ask, ask_command, faults
 from fuzz.kept_files import JOB, Kept
-from fuzz.recordings import kineto, whatif
+from fuzz.recordings import kineto, parse_seeds, whatif
 from fuzz.runbooks import runbook
 
 KINDS = {"kineto": 0.35, "what-if": 0.22, "store": 0.2, "cache": 0.05, "runbook": 0.18}
 """What inputs are of, and how often."""
 _ADDRESS_SPACE = 8 << 30
 """What a worker may map: whoever wants more is stopped before the machine is."""
-_AT_ONCE = 500
+_AT_ONCE = 1000
 """Cases of one worker process, then another takes over: what one leaves behind is none of the next one's."""
 
 
@@ -44,6 +46,9 @@ class Fuzz:
     def __init__(self, folder: Path, seed: int, through_command: float = 0.0) -> None:
         self._folder, self._seed, self._share = folder.resolve(), seed, through_command
         self._kept = Kept(self._folder / "kept")
+        self._cache = self._folder / "cache"
+        parse_seeds(self._folder / "seeds", self._cache)
+        self._parsed = set(self._cache.rglob("*"))
 
     def run(self, number: int, *, keep: bool = False) -> tuple[Case, Said, list[str]]:
         """One case: its command, what that said, and what is wrong with it."""
@@ -51,7 +56,7 @@ class Fuzz:
         folder = self._folder / f"case{number}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        places = {"KAIR_STORE": str(folder / "own_store"), "KAIR_CACHE": str(self._folder / "cache"), "KAIR_JOB": ""}
+        places = {"KAIR_STORE": str(folder / "own_store"), "KAIR_CACHE": str(self._cache), "KAIR_JOB": ""}
         os.environ.update(places)
         os.chdir(folder)
         case = self._draw(folder, chance)
@@ -64,7 +69,14 @@ class Fuzz:
         os.chdir(self._folder)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+            self._forget()
         return case, said, wrong
+
+    def _forget(self) -> None:
+        """Removes what the case left in the cache: each import looks at all of it."""
+        for path in self._cache.rglob("*"):
+            if path not in self._parsed and path.is_file():
+                path.unlink()
 
     def _draw(self, folder: Path, chance: random.Random) -> Case:
         (kind,) = chance.choices(list(KINDS), list(KINDS.values()))
@@ -84,6 +96,9 @@ def work(numbers: Sequence[int], seed: int, through_command: float, out: Path) -
     """Runs cases in this process, and writes a line for each; whatever hangs ends the process with its stack."""
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Threads and translations cost small inputs more than they bring.
+    os.environ.update(POLARS_MAX_THREADS="1", LANGUAGE="C")
+    pa.set_cpu_count(1)
     with TemporaryDirectory(prefix="fuzz-") as folder, out.open("a") as lines:
         fuzz = Fuzz(Path(folder), seed, through_command)
         for number in numbers:

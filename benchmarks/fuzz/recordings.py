@@ -7,12 +7,16 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzz import damage
 from fuzz.judging import Case
 from fuzz.seeds import Content, kineto_seeds, whatif_seed
+
+from kair_engine.recording.opening import open_trace
+from kair_engine.results.sensitivity import InjectedFault
 
 _WRITTEN_S = 1_700_000_000
 FORMATS = ("table", "wide", "tree", "json", "ndjson", "csv")
@@ -38,15 +42,17 @@ _MORE = (
     ("triage", "--report", "report.html"),
     ("whatif", "--timeline", "ideal.json"),
 )
+_BOUNDED = ("sensitivity", "--draws", "20", "--fault")
+"""It draws recordings by the hundred and puts faults of six kinds into each: a case is of fewer, and of one kind."""
+_RARELY = 0.01
 
 
 def question(job: str, chance: random.Random) -> tuple[str, ...]:
-    """A command about a job, in some format: the quick ones mostly.
-
-    `kair sensitivity`, which puts hundreds of faults into a recording, takes longer than a case may.
-    """
-    if chance.random() < 0.75:
-        words: tuple[str, ...] = (chance.choice(_QUICK), job)
+    """A command about a job, in some format: the quick ones mostly, and of the slowest one a part."""
+    if chance.random() < _RARELY:
+        words: tuple[str, ...] = (*_BOUNDED, chance.choice(get_args(InjectedFault)), job)
+    elif chance.random() < 0.75:
+        words = (chance.choice(_QUICK), job)
     else:
         command, *rest = chance.choice(_MORE)
         words = (command, job, *rest)
@@ -66,11 +72,25 @@ def kineto(folder: Path, chance: random.Random) -> Case:
         if name in altered:
             _write_altered(job, name, files[name], chance)
         else:
-            (job / name).write_bytes(files[name])
-            # With one time of change it is one file to the cache, and parsed once for all cases.
-            os.utime(job / name, (_WRITTEN_S, _WRITTEN_S))
+            _write_sound(job / name, files[name])
     whole = chance.random() < 0.9
     return Case("kineto", question(str(job if whole else sorted(job.iterdir())[0]), chance))
+
+
+def parse_seeds(folder: Path, cache: Path) -> None:
+    """Parses all recordings that cases are made of, so that each case parses what it altered alone."""
+    for seed in kineto_seeds():
+        job = folder / seed.name
+        job.mkdir(parents=True)
+        for name, text in seed.files.items():
+            _write_sound(job / name, text)
+        open_trace(job, cache=cache)
+
+
+def _write_sound(path: Path, text: bytes) -> None:
+    path.write_bytes(text)
+    # With one time of change it is one file to the cache, wherever it lies.
+    os.utime(path, (_WRITTEN_S, _WRITTEN_S))
 
 
 def _write_altered(job: Path, name: str, text: bytes, chance: random.Random) -> None:

@@ -31,6 +31,11 @@ class JobPlaces:
         return self.folder / "steps"
 
     @property
+    def scopes(self) -> Path:
+        """Sums of the script's own scopes, for every step of every rank."""
+        return self.folder / "scopes"
+
+    @property
     def capture(self) -> Path:
         """The coordinator's own."""
         return self.folder / "capture"

@@ -1,7 +1,7 @@
 """The program as Click sees it, built from the registry; a command is built only when it is asked for."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -55,8 +55,9 @@ class Commands(click.Group):
                 formatter.write_dl([(entry.name, entry.summary) for entry in entries])
 
 
+@cache
 def command(entry: Entry) -> click.Command:
-    """One command of the registry."""
+    """One command of the registry, made once: a runbook, a shell and the screens ask the same ones again."""
     from kair_tui.cli.options import parameters
 
     return click.Command(

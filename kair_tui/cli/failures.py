@@ -10,7 +10,7 @@ from click.exceptions import Exit
 
 from kair_engine.errors import DamagedJobError, KairError, NameTakenError, UnwritableStoreError
 from kair_tui.cli.output.streams import abandon_stdout, say, say_lines
-from kair_tui.cli.registry import nearest
+from kair_tui.cli.registry import COMMANDS, nearest
 
 REPORT = "this is a defect of Kair: please report it with the output of the same command and --debug"
 _WITH_OPTIONS: Final[Mapping[type[KairError], str]] = {
@@ -20,6 +20,8 @@ _WITH_OPTIONS: Final[Mapping[type[KairError], str]] = {
 """The ways out that an option of the command line opens: the engine, which says them without, knows no options."""
 _SAME_MEANING: Final[Mapping[str, str]] = {"--stage": "--phase"}
 """What other programs call an option."""
+
+_OF_WORKERS: Final = ("--engine", "--scheduler")
 
 
 class ExitCode(IntEnum):
@@ -100,6 +102,9 @@ def _usage(error: click.UsageError) -> str:
 def _way_out(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchCommand) and (near := nearest(error.command_name)):
         return f"did you mean kair {near}?"
+    if isinstance(error, click.NoSuchOption) and error.option_name in _OF_WORKERS:
+        taking_part = [f"kair {entry.name}" for entry in COMMANDS if entry.on_workers]
+        return f"a cluster works for {', '.join(taking_part)}; this command works in its own process alone"
     if isinstance(error, click.NoSuchOption) and (option := _option_meant(error)):
         return f"did you mean {option}?"
     return f"{error.ctx.command_path if error.ctx else 'kair'} --help"

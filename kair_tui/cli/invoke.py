@@ -10,6 +10,7 @@ from kair_engine.trace.model import Trace
 from kair_tui.cli.choices.baseline import chosen_baseline
 from kair_tui.cli.choices.job import JobWanted, StoreSession, blaming_files, open_job, tidy
 from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.choices.workers import on_workers
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
@@ -75,8 +76,8 @@ def analysed(
         store = store_root(take(StorePlace, arguments).store)
         baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
         own |= {} if baseline is None else {"baseline": baseline}
-    with blaming_files(trace):
-        return answer_about(entry, entry.load()(trace, **own), trace)
+    with blaming_files(trace), on_workers(entry, arguments, trace) as given:
+        return answer_about(entry, entry.load()(given, **own), trace)
 
 
 def with_notes(answer: Answer, trace: Trace) -> Answer:

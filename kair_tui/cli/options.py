@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import click
 
@@ -123,6 +123,24 @@ class BaselineChoice:
 
 
 @dataclass(frozen=True)
+class EngineChoice:
+    """Who works out what is needed of every step."""
+
+    engine: Annotated[
+        Literal["local", "dask"],
+        Option("--engine", "Work every step out in this process, or on the workers of a Dask cluster."),
+    ] = "local"
+    scheduler: Annotated[
+        str | None,
+        Option(
+            "--scheduler",
+            "With --engine dask: the cluster's address or scheduler file. Default: $DASK_SCHEDULER_ADDRESS.",
+            metavar="ADDRESS",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class StorePlace:
     """Where the store is."""
 
@@ -232,6 +250,8 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
         return (FailOnSlower, *chosen)
     if entry.takes_baseline:
         chosen = (chosen[0], BaselineChoice, *chosen[1:])
+    if entry.on_workers:
+        chosen = (*chosen[:-2], EngineChoice, *chosen[-2:])
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
 
 

@@ -25,10 +25,14 @@ class Option:
 
 @dataclass(frozen=True)
 class Argument:
-    """The same for a positional parameter; `offers` completes a half-typed one, a file name where that offers none."""
+    """The same for a positional parameter; `offers` completes a half-typed one, a file name where that offers none.
+
+    `verbatim`: the words of another command, which may be empty.
+    """
 
     help: str
     offers: Callable[[str], list[str]] | None = None
+    verbatim: bool = False
 
 
 class Number(click.ParamType[float]):
@@ -104,7 +108,8 @@ def _parameter(name: str, annotation: Any, declaration: Option | Argument, defau
         shared["default"] = default
     if isinstance(declaration, Argument):
         shared |= {"nargs": -1 if repeats else 1, "shell_complete": _completion(declaration.offers)}
-        return click.Argument([name], type=Name() if kind is str else _type(kind), **shared)
+        named = kind is str and not declaration.verbatim
+        return click.Argument([name], type=Name() if named else _type(kind), **shared)
     shared |= {"multiple": repeats, "is_flag": kind is bool or None, "metavar": declaration.metavar}
     return click.Option([name, *declaration.flags.split(", ")], type=_type(kind, declaration.minimum), **shared)
 

@@ -29,6 +29,8 @@ class Entry:
     """Takes `--fail-on`."""
     takes_baseline: bool = False
     """Takes `--baseline`, and holds the run against the one in use."""
+    on_workers: bool = False
+    """Takes `--engine`: what it needs of every step can be worked out on a cluster."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
@@ -111,6 +113,7 @@ COMMANDS: Final = (
         ),
         fails_on=True,
         takes_baseline=True,
+        on_workers=True,
     ),
     Entry(
         "localize",
@@ -119,6 +122,7 @@ COMMANDS: Final = (
         ("kair localize traces/", "kair localize job123 --method paper", "kair localize job123 --by host"),
         fails_on=True,
         takes_baseline=True,
+        on_workers=True,
     ),
     Entry(
         "pinpoint",
@@ -136,6 +140,7 @@ COMMANDS: Final = (
             "kair blame job123 --rank 3 --json",
             "kair blame job123 -o dot | dot -Tsvg > blame.svg",
         ),
+        on_workers=True,
         is_graph=True,
         notes=GRAPH_NOTES,
     ),

@@ -21,7 +21,7 @@ def run(
         CaptureAction,
         Argument("run -- COMMAND…: run the command, and what it starts, under watch. now: have some steps sampled."),
     ],
-    command: Annotated[Sequence[str], Argument("With run: the command that trains.")] = (),
+    command: Annotated[Sequence[str], Argument("With run: the command that trains.", verbatim=True)] = (),
     job: Annotated[
         str | None,
         Option("--job", "The job's name. Default: $KAIR_JOB, else one of the scheduler's number or of the time."),
@@ -41,7 +41,7 @@ def run(
         if command:
             raise UsageError("kair capture now takes no command", "kair capture now --job job123 --ranks 3,7")
         return ask_now(store, job, ranks, steps)
-    if not command:
+    if not command or not command[0]:
         raise UsageError("kair capture run needs a command", "kair capture run -- torchrun train.py")
     return _become(command, store, job, with_agent=not no_agent)
 

@@ -21,6 +21,7 @@ from trials import Batch, Trial, run_batch
 
 from kair_engine.causes import Cause
 from kair_engine.results.localize import LinkScore, LocalizeResult, RankScore
+from kair_engine.sensitivity import detection
 from kair_engine.whatif.operators import model
 
 GPU = Truth("slow_gpu", "compute", (3,))
@@ -291,32 +292,42 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
     return scenario.name, scenario.layout, scenario.steps, scenario.noise.spread, scenario.noise.operation
 
 
+# A few jobs of each kind; the rates, of hundreds, are in docs/accuracy.md, which benchmarks/accuracy/run.py writes.
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("layout", "seeds"), [("dp8", 20), ("dp64", 8), ("3d64", 2)])
-def test_healthy_jobs_are_left_alone(layout: str, seeds: int) -> None:
-    # Of 20 jobs, each accused with 2 % at most, two are in 94 % of all runs and more in the rest.
-    assert sum(answer.accuses for answer in robust("healthy", layout, seeds)) <= 1
+@pytest.mark.usefixtures("_priced_by_excess")
+def test_healthy_jobs_are_left_alone() -> None:
+    answers = [
+        one for layout, jobs in (("dp8", 8), ("dp64", 3), ("3d64", 1)) for one in robust("healthy", layout, jobs)
+    ]
+    # Each is accused with 2 % at most: two of twelve are in one of forty runs with other seeds.
+    assert sum(answer.accuses for answer in answers) <= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "layout", "seeds", "enough"),
+    ("name", "layout", "seeds"),
     [
-        ("slow GPU ×1.1", "dp8", 20, 19),
-        ("slow GPU ×1.1", "dp16", 10, 9),
-        ("slow GPU ×1.1", "3d64", 3, 3),
-        ("slow pipeline edge +8 ms", "3d64", 3, 2),
-        ("stage imbalance ×1.3", "3d64", 3, 3),
-        ("sequence imbalance 0.2", "3d64", 3, 3),
+        ("slow GPU ×1.1", "dp8", 4),
+        ("slow GPU ×1.1", "dp16", 2),
+        ("slow GPU ×1.1", "3d64", 1),
+        ("slow pipeline edge +8 ms", "3d64", 1),
+        ("stage imbalance ×1.3", "3d64", 1),
+        ("sequence imbalance 0.2", "3d64", 1),
     ],
 )
 @pytest.mark.usefixtures("_priced_by_excess")
-def test_faults_are_found_with_their_cause(name: str, layout: str, seeds: int, enough: int) -> None:
-    assert sum(bool(answer.exact) for answer in robust(name, layout, seeds)) >= enough
+def test_faults_are_found_with_their_cause(name: str, layout: str, seeds: int) -> None:
+    assert all(answer.exact for answer in robust(name, layout, seeds))
 
 
 @pytest.mark.slow
-def test_faults_somewhat_larger_than_the_smallest_are_found_in_another_recording() -> None:
+@pytest.mark.usefixtures("_priced_by_excess")
+def test_faults_somewhat_larger_than_the_smallest_are_found_in_another_recording(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(detection, "MULTIPLES", (1, 2))  # What longer recordings would show nobody looks at here.
     said, found = sensitivity.one_job("dp8", steps=20, draws=20, other_gpus=False, seed=3)
     known = [fault.fault for fault in said.faults if fault.smallest_us_per_step is not None]
     assert known == ["slow_device", "slow_operator", "slow_input", "slow_host", "stall"]

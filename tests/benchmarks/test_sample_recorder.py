@@ -33,12 +33,26 @@ class Case:
 
 
 # Faults as long as a whole step, so that no noise of a busy machine comes near them. Rank 0 is an innocent peer.
-# Each layout and each kind of fault once: a recording takes three seconds of CPU, most of them to load torch.
+# Each layout and each kind of fault once.
 CASES = {
     "stall": Case(("--fault", "intermittent_stall", "--rank", "1", "--severity", "1"), (1,)),
     "slow host": Case(("--fault", "slow_host", "--host", "1", "--hosts", "2", "--severity", "4"), (2, 3), 4),
     "pipeline": Case(("--fault", "slow_operator", "--rank", "1", "--stages", "2", "--severity", "1"), (1,), 4),
 }
+
+
+# Loading torch takes three seconds of CPU, which the recordings share: each is made by a fork of one that has it.
+IN_TURN = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import record, recording
+for line in json.loads(sys.argv[2]):
+    if not (child := os.fork()):
+        sys.argv[1:] = line
+        os._exit(record.main())
+    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(status)
+"""
 
 
 @dataclass(frozen=True)
@@ -66,12 +80,24 @@ def record(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in CASES])
-def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    folder, case = tmp_path_factory.mktemp("recording") / "it", CASES[request.param]
-    size = ["--world-size", str(case.ranks), "--layers", "2", "--steps", str(STEPS)]
-    done = record(*case.arguments, *size, "--out", str(folder))
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recording of each case."""
+    folder = tmp_path_factory.mktemp("recordings")
+    size = ["--layers", "2", "--steps", str(STEPS)]
+    lines = [
+        [*case.arguments, *size, "--world-size", str(case.ranks), "--out", str(folder / name)]
+        for name, case in CASES.items()
+    ]
+    command = [sys.executable, "-c", IN_TURN, str(SAMPLES), json.dumps(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+def recording(request: pytest.FixtureRequest, recorded: Path) -> Recording:
+    folder, case = recorded / request.param, CASES[request.param]
     files = [json.loads(gzip.decompress(path.read_bytes())) for path in folder.glob("*.pt.trace.json.gz")]
     truth = json.loads((folder / "truth.json").read_text())
     return Recording(case, folder, truth, {file["distributedInfo"]["rank"]: file for file in files})

@@ -1,3 +1,8 @@
+import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -6,11 +11,14 @@ from support.captured import MS, OneRank, fragment_of, window_of
 
 from kair_capture.agent.fragment_names import read_name
 from kair_capture.agent.journal import Journal
+from kair_capture.agent.leftovers import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
 from kair_capture.agent.spool import Spool, deliver_file
 from kair_capture.agent.step_rows import COLUMNS, ROW
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
+from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
 from kair_capture.ring.layout import Kind
+from kair_capture.ring.process_identity import process_namespace
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32
@@ -149,3 +157,29 @@ def test_fragments_wait_for_a_store_that_is_away_and_the_oldest_go(tmp_path: Pat
         target = store / "fragments" / name.text
         deliver_file(spool.folder / name.text, target)
         assert name.is_of(target, "node-1", KEY)
+
+
+def test_run_folders_of_dead_jobs_go_and_no_other(tmp_path: Path) -> None:
+    own, now = tmp_path / "own", time.time()
+    dead, living, attended, foreign, untold, other = (tmp_path / name for name in ("d", "l", "a", "f", "u", "o"))
+    for folder in (own, dead, living, attended, foreign, untold, other):
+        folder.mkdir()
+    rank = OneRank(living)
+    rank.step(1, 100)
+    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    ended = {"pid": int(child.stdout), "start_ticks": 1, "pid_namespace": process_namespace()}
+    for folder in (dead, attended, untold):
+        (folder / "rank-0.json").write_text(json.dumps(ended))
+        (folder / "agent.lock").touch()
+    (foreign / "rank-0.json").write_text(json.dumps({**ended, "pid_namespace": 1}))
+    (untold / "windows").mkdir()
+    (untold / "windows" / "rank-0-5-8.json").touch()
+    (other / "somebody's").touch()
+    held = locked(attended / "agent.lock")
+    assert remove_dead_folders(own) == []
+    later = now + 2 * DEAD_AFTER_S
+    assert remove_dead_folders(own, later) == ["d"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "f", "l", "o", "own", "u"]
+    assert remove_dead_folders(own, now + 2 * UNTOLD_AFTER_S) == ["u"]
+    os.close(held)
+    assert remove_dead_folders(own, later) == ["a"]

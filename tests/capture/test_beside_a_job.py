@@ -1,5 +1,6 @@
 """Agent, coordinator and job as processes: slow, and the same as the benchmarks run for longer."""
 
+import sys
 from pathlib import Path
 
 import fault
@@ -17,10 +18,10 @@ def test_whatever_is_killed_no_step_is_lost_and_none_is_counted_twice() -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_becomes_slow_is_noticed_sampled_and_named_without_anybodys_help(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    slow = f"{fault.SLOW_RANK}:0.6:{fault.FROM_STEP}"
-    # Mostly sleep, as for a device's work: the machine that tests has fewer cores than the job has ranks.
-    found = fault.told(fault.watched(260, slow, tmp_path, products=2, device_ms=40))
+    # A job without a framework, all ranks in one process; fault.py's own job is PyTorch's, with a process for each.
+    job = [sys.executable, str(fault.HERE / "simulated_job.py"), "--ranks", "0-3", "--world", "4", "--steps", "225"]
+    job += ["--step-ms", "40", "--slow", f"{fault.SLOW_RANK}:0.6:{fault.FROM_STEP}"]
+    found = fault.told(fault.watched(job, tmp_path))
     assert ("slow_rank", [fault.SLOW_RANK]) in [(kind, ranks) for kind, _, ranks in found["alerts"]]
     assert found["windows"][0][2] == "committed"
     assert found["first_in_ranking"] == fault.SLOW_RANK

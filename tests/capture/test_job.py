@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from support.answers import recorded
 
+from kair_capture.agent.draining import TrainerRings, trainers_in
+from kair_capture.agent.scopes import ScopeSums
+from kair_capture.agent.spool import Spool
+from kair_capture.coordinator.scope_log import ScopeLog
+from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.reader import Records, RingReader
@@ -27,8 +33,8 @@ pytestmark = [
 ]
 SCRIPT = Path(__file__).parents[1] / "support" / "captured_jobs.py"
 JOBS = (
-    "plain", "captured", "sharded", "accumulation", "kept_model", "several_optimizers", "skipped_steps", "compiled",
-    "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place",
+    "plain", "captured", "sharded", "pipelined", "accumulation", "kept_model", "several_optimizers", "skipped_steps",
+    "compiled", "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place",
 )  # fmt: skip
 WINDOW = list(range(4, 20))
 
@@ -142,8 +148,12 @@ def test_windows_hold_what_an_ordinary_recording_of_the_run_holds(jobs: Jobs) ->
     for folder in ("plain", "captured/run/windows"):
         trace = recorded(jobs.folder / folder)
         assert [*trace.steps] == WINDOW
-        rows = read_columns(trace, ["name", "kind", "phase"])
+        rows = read_columns(trace, ["name", "kind", "phase", "group_seq"])
         phases = [None if code < 0 else rows.texts["phase"][code] for code in rows.of["phase"]]
+        if folder != "plain":
+            of_collective = rows.chosen(rows.is_any("kind", ("collective",)))
+            # One a step; all of them have the flight recorder's numbers.
+            assert np.diff(np.unique(of_collective.of["group_seq"])).tolist() == [1] * (len(WINDOW) - 1)
         contents.append(set(zip(rows.of["rank"].tolist(), rows.text("name"), rows.text("kind"), phases, strict=True)))
         # Of two runs on a busy machine one can be too noisy for an accusation; who is waited for shows in both.
         assert triage(trace).ranking[0].rank == 1
@@ -155,6 +165,17 @@ def test_sharded_models_wait_in_collectives(jobs: Jobs) -> None:
         counts = Counter(step.scopes)
         assert counts["COLLECTIVE"] >= 4
         assert (counts["forward"], counts["backward"], counts["optimizer"]) == (1, 1, 1)
+
+
+def test_ranks_tell_how_they_communicate(jobs: Jobs) -> None:
+    def told(job: str, rank: int) -> Any:  # noqa: ANN401  (JSON)
+        return json.loads((jobs.folder / job / "run" / f"rank-{rank}.json").read_text())["communication"]
+
+    for rank in range(2):
+        # Five steps of one bucket of gradients each.
+        assert told("captured", rank) == {"sends": [], "receives": [], "groups": [[2, 5]]}
+        stage = told("pipelined", rank)
+        assert (stage["sends"], stage["receives"]) == ([1 - rank], [1 - rank])
 
 
 def test_gradients_that_accumulate_are_one_step(jobs: Jobs) -> None:
@@ -221,6 +242,31 @@ def test_the_jobs_own_profiler_goes_before_a_window(jobs: Jobs) -> None:
     assert jobs.steps("own_profiler")[5].scopes[1:3] == ["inner", "augment"]
 
 
+def test_the_scripts_own_scopes_are_in_the_store_for_every_step(jobs: Jobs, tmp_path: Path) -> None:
+    run, places = jobs.folder / "own_profiler" / "run", JobPlaces(tmp_path / "store", "job")
+    ((trainer, names),) = trainers_in(path.name for path in run.iterdir()).items()
+    rings = TrainerRings(run, trainer)
+    for name in names:
+        rings.add(name)
+    drained = rings.peek(to_the_end=True)
+    assert drained is not None
+    assert drained.rows is not None
+    sums, spool = ScopeSums(tmp_path), Spool(tmp_path / "spool", 1 << 20, places.delivered, "node-1")
+    sums.add(drained.scopes_of(drained.rows[:10]))
+    sums.add(drained.scopes_of(drained.rows[10:]))
+    assert sums.waiting
+    sums.deliver(spool, tmp_path, b"k" * 32, at_once=True)
+    assert (sums.waiting, spool.waiting) == (False, 1)
+    spool.deliver_waiting()
+    ScopeLog(places, b"k" * 32).round()
+    rows = pq.read_table(places.scopes).to_pylist()
+    assert [(one["rank"], one["step"], one["scope"], one["calls"]) for one in rows] == [
+        (0, step, scope, 1) for step in range(14) for scope in ("augment", "inner")
+    ]
+    begins = dict(zip(drained.rows["step"].tolist(), drained.rows["begin_us"].tolist(), strict=True))
+    assert all(one["begin_us"] == begins[one["step"]] and one["time_us"] < 10**6 for one in rows)
+
+
 def test_a_script_can_say_everything_itself(jobs: Jobs) -> None:
     assert [step.scopes for step in jobs.steps("explicit")] == [["forward", "beside"]] * 5
     # Five threads came and went: they used one ring, one after another.
@@ -232,6 +278,7 @@ def test_a_script_can_say_everything_itself(jobs: Jobs) -> None:
 UNAWARE = """
 import site_was_here, torch
 assert "KAIR_CAPTURE" in __import__("os").environ
+assert __import__("sys").argv[1:] == ["", "x"]
 net = torch.nn.Linear(3, 3)
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 for batch in torch.utils.data.DataLoader(torch.ones(40, 3), 4):
@@ -249,7 +296,7 @@ def test_a_command_is_captured_without_a_change_to_its_script(tmp_path: Path) ->
     script.write_text(UNAWARE)
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(own)])
     done = subprocess.run(
-        [sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent", "--", sys.executable, str(script)],
+        [sys.executable, "-m", "kair_tui", "capture", "run", "--no-agent", "--", sys.executable, str(script), "", "x"],
         capture_output=True,
         text=True,
         check=False,

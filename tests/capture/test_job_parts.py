@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from kair_capture.agent.draining import Trainer
+from kair_capture.agent.rank_files import communication_in
 from kair_capture.job.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.files import add_to_json
+from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
 from kair_capture.job.session import Session
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
@@ -23,6 +26,7 @@ from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.reader import Records, RingReader
 from kair_capture.settings import Settings, SettingsError, safe_name, settings_of
+from kair_capture.wire import messages
 
 RANK = 3
 
@@ -72,6 +76,12 @@ class FakeFramework:
 
     def description(self) -> Mapping[str, Any]:
         return {"framework": "none"}
+
+    def watch_communication(self) -> None:
+        pass
+
+    def communication(self) -> Communication:
+        return Communication(sends=(4,), receives=(2,), groups=((8, 5),))
 
     def start_profile(self) -> FakeProfile | None:
         return None if self.is_taken else FakeProfile()
@@ -160,6 +170,10 @@ def test_windows_are_sampled_where_they_were_asked_for(tmp_path: Path) -> None:
     assert sampled == [5, 6, *range(14, 14 + MOST_STEPS)]
     events = [names.text(int(name)) for name in records["name"][records["kind"] == Kind.USER_EVENT]]
     assert events.count("window missed") == 2
+    # The step after what was missed says so to the coordinator.
+    assert [step for step, *_, flags in steps_of(records) if flags & StepFlag.MISSED] == [10, MOST_STEPS + 23]
+    told_of_it = communication_in(folder, Trainer(RANK, os.getpid()))
+    assert told_of_it == messages.Communication(RANK, 8, (4,), (2,), ((8, 5),))
     told_steps = windows["rank-3-5-6.json"]["kair"]["steps"]
     assert [[step, begin, length] for step, begin, _, length in told_steps] == [
         [step, begin, length] for step, begin, length, _ in steps_of(records) if step in (5, 6)

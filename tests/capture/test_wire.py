@@ -14,6 +14,8 @@ FEW = settings(max_examples=60, deadline=None)
 WORD = st.integers(0, 2**64 - 1)
 RANKS = st.lists(st.integers(0, 2**32 - 1), max_size=messages.MOST_RANKS).map(tuple)
 COUNT = st.integers(0, 2**32 - 1)
+PARTNERS = st.lists(COUNT, max_size=messages.MOST_PARTNERS).map(tuple)
+GROUPS = st.lists(st.tuples(COUNT, COUNT), max_size=messages.MOST_PARTNERS).map(tuple)
 
 BODIES = st.one_of(
     st.builds(
@@ -32,10 +34,19 @@ BODIES = st.one_of(
     st.builds(messages.BeatReply, WORD, WORD, COUNT, COUNT, COUNT, st.integers(0, 10_000), RANKS),
     st.builds(messages.Host, st.text("abc-.é", min_size=1, max_size=100), COUNT, RANKS),
     st.builds(messages.Rows, WORD, st.integers(1, messages.MOST_ROWS).map(lambda n: bytes(n * messages.ROW_BYTES))),
+    st.builds(messages.Communication, COUNT, COUNT, PARTNERS, PARTNERS, GROUPS),
     st.builds(messages.Capture, COUNT, RANKS),
     st.builds(messages.CaptureReply, COUNT, COUNT, st.text("abc é", max_size=80)),
 )
-READERS = (messages.Beat, messages.BeatReply, messages.Host, messages.Rows, messages.Capture, messages.CaptureReply)
+READERS = (
+    messages.Beat,
+    messages.BeatReply,
+    messages.Host,
+    messages.Rows,
+    messages.Communication,
+    messages.Capture,
+    messages.CaptureReply,
+)
 
 
 @FEW

@@ -14,6 +14,7 @@ from host_faults import GarbageCollection
 from layouts import JobLayout
 from network_faults import SlowEdge, SlowLink
 from simulator import JobSpec, simulate
+from support import answers
 from support.cli_samples import kair, store_variables
 from support.evidence_figures import check, unsaid_figures
 from support.pauses_builder import table
@@ -22,7 +23,6 @@ from support.trace_builder import trace
 from table import write_table
 
 import kair_tui.cli.invoke
-from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Trace
 
 Ask = Callable[[str], dict[str, Any]]
@@ -31,10 +31,10 @@ PIPELINE = JobLayout("3d", dp=2, pp=2, tp=4, microbatches=3)
 
 
 def recorded(source: Path) -> Callable[[Path], Trace]:
-    def made(folder: Path) -> Trace:
+    def made(_: Path) -> Trace:
         if not source.exists():
             pytest.skip(f"{source} is not on this machine")
-        return open_trace(source, cache=folder)
+        return answers.recorded(source)
 
     return made
 

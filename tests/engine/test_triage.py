@@ -10,8 +10,9 @@ from support.trace_builder import Row, build, trace
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
-from kair_engine.results.triage import TriageResult
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.model import Trace
+from kair_engine.triage import sampling
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.operators import model
 from kair_tui.render.words.sentences import sentence_of
@@ -73,18 +74,13 @@ def test_a_healthy_job_has_no_straggler(tmp_path: Path) -> None:
     assert result.warnings == ()
 
 
-@pytest.mark.slow
-def test_healthy_jobs_are_hardly_ever_accused(tmp_path: Path) -> None:
-    verdicts = [triage(training(tmp_path / str(seed), seed=seed)).verdict for seed in range(40)]
-    assert verdicts.count("straggler") <= 1
+# How often a healthy job is accused and a slow GPU missed, of hundreds of jobs, is what benchmarks/accuracy counts.
 
 
-@pytest.mark.slow
-def test_a_tenth_slower_is_found_every_time(tmp_path: Path) -> None:
-    for seed in range(40):
-        guilty = seed % 8
-        (finding,) = triage(training(tmp_path / str(seed), seed=seed, slow={guilty: 1.1})).findings
-        assert (finding.ranks, finding.cause, finding.pattern) == ((guilty,), "compute", "persistent")
+@pytest.mark.parametrize("guilty", [0, 5])
+def test_a_rank_that_is_a_tenth_slower_is_found(tmp_path: Path, guilty: int) -> None:
+    (finding,) = triage(training(tmp_path, seed=guilty, slow={guilty: 1.1})).findings
+    assert (finding.ranks, finding.cause, finding.pattern) == ((guilty,), "compute", "persistent")
 
 
 def test_a_finding_says_what_it_costs(tmp_path: Path) -> None:
@@ -201,7 +197,7 @@ def test_a_slow_rank_is_not_told_from_a_slow_moment_in_two_steps(tmp_path: Path,
 
 
 def test_one_healthy_step_accuses_nobody(tmp_path: Path) -> None:
-    verdicts = {triage(training(tmp_path / str(seed), seed=seed, steps=1)).verdict for seed in range(20)}
+    verdicts = {triage(training(tmp_path / str(seed), seed=seed, steps=1)).verdict for seed in range(5)}
     assert "straggler" not in verdicts
 
 
@@ -262,3 +258,27 @@ def approximately(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return type(value)(approximately(one) for one in value)
     return pytest.approx(value, rel=1e-9, abs=1e-6) if isinstance(value, float) else value
+
+
+def test_a_sample_prices_what_is_slow_in_all_steps_and_what_stalls_in_a_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalls = dict.fromkeys([(1, step) for step in (3, 8, 14, 17)], 900.0)
+    job = training(tmp_path, seed=1, slow={5: 1.3}, stalls=stalls)
+    whole = _by_ranks(triage(job))
+    assert whole.keys() == {(5,), (1,)}
+    assert not any("steps" in one.figures for of in whole.values() for one in of.evidence if one.kind == "replayed")
+    monkeypatch.setattr(sampling, "MOST_REPLAYED", 700)  # operations: of five steps or so
+    some = _by_ranks(triage(job))
+    assert some.keys() == whole.keys()
+    for ranks, finding in some.items():
+        told = next(one for one in finding.evidence if one.kind == "replayed")
+        assert 2 <= told.figures["replayed_steps"] < told.figures["steps"] == 20
+        assert "of 20 steps were replayed" in sentence_of(told)
+        off = abs(finding.time_lost_us_per_step - whole[ranks].time_lost_us_per_step)
+        assert off <= told.figures["plus_minus_us"]
+        assert off < 0.25 * whole[ranks].time_lost_us_per_step
+
+
+def _by_ranks(result: TriageResult) -> dict[tuple[int, ...], Finding]:
+    return {finding.ranks: finding for finding in result.findings}

@@ -319,6 +319,66 @@ def test_on_a_cpu_recorded_calls_name_the_timed_collectives_by_order() -> None:
     assert found.select("group", "group_seq").rows() == [("7", 1), ("7", 2)]
 
 
+EPOCH_US = 1_790_000_000_000_000
+
+
+def issued(ts: float, number: int, group: str = "0", **other: object) -> dict[str, object]:
+    """An entry of the flight recorder."""
+    entry = {"process_group": [group, ""], "profiling_name": "gloo:all_reduce", "collective_seq_id": number}
+    return entry | {"time_created_ns": (EPOCH_US + int(ts)) * 1000, "is_p2p": False, **other}
+
+
+def timed(ts: float, tid: int) -> kb.Event:
+    return kb.annotation("gloo:all_reduce", ts, 20, tid=tid)
+
+
+def numbered(timed_rows: list[kb.Event], entries: list[dict[str, object]]) -> list[tuple[str | None, int | None]]:
+    """Group and number of a captured window's collectives, in order of their begins."""
+    groups = [
+        {"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]},
+        {"pg_name": "3", "pg_desc": "", "ranks": [0, 2]},
+    ]
+    info = {"backend": "gloo", "rank": 0, "world_size": 4, "pg_config": groups}
+    base = {"baseTimeNanoseconds": EPOCH_US * 1000}
+    events = [kb.step(0, 0, 90_000), kb.op("aten::mm", 1, 50), *timed_rows]
+    rows, _ = read(events, distributedInfo=info, kair={"collectives": entries}, rank=None, **base)
+    return rows.filter(pl.col("kind") == "collective").sort("start_ns").select("group", "group_seq").rows()
+
+
+def test_the_flight_recorders_entries_number_gloos_collectives() -> None:
+    world, pair = "0 [0, 1]", "3 [0, 2]"
+    rows = [timed(110, 31), timed(160, 32), timed(5210, 31)]
+    sends = issued(130, 1, is_p2p=True)
+    assert numbered(rows, [issued(5200, 9), issued(100, 7), sends, issued(150, 8)]) == [
+        (world, 7),
+        (world, 8),
+        (world, 9),
+    ]
+    # The recorder keeps the last entries: what is older stays without.
+    assert numbered(rows, [issued(5200, 9)]) == [(None, None), (None, None), (world, 9)]
+    # Two groups' threads took up two calls in another order than they were issued: a thread is of one group.
+    rows = [timed(at, tid) for at, tid in ((110, 31), (120, 41), (5110, 31), (5130, 41), (9110, 41), (9120, 31))]
+    order = [(100, 7, "0"), (102, 4, "3"), (5100, 8, "0"), (5102, 5, "3"), (9100, 9, "0"), (9102, 6, "3")]
+    assert numbered(rows, [issued(*one) for one in order]) == [
+        (world, 7), (pair, 4), (world, 8), (pair, 5), (pair, 6), (world, 9)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [issued(100, 7)],
+        [issued(100, 7), issued(110, 8), issued(120, 9)],
+        [issued(100, 7), issued(50_000, 8)],
+        [issued(100, 7, "9"), issued(150, 8, "9")],
+        [issued(100, 7), issued(150, -8)],
+        [{"process_group": 3}, "x", {**issued(1, 1), "time_created_ns": "1"}],
+    ],
+)
+def test_entries_that_do_not_fit_number_nothing(entries: list[dict[str, object]]) -> None:
+    assert numbered([timed(110, 31), timed(160, 32)], entries) == [(None, None)] * 2
+
+
 def test_on_a_cpu_without_timed_collectives_the_calls_stand_for_them() -> None:
     rows, _ = read([one for one in gloo_events() if not one["name"].startswith("gloo")])
     assert kinds(rows)["c10d::allreduce_"] == "collective"

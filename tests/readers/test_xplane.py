@@ -104,8 +104,15 @@ def test_streams_of_a_gpu_with_the_calls_that_launched_them(tmp_path: Path) -> N
     device.line("Stream #13(Compute)", kernels, begin_ns=BEGIN_NS)
     device.line("XLA Ops", kernels, begin_ns=BEGIN_NS)
     host.line("python", [*marks, *calls], begin_ns=BEGIN_NS)
-    (tmp_path / "gpu.xplane.pb").write_bytes(device.plane() + host.plane())
-    trace = open_trace(tmp_path / "gpu.xplane.pb", cache=tmp_path / "cache")
+    folder = tmp_path / "profile"
+    folder.mkdir()
+    (folder / "gpu.xplane.pb").write_bytes(device.plane() + host.plane())
+    # JAX writes the same once more for a browser.
+    (folder / "gpu.trace.json.gz").write_bytes(
+        gzip.compress(b'{"traceEvents": [{"ph": "X", "name": "train", "ts": 1}]}')
+    )
+    trace = open_trace(folder, cache=tmp_path / "cache")
+    assert not [one for one in trace.job.warnings if "trace.json" in one.message]
     assert trace.job.steps == (0, 1, 2)
     # The host runs ahead: a kernel is of the step in which it was launched, once.
     found = rows(trace).filter(pl.col("lane") == "stream 13")
@@ -202,3 +209,17 @@ def test_tensorflows_operators_where_nothing_is_compiled(tmp_path: Path) -> None
     trace = open_trace(tmp_path, cache=tmp_path / "cache")
     seen = rows(trace).filter(pl.col("lane").str.starts_with("stream"))
     assert seen.select("name", "kind", "duration_ns").rows() == [("MatMul", "compute", 100_000)]
+
+
+def test_what_jax_recorded_on_a_gpu() -> None:
+    trace = recorded(RECORDINGS / "xplane" / "twice_the_work")
+    assert (trace.job.ranks, trace.job.device, trace.job.steps) == ((0, 1), "GPU", tuple(range(8)))
+    kernels = rows(trace).filter(pl.col("lane").str.starts_with("stream") & (pl.col("kind") == "compute"))
+    assert kernels.group_by("rank").len().sort("rank")["len"].to_list() == [208, 416]
+    # Each was launched by a call of its host before it began.
+    calls = rows(trace).filter(pl.col("kind") == "host").select("rank", "correlation", called_ns="start_ns")
+    launched = kernels.join(calls.drop_nulls(), on=["rank", "correlation"])
+    assert launched.height == kernels.height
+    assert (launched["called_ns"] <= launched["start_ns"]).all()
+    (finding,) = (one for one in triage(trace).findings if one.ranks)
+    assert finding.ranks == (1,)

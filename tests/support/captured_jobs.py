@@ -136,6 +136,28 @@ def sharded(rank: int, _: Path) -> Seen:
     return {"rank": rank}
 
 
+def pipelined(rank: int, _: Path) -> Seen:
+    """Two stages that send activations and their gradients to each other."""
+    start()
+    stage = model() if rank == 0 else nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(stage.parameters(), 1e-2)
+    for batch in batches(11):
+        if rank == 0:
+            passed, gradient = stage(batch[0]), torch.zeros(8, 4)
+            dist.send(passed.detach(), 1)
+            dist.recv(gradient, 1)
+            passed.backward(gradient)
+        else:
+            received = torch.zeros(8, 4)
+            dist.recv(received, 0)
+            received.requires_grad_()
+            loss_of(stage, [received, batch[1]]).backward()
+            dist.send(received.grad, 0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return {}
+
+
 def accumulation(_: int, __: Path) -> Seen:
     start()
     net = model()
@@ -324,6 +346,7 @@ JOBS: dict[str, tuple[Callable[[int, Path], Seen], int]] = {
     "plain": (plain, RANKS),
     "captured": (captured, RANKS),
     "sharded": (sharded, RANKS),
+    "pipelined": (pipelined, RANKS),
     **{
         job.__name__: (job, 1)
         for job in (

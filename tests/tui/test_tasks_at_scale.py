@@ -1,4 +1,4 @@
-"""The five tasks in at most eight keys on six jobs, two of them of 256 and 1,024 ranks, on a terminal of 80 x 24."""
+"""The five tasks in at most eight keys on six jobs, two of them of 256 and 512 ranks, on a terminal of 80 x 24."""
 
 import json
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ from kair_tui.tui.screens.whatif import WhatifScreen
 
 MOST_KEYS = 8
 PATIENCE = 30_000
-"""Turns: what-if of 1,024 ranks takes 10 s of a core, which tests share."""
+"""Turns: what-if of 512 ranks takes seconds of a core, which tests share."""
 wait = partial(until, turns=PATIENCE)
 SIMULATED: dict[str, tuple[JobLayout, int, Fault]] = {
     "slow link of 256": (JobLayout("3d", dp=8, pp=8, tp=4), 3, SlowEdge(3, 2, 1, extra_ms=8.0)),
-    "slow host of 1,024": (JobLayout("dp", 1024), 4, SlowHost("node50", 1.3)),
+    "slow host of 512": (JobLayout("dp", 512), 3, SlowHost("node50", 1.3)),
 }
 
 pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
@@ -104,8 +104,8 @@ JOBS = {
         "lost there",
         "[x] rank=105,137+kind=communication",
     ),
-    "slow host of 1,024": Job(
-        "slow host of 1,024",
+    "slow host of 512": Job(
+        "slow host of 512",
         "straggler: ranks 400-407 (compute",
         "ranks 400-407 fixed: +",
         "1 ▲ ranks 400-407 on node50: compute",

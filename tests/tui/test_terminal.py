@@ -37,15 +37,27 @@ def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: 
         assert terminal.settle(1.0) == b""
 
 
-@pytest.mark.parametrize(("arguments", "changes"), [(("--ascii",), {}), ((), {"LANG": "C"})])
-def test_in_ascii_no_other_byte_leaves(arguments: tuple[str, ...], changes: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "changes", "sent", "not_sent"),
+    [
+        (("--ascii",), {"TERM": "xterm"}, rb"\x1b\[[\d;]*3[0-7][;m]", rb"[34]8;[25];"),
+        ((), {"LANG": "C", "TERM": "tmux-256color"}, rb"38;5;\d", rb"[34]8;2;"),
+        ((), {"TERM": "xterm-256color", "COLORTERM": "truecolor"}, rb"38;2;\d", rb"[34]8;5;"),
+    ],
+)
+def test_only_signs_and_colours_leave_that_the_terminal_has(
+    arguments: tuple[str, ...], changes: dict[str, str], sent: bytes, not_sent: bytes, tmp_path: Path
+) -> None:
     with full_screen(SLOW, *arguments, environment=terminal_environment(tmp_path, **changes)) as terminal:
         terminal.wait_for("others wait")
         terminal.press("?")
         terminal.wait_for("keys on overview")
         terminal.press("q")
         assert terminal.status() == 0
-        assert terminal.written.isascii()
+        assert re.search(sent, terminal.written)
+        assert not re.search(not_sent, terminal.written)
+        assert MOUSE.search(terminal.written)
+        assert terminal.written.isascii() is (arguments == ("--ascii",) or "LANG" in changes)
 
 
 def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
@@ -57,24 +69,6 @@ def test_without_colours_no_colour_code_leaves(tmp_path: Path) -> None:
         assert terminal.status() == 0
         assert COLOUR.findall(terminal.written) == []
         assert b"\x1b[1m" in terminal.written
-
-
-@pytest.mark.parametrize(
-    ("changes", "sent", "not_sent"),
-    [
-        ({"TERM": "xterm"}, rb"\x1b\[[\d;]*3[0-7][;m]", rb"[34]8;[25];"),
-        ({"TERM": "tmux-256color"}, rb"38;5;\d", rb"[34]8;2;"),
-        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, rb"38;2;\d", rb"[34]8;5;"),
-    ],
-)
-def test_only_colours_leave_that_the_terminal_has(
-    changes: dict[str, str], sent: bytes, not_sent: bytes, tmp_path: Path
-) -> None:
-    with full_screen(SLOW, environment=terminal_environment(tmp_path, **changes)) as terminal:
-        terminal.wait_for("others wait")
-        assert re.search(sent, terminal.written)
-        assert not re.search(not_sent, terminal.written)
-        assert MOUSE.search(terminal.written)
 
 
 def test_without_colours_and_mouse_neither_leaves_the_smallest_terminal(tmp_path: Path) -> None:

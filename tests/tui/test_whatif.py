@@ -105,7 +105,7 @@ async def test_fixes_and_what_a_gpu_costs_stay_when_the_screen_is_left() -> None
         assert screen_text(app).splitlines()[:-3] == before
 
 
-@pytest.mark.parametrize("job", [HOSTS, STAGES, "trace-SE.parquet", "trace-ST.parquet"])
+@pytest.mark.parametrize("job", [HOSTS, STAGES, "trace-ST.parquet"])
 @played
 async def test_every_figure_is_one_of_the_commands(job: str) -> None:
     path = Path(job) if Path(job).is_absolute() else PUBLISHED / job

@@ -51,6 +51,14 @@ def test_without_numbers_the_order_on_each_rank_says_it(tmp_path: Path) -> None:
     assert members(found) == [[(0, 10), (1, 14)], [(0, 16), (1, 11)], [(0, 20), (1, 21)]]
 
 
+def test_numbers_that_one_rank_lacks_leave_the_order(tmp_path: Path) -> None:
+    table = """
+        0,1 gpu7 | allreduce@dp#4 10+5 | allreduce@dp#5 20+5
+        2   gpu7 | allreduce@dp 10+5 | allreduce@dp 20+5
+        """
+    assert [len(one) for one in members(match(operations(tmp_path, table)))] == [3, 3]
+
+
 def test_groups_of_other_names_stay_apart(tmp_path: Path) -> None:
     found = match(
         operations(

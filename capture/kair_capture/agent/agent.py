@@ -12,15 +12,20 @@ from typing import Final
 from kair_capture.agent.conversion import Conversion, KeyBox
 from kair_capture.agent.draining import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.journal import Journal
+from kair_capture.agent.leftovers import remove_dead_folders
 from kair_capture.agent.link import COUNTERS, Link, Packet, is_order, read_fit
+from kair_capture.agent.rank_files import communication_in, world_size_in
+from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.settings import AgentSettings
 from kair_capture.agent.spool import Spool
-from kair_capture.agent.windows import HostOfWindow, world_size_in
+from kair_capture.agent.windows import HostOfWindow
 from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
 from kair_capture.job.control import ControlWords, Window
+from kair_capture.job.framework import COMMUNICATION_UNTIL
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.process_identity import is_running
+from kair_capture.settings import default_run_dir
 from kair_capture.wire.keys import KeyFileError, read_key
 from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
 from kair_engine.store.remote import remote_of
@@ -49,7 +54,10 @@ class Agent:
         self.spool: Final = Spool(settings.spool, settings.spool_bytes, delivered, settings.host, remote)
         self._key = KeyBox()
         windows = settings.run_dir / "windows"
-        self.conversion: Final = Conversion(windows, settings.run_dir / "work", self.spool, self._key, self)
+        self.scopes: Final = ScopeSums(settings.run_dir)
+        self.conversion: Final = Conversion(
+            windows, settings.run_dir / "work", self.spool, self._key, self, self.scopes
+        )
         self._trainers: dict[Trainer, TrainerRings] = {}
         self._heartbeat: subprocess.Popen[bytes] | None = None
         # Priorities are a thread's, and handed on to what it starts: this one keeps that of the beginning.
@@ -65,6 +73,8 @@ class Agent:
         self._kept: set[int] = set()
         self._batch = 0
         self._told: tuple[int, ...] | None = None
+        self._described: set[Trainer] = set()
+        """Of which it was told how they communicate."""
         self._lost_drops = 0
         self._was_reached = False
 
@@ -72,6 +82,9 @@ class Agent:
         """Until no rank has lived for the settings' idle time."""
         self._be_born()
         _lowest_priority()
+        if self.settings.run_dir == default_run_dir(self.settings.job):
+            # What lies beside a folder that somebody chose is not Kair's.
+            remove_dead_folders(self.settings.run_dir)
         self.spool.start()
         self.conversion.start()
         while not self._serve():
@@ -107,6 +120,7 @@ class Agent:
 
     def _deliver_last(self) -> bool:
         """The job is over: what waits has some more time. False where ranks came meanwhile."""
+        self.conversion.hurry()
         named = self.settings.coordinator is not None or self.settings.places.address.exists()
         until = time.monotonic() + (_LAST_ROWS_S if self._was_reached or named else 5)
         while time.monotonic() < until:
@@ -158,7 +172,7 @@ class Agent:
             self._drops(),
             self.spool.delivered,
             self.spool.waiting,
-            self.spool.discarded + self.conversion.discarded + self.journal.discarded,
+            self.spool.discarded + self.conversion.discarded + self.journal.discarded + self.scopes.discarded,
             self._generation,
             len(self.journal),
         )
@@ -192,10 +206,21 @@ class Agent:
         try:
             if rows is not None:
                 self.journal.append(rows)
+                # After the rows: who is killed in between counts no scope twice.
+                self.scopes.add(drained.scopes_of(rows))
+                self._describe(rings.trainer, int(rows["step"].max()))
         except OSError:
             return False  # no room: the records stay in the ring, and what finds none there is counted
         rings.take(drained)
         return True
+
+    def _describe(self, trainer: Trainer, step: int) -> None:
+        """Tells how a rank communicates, once it knows: before its rows, which are judged by that."""
+        if step <= COMMUNICATION_UNTIL or trainer in self._described:
+            return
+        found = communication_in(self.settings.run_dir, trainer)
+        if found is None or self._send(Packet.COMMUNICATION, found.packed()):
+            self._described.add(trainer)
 
     def _bury(self, trainer: Trainer, rings: TrainerRings) -> None:
         self._lost_drops += rings.drops
@@ -284,6 +309,7 @@ class Agent:
         if self._heartbeat is not None:
             self._heartbeat.poll()
         self._link = None
+        self._described.clear()
         self._on_their_way.clear()
         self._kept.clear()
 

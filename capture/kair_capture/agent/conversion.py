@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow, WindowFile, convert, window_files
 
@@ -27,8 +28,12 @@ class HostState(Protocol):
 class Conversion:
     """From the folder of windows to the spool."""
 
-    def __init__(self, folder: Path, work: Path, spool: Spool, key: "KeyBox", host: HostState) -> None:
+    def __init__(  # noqa: PLR0917  (each of another type)
+        self, folder: Path, work: Path, spool: Spool, key: "KeyBox", host: HostState, scopes: ScopeSums
+    ) -> None:
         self._folder, self._work, self._spool, self._key, self._host = folder, work, spool, key, host
+        self._scopes = scopes
+        self._hurries = False
         self.discarded = 0
         self.last_error = ""
         self._first_seen: dict[tuple[int, int], float] = {}
@@ -47,15 +52,27 @@ class Conversion:
         self._ended.set()
         self._thread.join(wait_s)
 
+    def hurry(self) -> None:
+        """The job is over: what is otherwise delivered now and then is delivered at once."""
+        self._hurries = True
+
     @property
     def is_idle(self) -> bool:
-        """Whether no window waits."""
-        return not window_files(self._folder)
+        """Whether nothing waits that can be delivered."""
+        return not window_files(self._folder) and not (self._key.key is not None and self._scopes.waiting)
 
     def _run(self) -> None:
         while not self._ended.wait(_LOOK_S):
             for files in self._ready(time.monotonic()):
                 self._convert(files)
+            self._deliver_scopes()
+
+    def _deliver_scopes(self) -> None:
+        if self._key.key is not None:
+            try:
+                self._scopes.deliver(self._spool, self._work, self._key.key, at_once=self._hurries)
+            except OSError as error:
+                self.last_error = str(error)  # a full disk: the sums wait
 
     def _ready(self, now: float) -> list[list[WindowFile]]:
         """The windows that all ranks left, or have had time to."""

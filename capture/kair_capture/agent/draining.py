@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from kair_capture.agent.step_rows import PHASES, Rows, rows_of
+from kair_capture.agent.step_rows import PHASES, Rows, ScopeSum, rows_of, scope_sums
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.process_identity import is_running, start_ticks
@@ -72,8 +72,8 @@ class TrainerRings:
         if not any(ring.waiting for ring in self._rings.values()):
             return None
         # The ring with the steps first: what the others have for those steps is in them by then.
-        names = sorted(self._rings, key=lambda name: (name != self._with_steps, name))
-        held = {name: self._rings[name].peek() for name in names}
+        in_order = sorted(self._rings, key=lambda name: (name != self._with_steps, name))
+        held = {name: self._rings[name].peek() for name in in_order}
         for name, records in held.items():
             if (records["kind"] == Kind.STEP).any():
                 self._with_steps = name
@@ -83,8 +83,12 @@ class TrainerRings:
         taken = {name: self._leaving(name, records, over, to_the_end) for name, records in held.items()}
         if not any(taken.values()):
             return None
-        rows = rows_of(self.trainer.rank, whole, self._phases(whole)) if over is not None else None
-        return Drained(rows, taken, self._early_of(held, taken, over))
+        names = self._scope_names(whole)
+        phases = {number: text for number, text in names.items() if text in PHASES}
+        rows = rows_of(self.trainer.rank, whole, phases) if over is not None else None
+        own = {number: text for number, text in names.items() if text not in PHASES}
+        scopes = scope_sums(rows, whole, own) if rows is not None and own else []
+        return Drained(rows, taken, self._early_of(held, taken, over), scopes)
 
     def take(self, drained: "Drained") -> None:
         """Frees what became rows: call this once those are written down."""
@@ -119,9 +123,9 @@ class TrainerRings:
         # A loop that never ends a step must not fill the memory.
         return kept if sum(map(len, kept)) <= _MOST_EARLY else []
 
-    def _phases(self, records: Rows) -> dict[int, str]:
+    def _scope_names(self, records: Rows) -> dict[int, str]:
         numbers = np.unique(records["name"][records["kind"] == Kind.SCOPE]).tolist()
-        return {number: text for number in numbers if (text := self._names.text(number)) in PHASES}
+        return {number: self._names.text(number) for number in numbers}
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,8 @@ class Drained:
     taken: dict[str, int]
     """ring → its first records that may leave it."""
     early: list[Rows]
+    scopes: list[ScopeSum] = field(default_factory=list)
+    """Of the script's own scopes, in the steps of the rows."""
 
     def new_rows(self, last: tuple[int, int] | None) -> Rows | None:
         """The rows that are not among those up to `last`: begin (µs) and number of a step; None where none is left.
@@ -145,6 +151,11 @@ class Drained:
         # A microsecond's slack: the same record read twice gives its begin by two readings of the clocks.
         new = self.rows[(self.rows["begin_us"] > begin + 1000) | (self.rows["step"] > step)]
         return new if len(new) else None
+
+    def scopes_of(self, rows: Rows) -> list[ScopeSum]:
+        """Those of the steps of `rows`."""
+        steps = set(rows["step"].tolist())
+        return [one for one in self.scopes if one.step in steps]
 
 
 def trainers_in(names: Iterable[str]) -> dict[Trainer, list[str]]:

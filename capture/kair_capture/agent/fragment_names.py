@@ -6,9 +6,11 @@ import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-_NAME: Final = re.compile(r"steps-(\d{1,10})-(\d{1,10})-([0-9a-f]{8})-([0-9a-f]{32})\.parquet")
+FragmentKind = Literal["steps", "scopes"]
+"""Operations of sampled steps, or sums of the script's own scopes of all steps."""
+_NAME: Final = re.compile(r"(steps|scopes)-(\d{1,10})-(\d{1,10})-([0-9a-f]{8})-([0-9a-f]{32})\.parquet")
 _TAG_BYTES: Final = 16
 
 
@@ -21,27 +23,32 @@ class FragmentName:
     number: str
     """Random: a window may be delivered in parts, when a rank was late."""
     tag: str
+    kind: FragmentKind = "steps"
 
     @property
     def text(self) -> str:
         """The name of the file."""
-        return f"steps-{self.first:010}-{self.last:010}-{self.number}-{self.tag}.parquet"
+        return f"{self.kind}-{self.first:010}-{self.last:010}-{self.number}-{self.tag}.parquet"
 
     def is_of(self, path: Path, host: str, key: bytes) -> bool:
         """Whether the file's content is what was signed for this host and these steps. Raises OSError."""
-        return hmac.compare_digest(self.tag, _tag(path, f"{host}\0{self.first}\0{self.last}\0{self.number}", key))
+        about = f"{self.kind}\0{host}\0{self.first}\0{self.last}\0{self.number}"
+        return hmac.compare_digest(self.tag, _tag(path, about, key))
 
 
-def named(path: Path, host: str, first: int, last: int, key: bytes) -> FragmentName:
+def named(path: Path, host: str, first: int, last: int, key: bytes, *, kind: FragmentKind = "steps") -> FragmentName:
     """A new name for the file `path`. Raises OSError."""
     number = secrets.token_hex(4)
-    return FragmentName(first, last, number, _tag(path, f"{host}\0{first}\0{last}\0{number}", key))
+    return FragmentName(first, last, number, _tag(path, f"{kind}\0{host}\0{first}\0{last}\0{number}", key), kind)
 
 
 def read_name(text: str) -> FragmentName | None:
     """What a file's name says, None where it is no fragment's."""
     match = _NAME.fullmatch(text)
-    return None if match is None else FragmentName(int(match[1]), int(match[2]), match[3], match[4])
+    if match is None:
+        return None
+    kind: FragmentKind = "steps" if match[1] == "steps" else "scopes"
+    return FragmentName(int(match[2]), int(match[3]), match[4], match[5], kind)
 
 
 def _tag(path: Path, about: str, key: bytes) -> str:

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Never
 
 from kair_capture.agent.link import COUNTERS, Link, Packet, packed_fit
 from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
@@ -42,6 +42,7 @@ class _Asked:
     """Monotonic, s."""
     stamp_ns: int
     batch: int = 0
+    """Of ROWS its number, of COMMUNICATION the rank."""
 
 
 class Heartbeat:
@@ -54,6 +55,9 @@ class Heartbeat:
         self._sequence = self._epoch = 0
         self._asked: dict[int, _Asked] = {}
         self._batches: dict[int, bytes] = {}
+        self._communication: dict[int, bytes] = {}
+        """Rank → what is to be told of it."""
+        self._untold: set[int] = set()
         self._host: bytes | None = None
         self._host_known = False
         self._counters = (0,) * 7
@@ -87,9 +91,14 @@ class Heartbeat:
         if reached != self._reached and self._link.send(Packet.REACHED, bytes((reached,))):
             self._reached = reached
 
-    def end(self, now: float) -> None:
-        """The agent is gone: what it said last, that nothing more is to come, may not have been passed on."""
-        self._beat(now)
+    def take_leave(self) -> None:
+        """One more beat with what the agent said last.
+
+        A coordinator that believes that rows are still to come would wait for a minute.
+        """
+        with suppress(ConnectionError):
+            self._hear_agent()
+        self._beat(time.monotonic())
 
     def hear(self, data: bytes, stamp_ns: int, now: float) -> None:
         """A datagram came. What is no answer to a question that is open is passed over."""
@@ -116,6 +125,8 @@ class Heartbeat:
                 self._link.send(Packet.KEPT, asked.batch.to_bytes(8, "little"))
         elif reply.kind == Kind.HOST_REPLY:
             self._host_known = True
+        elif reply.kind == Kind.COMMUNICATION_REPLY:
+            self._untold.discard(asked.batch)
         elif reply.kind == Kind.BEAT_REPLY:
             answer = BeatReply.read(reply.body)
             self._interval = min(max(answer.interval_ms / 1000, _LEAST_S), _MOST_S)
@@ -129,6 +140,7 @@ class Heartbeat:
         """Another coordinator, or the same one started anew: it does not know this host."""
         if epoch != self._epoch:
             self._epoch, self._host_known = epoch, False
+            self._untold = set(self._communication)
             self._asked.clear()
             self._next_beat = 0.0
 
@@ -140,17 +152,25 @@ class Heartbeat:
             elif kind == Packet.HOST:
                 self._host, self._host_known = content, False
                 self._ask(Kind.HOST, content)
+            elif kind == Packet.COMMUNICATION and len(content) >= 4:
+                rank = int.from_bytes(content[:4], "little")
+                self._communication[rank] = content
+                self._untold.add(rank)
+                self._ask(Kind.COMMUNICATION, content, batch=rank)
             elif kind == Packet.COUNTERS:
                 self._counters = COUNTERS.unpack(content)
 
     def _again(self, now: float) -> None:
         """Asks once more what was not answered."""
-        waiting = {asked.batch for asked in self._asked.values() if asked.at > now - _AGAIN_S}
+        recent = (asked for asked in self._asked.values() if asked.at > now - _AGAIN_S)
+        waiting = {asked.batch for asked in recent if asked.kind == Kind.ROWS}
         if now - self._answered < _LOST_S:
             for batch in [one for one in self._batches if one not in waiting][:_MOST_BATCHES]:
                 self._ask(Kind.ROWS, self._batches[batch], batch=batch)
         if self._host is not None and not self._host_known:
             self._ask(Kind.HOST, self._host)
+        for rank in sorted(self._untold)[:_MOST_BATCHES]:
+            self._ask(Kind.COMMUNICATION, self._communication[rank], batch=rank)
         for sequence in [one for one, asked in self._asked.items() if asked.at < now - _MOST_S]:
             del self._asked[sequence]
 
@@ -228,9 +248,15 @@ def _address_in(file: Path) -> tuple[str, int] | None:
 
 
 def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> None:
-    """Until the agent is gone."""
-    key: bytes | None = None
+    """Until the agent is gone; its last counters are passed on."""
     heartbeat = Heartbeat(link, coordinator)
+    with suppress(ConnectionError):
+        _go_on(heartbeat, link, job, key_file, coordinator)
+    heartbeat.take_leave()
+
+
+def _go_on(heartbeat: Heartbeat, link: Link, job: str, key_file: Path, coordinator: Coordinator) -> Never:
+    key: bytes | None = None
     while True:
         now = time.monotonic()
         if key is None:
@@ -238,11 +264,7 @@ def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> 
             with suppress(KeyFileError):
                 key = read_key(key_file, job)
                 heartbeat.use(key)
-        try:
-            heartbeat.turn(now)
-        except ConnectionError:
-            heartbeat.end(now)
-            return
+        heartbeat.turn(now)
         sock = coordinator.socket() if key is not None else None
         watched = [link.socket, *([sock] if sock else [])]
         ready, _, _ = select.select(watched, [], [], min(max(heartbeat.wakes_at - time.monotonic(), 0.0), 1.0))
@@ -271,8 +293,7 @@ def main(arguments: list[str]) -> None:
     handle, job, key_file, named, address_file = arguments
     link = Link(socket.socket(fileno=int(handle)))
     coordinator = Coordinator(None if named == "-" else address_of(named), Path(address_file))
-    with suppress(ConnectionError):
-        converse(link, job, Path(key_file), coordinator)
+    converse(link, job, Path(key_file), coordinator)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ class Packet(IntEnum):
     """From it: the clock."""
     REACHED = 7
     """From it: whether the coordinator answers, one byte."""
+    COMMUNICATION = 8
+    """To the heartbeat: the body of a COMMUNICATION datagram."""
 
 
 class Link:

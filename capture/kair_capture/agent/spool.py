@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kair_capture.agent.fragment_names import named, read_name
+from kair_capture.agent.fragment_names import FragmentKind, named, read_name
 from kair_capture.own_folder import make_own_folder
 from kair_engine.errors import UsageError
 from kair_engine.store.remote import RemoteStore
@@ -51,9 +51,9 @@ class Spool:
         """Fragments that the store does not have yet."""
         return len(self._names())
 
-    def put(self, fragment: Path, first: int, last: int, key: bytes) -> None:
+    def put(self, fragment: Path, first: int, last: int, key: bytes, *, kind: FragmentKind = "steps") -> None:
         """Takes a fragment, which goes from where it is. Without room the oldest go. Raises OSError."""
-        name = named(fragment, self._host, first, last, key).text
+        name = named(fragment, self._host, first, last, key, kind=kind).text
         beside = self.folder / f".{name}"
         shutil.move(fragment, beside)
         _sync(beside)
@@ -68,9 +68,10 @@ class Spool:
         self._thread.join(wait_s)
 
     def _names(self) -> list[str]:
-        """The oldest first."""
+        """The oldest first; sums of scopes, which are small, go last."""
         with suppress(OSError):
-            return sorted(name for name in os.listdir(self.folder) if read_name(name))  # noqa: PTH208  (names alone)
+            names = [name for name in os.listdir(self.folder) if read_name(name)]  # noqa: PTH208  (names alone)
+            return sorted(names, key=lambda name: (name.startswith("scopes"), name))
         return []
 
     def _make_room(self, keep: str) -> None:
@@ -93,14 +94,18 @@ class Spool:
         while not self._ended.is_set():
             self._changed.clear()
             try:
-                for name in self._names():
-                    self._deliver(name)
+                self.deliver_waiting()
                 wait = _LEAST_WAIT_S
                 self._changed.wait(_MOST_WAIT_S)
             except (OSError, UsageError):
                 # Away, full or read-only: again later.
                 self._ended.wait(wait)
                 wait = min(wait * 2, _MOST_WAIT_S)
+
+    def deliver_waiting(self) -> None:
+        """Delivers what waits. Raises OSError where the store is not there."""
+        for name in self._names():
+            self._deliver(name)
 
     def _deliver(self, name: str) -> None:
         """Whole or not at all; a second time under the same name is harmless."""

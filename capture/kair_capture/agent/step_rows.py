@@ -1,11 +1,12 @@
 """Step times: a row for every step of every rank, summed from the records of its threads' rings."""
 
 import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kair_capture.job.processor_time import WORD_BITS
 from kair_capture.ring.layout import Kind
 from kair_capture.wire.messages import ROW_BYTES
 
@@ -23,6 +24,8 @@ ROW: Final = np.dtype(
         ("input_us", "<u4"),
         ("waited_us", "<u4"),
         ("gc_us", "<u4"),
+        ("cpu_us", "<u4"),  # that the training thread computed; 0 where that is not told
+        ("delay_us", "<u4"),  # that it was ready and had no core
     ]
 )
 """Times of one row; all but `begin_us` saturate at 71 minutes."""
@@ -32,7 +35,22 @@ Rows = npt.NDArray[Any]
 """A structured array of ROW, or of a ring's records."""
 
 PHASES: Final = ("forward", "backward", "optimizer", "input")
+MOST_SCOPES: Final = 64
+"""The script's own, of a step and rank."""
 _MOST: Final = 0xFFFF_FFFF
+
+
+class ScopeSum(NamedTuple):
+    """One scope in one step of one rank."""
+
+    rank: int
+    step: int
+    begin_us: int
+    """Of the step, Unix, by the host's clock."""
+    scope: str
+    time_us: int
+    """How much of the step it covers; within each other, and on several threads at once, it counts once."""
+    calls: int
 
 
 def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monotonic_ns: int | None = None) -> Rows:
@@ -50,6 +68,7 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
         waited = _covered(own[own["kind"] == Kind.COLLECTIVE], begin, begin + length)
         row["rank"], row["step"], row["flags"] = rank, step["step"], step["extra"]
         row["begin_us"] = max(begin + shift, 0) // 1000
+        row["cpu_us"], row["delay_us"] = int(step["detail"]) & _MOST, int(step["detail"]) >> WORD_BITS
         row["step_us"], row["waited_us"] = _us(length), _us(waited)
         row["self_us"] = _us(length - waited)
         row["gc_us"] = _us(_covered(own[own["kind"] == Kind.GC], begin, begin + length))
@@ -61,6 +80,23 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
                 of_phase = np.concatenate([of_phase, own[own["kind"] == Kind.INPUT]])
             row[f"{phase}_us"] = _us(_covered(of_phase, begin, begin + length))
     return rows
+
+
+def scope_sums(rows: Rows, records: Rows, name_of: dict[int, str]) -> list[ScopeSum]:
+    """For each of `rows` what the scopes in `name_of` (number → name) cover of it: the MOST_SCOPES longest."""
+    wanted = records[(records["kind"] == Kind.SCOPE) & np.isin(records["name"], list(name_of))]
+    steps = records[records["kind"] == Kind.STEP]
+    found: list[ScopeSum] = []
+    for row, step in zip(rows, steps, strict=True):
+        begin, end = int(step["time_ns"]), int(step["time_ns"]) + int(step["value"])
+        own = wanted[wanted["step"] == step["step"]]
+        place = (int(row["rank"]), int(row["step"]), int(row["begin_us"]))
+        of_step = []
+        for number in np.unique(own["name"]).tolist():
+            calls = own[own["name"] == number]
+            of_step.append(ScopeSum(*place, name_of[number], _us(_covered(calls, begin, end)), len(calls)))
+        found += sorted(of_step, key=lambda one: -one.time_us)[:MOST_SCOPES]
+    return found
 
 
 def _covered(records: Rows, begin: int, end: int) -> int:

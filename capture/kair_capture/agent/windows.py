@@ -1,9 +1,7 @@
 """Sampled windows: the files that ranks leave become one fragment of the operations table."""
 
-import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -176,13 +174,3 @@ def _metadata(about: HostOfWindow, shift: int, first: int, last: int) -> dict[st
         "at_ns": fit.at_ns, "offset_ns": fit.offset_ns, "drift": fit.drift, "bound_ns": fit.bound_ns,
     }  # fmt: skip
     return {"first": first, "last": last, "clock": clock, "shifted_ns": shift, "drops": about.drops}
-
-
-def world_size_in(run_dir: Path) -> int | None:
-    """The job's size, as a rank of this host says it."""
-    for path in sorted(run_dir.glob("rank-*.json")):
-        with suppress(OSError, ValueError, AttributeError):
-            stated = json.loads(path.read_bytes()).get("world_size")
-            if isinstance(stated, int) and 0 < stated < 1 << 20:
-                return stated
-    return None

@@ -21,7 +21,9 @@ from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.memory import Remembered, bounded, remember, remembered
 from kair_capture.coordinator.metrics import MetricsServer
 from kair_capture.coordinator.remote_job import remote_job_of
+from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Budget, Sampler, Window
+from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.status import status_of
 from kair_capture.coordinator.step_log import StepLog
@@ -29,8 +31,9 @@ from kair_capture.coordinator.step_table import HISTORY, StepTable
 from kair_capture.coordinator.store_work import StoreWork
 from kair_capture.coordinator.watching import Watching
 from kair_capture.coordinator.words import in_words
+from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
-from kair_capture.wire.messages import Beat, Capture, CaptureReply, Host, Rows
+from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
 from kair_engine.results.watch import WatchedWindow, WatchResult
 from kair_engine.trace.private_files import write_whole
 
@@ -63,13 +66,13 @@ class Coordinator:
         self._memory = remembered(places.capture / "memory.json")
         self._table, self._hosts = StepTable(), Hosts()
         self._sampler = _sampler(self._memory, settings.max_overhead)
-        self._watching = Watching(self._table, self._hosts, self._sampler)
+        self._watching = Watching(self._table, self._hosts, self._sampler, Roles(self._memory.communication))
         self._watching.alerts.extend(self._memory.alerts)
         self._log = StepLog(places.steps)
         self._log_gone = False
         self._learn()
         self.endpoint: Final = Endpoint(settings.listen, key, self)
-        self._store = StoreWork(Committer(places, key), self._log, remote)
+        self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
         self._delivered = 0
         self._settled = 0
         self._changed = False
@@ -98,6 +101,11 @@ class Coordinator:
             self._say(f"agent on {host.name}: {len(host.ranks)} ranks")
         return known
 
+    def on_communication(self, communication: Communication) -> None:
+        """How one of its ranks communicates."""
+        if self._watching.roles.tell(communication):
+            self._changed = True
+
     def on_rows(self, rows: Rows) -> bool:
         """Step times; kept once they are written down."""
         found = np.frombuffer(rows.rows, ROW)
@@ -111,6 +119,8 @@ class Coordinator:
             self._log_gone = True
             return False  # the agent keeps them, and asks again
         self._table.add(new)
+        for rank in new["rank"][(new["flags"] & StepFlag.MISSED) > 0].tolist():
+            self._note_missed(rank)
         if len(new):
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
             self._watching.note_lag(time.time() - ended_us / 1e6)
@@ -199,6 +209,15 @@ class Coordinator:
         with suppress(OSError):
             self._remember()
 
+    def _note_missed(self, rank: int) -> None:
+        """A rank did not sample though it was asked: its last window has one fewer."""
+        windows = self._memory.windows
+        at = next((at for at in reversed(range(len(windows))) if rank in windows[at].ranks), None)
+        if at is not None and rank not in windows[at].missed:
+            windows[at] = replace(windows[at], missed=tuple(sorted((*windows[at].missed, rank))))
+            self._say(f"rank {rank} missed steps {windows[at].first_step} to {windows[at].last_step}")
+            self._changed = True
+
     def _note_commit(self) -> None:
         committed = self._store.done.popleft()
         self._memory.fragments += len(committed.windows)
@@ -251,6 +270,7 @@ class Coordinator:
         self._memory.held_us, self._memory.spent_us = budget.held_us, budget.spent_us
         self._memory.elapsed_us = budget.elapsed_us
         self._memory.sampled = self._sampler.history()
+        self._memory.communication = list(self._watching.roles.told)
         self._memory.alerts = list(self._watching.alerts)
         remember(self._settings.places.capture / "memory.json", self._memory)
 
@@ -288,8 +308,8 @@ class Coordinator:
 
 
 def _sampler(memory: Remembered, share: float) -> Sampler:
-    sampler = Sampler(Budget(share, memory.held_us or 0.0, memory.spent_us, memory.elapsed_us))
-    sampler.take_up(memory.generation, memory.sampled, granted=memory.held_us is not None)
+    sampler = Sampler(Budget(share, memory.held_us, memory.spent_us, memory.elapsed_us))
+    sampler.take_up(memory.generation, memory.sampled)
     last = memory.windows[-1] if memory.windows else None
     if last is not None and last.state == "ordered":
         steps = last.last_step - last.first_step + 1

@@ -2,15 +2,16 @@
 
 Synchronous training makes all ranks' steps equally long, so step times name nobody; self times, the steps without what
 was waited in collectives, do. Medians over 20 steps are tested, every 5 steps, and three tests in a row must agree.
+Peers are the ranks of one role; a rank that has none is compared with its own past.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from kair_capture.coordinator.step_table import Floats, Recent
+from kair_capture.coordinator.step_table import Bools, Floats, Ints, Recent
 
 STEPS: Final = 20
 EVERY: Final = 5
@@ -26,6 +27,9 @@ LEAST_SHIFT: Final = 0.15
 """The same of the job's steps."""
 _FLOOR: Final = 0.01
 _FEW: Final = 8
+_PAIR: Final = 2
+_MANY_ALIKE: Final = 64
+"""From so many on one of them moves no median."""
 _NORMAL: Final = 1.4826
 _BLOCKS: Final = 100
 _LEAST_BLOCKS: Final = 5
@@ -35,33 +39,48 @@ _WARM_UP: Final = 2
 
 @dataclass(frozen=True)
 class Standing:
-    """Each rank against its peers: arrays of one length."""
+    """Each rank against its peers, or against itself where it has none: arrays of one length."""
 
     rank: Floats
     self_us: Floats
     """Median of the last 20 steps."""
     excess: Floats
-    """Of the peers' median; 0.2 is 20 % slower."""
+    """Of the peers' median, or of its own before; 0.2 is 20 % slower."""
     z: Floats
     """The excess in units of what is chance."""
+    peers: Ints
+    """How many others there are of its role; below FEWEST_RANKS − 1 it is compared with its own past."""
 
 
-def standing(recent: Recent, noise: float) -> Standing:
-    """Every rank's median self time against that of all others; `noise` is how much that changes by itself.
+def standing(recent: Recent, noise: float, role: Ints, past: "Past") -> Standing:
+    """Every rank's median self time against that of all others of its role (equal numbers in `role`).
 
-    With fewer than FEWEST_RANKS nobody has peers: z is 0.
+    `noise` is how much an excess changes by itself. Where a role has fewer than FEWEST_RANKS, each of them is compared
+    with its own `past`.
     """
     median = np.nanmedian(recent.self_us, axis=1) if len(recent.ranks) else np.zeros(0)
-    count = len(median)
-    if count < FEWEST_RANKS or np.median(median) <= 0:
-        return Standing(recent.ranks.astype(float), median, np.zeros(count), np.zeros(count))
-    others, spread = _without_each(median) if count <= 64 else _of_all(median)
-    excess = median / np.maximum(others, 1e-9) - 1
+    sizes = np.bincount(role) if len(role) else np.zeros(0, np.int64)
+    peers = sizes[role] - 1
+    alone = peers + 1 < FEWEST_RANKS
+    excess, spread = np.zeros(len(median)), np.zeros(len(median))
+    if alone.any():
+        excess, spread = past.excess(recent.ranks, median)
+    for code in np.flatnonzero(sizes >= FEWEST_RANKS).tolist():
+        at = np.flatnonzero(role == code)
+        excess[at], spread[at] = _against_peers(median[at])
     # How far a median of 20 steps is from the true one, by the steps' own spread.
     within = np.nanmedian(np.abs(recent.self_us - median[:, None]), axis=1) / np.maximum(median, 1e-9)
     error = 1.2533 * _NORMAL * within / np.sqrt(recent.self_us.shape[1])
-    scale = np.maximum.reduce([spread, error, np.full(count, max(noise, _FLOOR))])
-    return Standing(recent.ranks.astype(float), median, excess, excess / scale)
+    scale = np.maximum.reduce([spread, error, np.full(len(median), max(noise, _FLOOR))])
+    return Standing(recent.ranks.astype(float), median, excess, excess / scale, peers)
+
+
+def _against_peers(median: Floats) -> tuple[Floats, Floats]:
+    """Excess and spread of the ranks of one role."""
+    if np.median(median) <= 0:
+        return np.zeros(len(median)), np.zeros(len(median))
+    others, spread = _without_each(median) if len(median) <= _MANY_ALIKE else _of_all(median)
+    return median / np.maximum(others, 1e-9) - 1, spread
 
 
 def _without_each(values: Floats) -> tuple[Floats, Floats]:
@@ -83,6 +102,79 @@ def _of_all(values: Floats) -> tuple[Floats, Floats]:
     return np.full(len(values), middle), np.full(len(values), spread)
 
 
+def computing(recent: Recent) -> Recent | None:
+    """The same steps with CPU times for self times: where more processes compute than there are cores, who waits for
+    one changes from step to step, and hides who computes more. None where half of them are not told.
+    """
+    told = np.count_nonzero(~np.isnan(recent.cpu_us), axis=1)
+    if not len(recent.ranks) or (told * 2 < recent.cpu_us.shape[1]).any():
+        return None
+    return replace(recent, self_us=recent.cpu_us)
+
+
+def matters(found: Standing, recent: Recent) -> Bools:
+    """Per rank, whether what it computes more is more of its own time too, as it would be with a core of its own."""
+    ready = np.maximum(np.nanmedian(recent.ready_us, axis=1), found.self_us)
+    more = found.self_us * found.excess / np.maximum(1 + found.excess, 1e-9)
+    least = np.where(found.peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
+    return np.asarray(more > least * (ready - more))
+
+
+class Past:
+    """Ranks' self times, block by block: what those that have no peers are compared with.
+
+    Blocks in which a rank stands out are no part of it. So it stands out for 2,000 steps at most: then nothing else is
+    remembered of it, and what it does is the usual.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[Ints, Floats]] = deque(maxlen=_BLOCKS)
+
+    def add(self, ranks: Ints, median: Floats) -> None:
+        """Another block of 20 steps."""
+        self._blocks.append((ranks, median))
+
+    def excess(self, ranks: Ints, median: Floats) -> tuple[Floats, Floats]:
+        """How much slower each rank is than it was, and how much that changes by itself.
+
+        What became slower on the others as well is left out of it: longer batches are nobody's fault. 0 for ranks of
+        which too little is known, and without others.
+        """
+        excess, spread = np.zeros(len(ranks)), np.zeros(len(ranks))
+        past = self._matrix(ranks)
+        known = np.count_nonzero(~np.isnan(past), axis=0) >= _LEAST_BLOCKS
+        if np.count_nonzero(known) < _PAIR:
+            return excess, spread
+        changes = np.vstack([past, median])[:, known] / np.maximum(np.nanmedian(past[:, known], axis=0), 1e-9)
+        alone = changes / _median_of_others(changes) - 1
+        excess[known] = alone[-1]
+        spread[known] = np.nanmedian(np.abs(alone[:-1] - np.nanmedian(alone[:-1], axis=0)), axis=0) * _NORMAL
+        return excess, spread
+
+    def _matrix(self, ranks: Ints) -> Floats:
+        """Blocks by ranks, NaN where one was not told; blocks of none of them are left out."""
+        past = np.full((len(self._blocks), len(ranks)), np.nan)
+        for row, (of_ranks, values) in enumerate(self._blocks):
+            there = np.isin(of_ranks, ranks)
+            past[row, np.searchsorted(ranks, of_ranks[there])] = values[there]
+        told: Floats = past[~np.isnan(past).all(axis=1)]
+        return told
+
+
+def _median_of_others(changes: Floats) -> Floats:
+    """Per block and rank, the median of all others; of many that of all. A block that only one rank told is 1."""
+    if changes.shape[1] > _MANY_ALIKE:
+        middle = np.repeat(np.nanmedian(changes, axis=1)[:, None], changes.shape[1], axis=1)
+    else:
+        with_others = [np.delete(changes, at, axis=1) for at in range(changes.shape[1])]
+        told = [~np.isnan(others).all(axis=1) for others in with_others]
+        middle = np.ones(changes.shape)
+        for at, (others, rows) in enumerate(zip(with_others, told, strict=True)):
+            middle[rows, at] = np.nanmedian(others[rows], axis=1)
+    bounded: Floats = np.maximum(middle, 1e-9)
+    return bounded
+
+
 class Who:
     """Ranks that stand out for three tests in a row."""
 
@@ -91,6 +183,8 @@ class Who:
         self._changes: deque[float] = deque(maxlen=4096)
         """How much ranks' excesses changed from one block of 20 steps to the next."""
         self._before: dict[int, float] = {}
+        self._past = Past()
+        self._roles: list[tuple[int, int]] = []
         self._blocks = 0
 
     @property
@@ -100,22 +194,40 @@ class Who:
             return 0.0
         return float(np.median(np.abs(self._changes))) * _NORMAL / 2**0.5
 
-    def look(self, recent: Recent, *, whole_block: bool) -> tuple[Standing, list[int]]:
-        """The standing, and the ranks that are slow now. `whole_block`: the last such block had none of these steps."""
-        now = standing(recent, self.noise)
+    def look(self, recent: Recent, role: Ints, *, whole_block: bool) -> tuple[Standing, list[int]]:
+        """The standing, and the ranks that are slow now; `role` has a number per rank, equal for peers.
+
+        `whole_block`: the last such block had none of these steps.
+        """
+        self._compare_anew(recent.ranks, role)
+        now = standing(recent, self.noise, role, self._past)
+        least = np.where(now.peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
+        has_peers = now.peers + 1 >= FEWEST_RANKS
+        ready = ~has_peers | (self._blocks > _WARM_UP and len(self._changes) >= _LEAST_BLOCKS)
+        stands_out = (now.z > Z) & (now.excess > least) & ready
         if whole_block:
-            self._note(now)
-        least = LEAST_EXCESS_OF_MANY if len(now.rank) >= MANY else LEAST_EXCESS
-        ready = self._blocks > _WARM_UP and len(self._changes) >= _LEAST_BLOCKS
-        hit = {int(one) for one in now.rank[(now.z > Z) & (now.excess > least)]} if ready else set()
+            self._note(now, recent.ranks, stands_out)
+        hit = set(recent.ranks[stands_out].tolist())
         self._hits = {rank: self._hits.get(rank, 0) + 1 for rank in hit}
         return now, sorted(rank for rank, hits in self._hits.items() if hits >= HITS)
 
-    def _note(self, now: Standing) -> None:
+    def _compare_anew(self, ranks: Ints, role: Ints) -> None:
+        """Excesses that were found among other peers say nothing any more."""
+        first = {code: rank for rank, code in zip(ranks[::-1].tolist(), role[::-1].tolist(), strict=True)}
+        roles = [(rank, first[code]) for rank, code in zip(ranks.tolist(), role.tolist(), strict=True)]
+        if roles != self._roles:
+            known = dict(self._roles)
+            if any(known.get(rank, peer) != peer for rank, peer in roles):
+                self._before, self._hits = {}, {}
+            self._roles = roles
+
+    def _note(self, now: Standing, ranks: Ints, stands_out: Bools) -> None:
         self._blocks += 1
         if self._blocks <= _WARM_UP:
             return
-        excess = {int(rank): float(one) for rank, one in zip(now.rank, now.excess, strict=True)}
+        self._past.add(ranks, np.where(stands_out, np.nan, now.self_us))
+        with_peers = now.peers + 1 >= FEWEST_RANKS
+        excess = dict(zip(ranks[with_peers].tolist(), now.excess[with_peers].tolist(), strict=True))
         self._changes.extend(one - self._before[rank] for rank, one in excess.items() if rank in self._before)
         self._before = excess
 

@@ -10,7 +10,17 @@ from typing import Final, Protocol
 from kair_capture.clocks.exchange import receive, stamp_arrivals
 from kair_capture.wire.admission import RateLimit, Replays
 from kair_capture.wire.datagram import MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
-from kair_capture.wire.messages import BadMessageError, Beat, BeatReply, Capture, CaptureReply, Host, Rows, numbered
+from kair_capture.wire.messages import (
+    BadMessageError,
+    Beat,
+    BeatReply,
+    Capture,
+    CaptureReply,
+    Communication,
+    Host,
+    Rows,
+    numbered,
+)
 
 _PER_SOURCE: Final = (2000.0, 4000.0)
 """Datagrams a second and at once from one address: a host's agent has 10 beats, and rows in bursts."""
@@ -35,6 +45,9 @@ class Service(Protocol):
 
     def on_host(self, sender: int, host: Host) -> bool:
         """Whether the host may take part."""
+
+    def on_communication(self, communication: Communication) -> None:
+        """How one of its ranks communicates."""
 
     def on_rows(self, rows: Rows) -> bool:
         """Whether they are kept: only then the agent may forget them."""
@@ -127,6 +140,9 @@ class Endpoint:
         if asked.kind == Kind.HOST:
             known = self._service.on_host(asked.sender, Host.read(asked.body))
             return self._sealed(asked, Kind.HOST_REPLY, b"") if known else None
+        if asked.kind == Kind.COMMUNICATION:
+            self._service.on_communication(Communication.read(asked.body))
+            return self._sealed(asked, Kind.COMMUNICATION_REPLY, b"")
         reply_to_person = self._service.on_capture(Capture.read(asked.body))
         return self._sealed(asked, Kind.CAPTURE_REPLY, reply_to_person.packed())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from kair_capture.wire.messages import Communication
 from kair_engine.results.watch import Alert, WatchedWindow
 from kair_engine.trace.private_files import write_whole
 
@@ -15,13 +16,15 @@ class Remembered:
     """Written whole whenever it changes."""
 
     generation: int = 0
-    held_us: float | None = None
+    held_us: float = 0.0
     spent_us: float = 0.0
     elapsed_us: float = 0.0
     sampled: dict[int, tuple[float, float, int]] = field(default_factory=dict)
-    """rank → when it was last sampled (Unix s), its excess then, and how often."""
+    """rank → when it was last sampled (Unix s), its excess then, and how many steps."""
     windows: list[WatchedWindow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
+    communication: list[Communication] = field(default_factory=list)
+    """How ranks communicate, as their agents told it."""
     fragments: int = 0
     refused: int = 0
     duplicates: int = 0

@@ -39,14 +39,14 @@ class RemoteJob:
     def restore(self) -> None:
         """What another host's coordinator has kept of the job. Raises InputError where that cannot be read."""
         restore_job(self._places.store, self._places.job)
-        has_steps = any(self._places.steps.glob("[!.]*"))
+        kept = {folder.name: any(folder.glob("[!.]*")) for folder in (self._places.steps, self._places.scopes)}
         for name, size in self._remote.sizes(self._places.job).items():
             part = name.split("/")[1]
             if size >= 0 and part.startswith(RECORDING):
                 self._there[name] = size
-            elif size >= 0 and part == self._places.steps.name:
+            elif size >= 0 and part in kept:
                 # Those that are here are ahead of those there.
-                if not has_steps:
+                if not kept[part]:
                     self._remote.get(name, self._places.store / name)
                 self._told[name] = (size, 0)
 
@@ -62,17 +62,17 @@ class RemoteJob:
 
     def tell(self, *, is_last: bool) -> None:
         """Puts there what is new here, and removes what is no longer here."""
-        folder = self._places.folder
         named = None
-        if is_job_folder(folder):
-            named = [fragment.path for fragment in read_job_file(folder).fragments]
+        if is_job_folder(self._places.folder):
+            named = [fragment.path for fragment in read_job_file(self._places.folder).fragments]
             for path in named:
                 self._put_once(path)
-            self._put(folder / JOB_FILE)
+            self._put(self._places.folder / JOB_FILE)
         if is_last or time.monotonic() - self._steps_told > _STEPS_EVERY_S:
             self._steps_told = time.monotonic()
-            for part in sorted(self._places.steps.glob("[!.]*")):
-                self._put(part)
+            for folder in (self._places.steps, self._places.scopes):
+                for part in sorted(folder.glob("[!.]*")):
+                    self._put(part)
         for told in (self._places.status, self._places.alerts):
             self._put(told)
         if named is not None:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WINDOW_STEPS: Final = 8
+"""Fewer, where the budget has not earned so many yet: a young job is sampled by and by."""
 WINDOW_RANKS: Final = 16
 """Of every window, so that all of them have as many ranks: an analysis leaves out steps that few ranks recorded."""
 _COST: Final = 0.5
 """Of a step's time: what a sampled step takes more, until it is measured (23 % were, and the profiler's own end)."""
 _COOL_DOWN_S: Final = 300.0
 _MOST_COOL_DOWN_S: Final = 3600.0
-_AT_ONCE: Final = 3
-"""Windows that a suspect is given before the first pause: one of them is seldom enough to tell why it is slow."""
+_STEPS_AT_ONCE: Final = 3 * WINDOW_STEPS
+"""That a suspect is given before the first pause: one window is seldom enough to tell why it is slow."""
 _MOST_COST_US: Final = 500_000.0
 """What a window may cost: where its steps cost more than was thought, the next one has fewer."""
 _FEWEST_STEPS: Final = 2
@@ -40,7 +41,7 @@ class Window:
 
 @dataclass
 class Budget:
-    """Time that sampling may cost: a share of the job's, saved up to a bound; a debt is paid off first."""
+    """Time that sampling may cost: a share of the job's so far, saved up to a bound; a debt is paid off first."""
 
     share: float
     held_us: float = 0.0
@@ -52,10 +53,6 @@ class Budget:
         self.elapsed_us += step_us * steps
         most = 20 * WINDOW_STEPS * _COST * step_us
         self.held_us = min(self.held_us + self.share * step_us * steps, most)
-
-    def grant(self, step_us: float, windows: float) -> None:
-        """At the begin: what some windows cost, so that a young job can be sampled at all."""
-        self.held_us += windows * WINDOW_STEPS * _COST * step_us
 
     def spend(self, cost_us: float) -> None:
         """Takes what was spent, into debt where it must."""
@@ -72,7 +69,8 @@ class Budget:
 class _Sampled:
     at_s: float
     excess: float
-    times: int = 1
+    steps: int
+    """Of all its windows."""
 
 
 @dataclass
@@ -85,44 +83,36 @@ class Sampler:
     window: Window | None = None
     """The last one; another is ordered when it is over."""
     _sampled: dict[int, _Sampled] = field(default_factory=dict)
-    _granted: bool = False
     _charged_us: float = 0.0
     """For the last window, until its cost is known."""
     _step_cost_us: float | None = None
     """Of a sampled step, as it was measured last."""
 
-    def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]], *, granted: bool) -> None:
+    def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]]) -> None:
         """What an earlier coordinator of the job did."""
-        self.generation, self._granted = generation, granted
+        self.generation = generation
         self._sampled = {rank: _Sampled(*one) for rank, one in sampled.items()}
 
     def history(self) -> dict[int, tuple[float, float, int]]:
-        """rank → when it was sampled, its excess then, how often: for `take_up`."""
-        return {rank: (one.at_s, one.excess, one.times) for rank, one in self._sampled.items()}
+        """rank → when it was sampled, its excess then, how many steps: for `take_up`."""
+        return {rank: (one.at_s, one.excess, one.steps) for rank, one in self._sampled.items()}
 
     def is_due(self, rank: int, excess: float, now_s: float) -> bool:
         """Whether a suspect is to be sampled: not of late, unless it became much worse."""
         before = self._sampled.get(rank)
         if before is None:
             return True
-        if before.times < _AT_ONCE:
+        if before.steps < _STEPS_AT_ONCE:
             return True
-        pause = min(_COOL_DOWN_S * 2 ** min(before.times - _AT_ONCE, 10), _MOST_COOL_DOWN_S)
+        pause = min(_COOL_DOWN_S * 2 ** min((before.steps - _STEPS_AT_ONCE) // WINDOW_STEPS, 10), _MOST_COOL_DOWN_S)
         return now_s - before.at_s >= pause or excess > before.excess * _WORSE
 
-    @property
-    def steps(self) -> int:
-        """Of the next window."""
-        if not self._step_cost_us:
-            return WINDOW_STEPS
-        return int(min(max(_MOST_COST_US / self._step_cost_us, _FEWEST_STEPS), WINDOW_STEPS))
-
-    def affords(self, step_us: float) -> bool:
-        """Whether the budget has a window's cost."""
-        if not self._granted:
-            self._granted = True
-            self.budget.grant(step_us, _AT_ONCE)
-        return self.budget.held_us >= self._cost(self.steps, step_us)
+    def affordable(self, step_us: float) -> int:
+        """How many steps the next window may have; 0 where the budget has too little for any."""
+        steps = min(self.budget.held_us / self._cost(1, step_us), WINDOW_STEPS)
+        if self._step_cost_us:
+            steps = min(steps, max(_MOST_COST_US / self._step_cost_us, _FEWEST_STEPS))
+        return int(steps) if steps >= _FEWEST_STEPS else 0
 
     def order(
         self,
@@ -134,14 +124,15 @@ class Sampler:
         now_s: float,
         why: str,
     ) -> Window:
-        """A window on the suspects (rank, excess) and random others of `ranks`."""
+        """A window of the affordable steps on the suspects (rank, excess) and random others of `ranks`."""
+        steps = max(self.affordable(step_us), _FEWEST_STEPS)
         for rank, excess in suspects:
             before = self._sampled.get(rank)
-            self._sampled[rank] = _Sampled(now_s, excess, 1 if before is None else before.times + 1)
+            self._sampled[rank] = _Sampled(now_s, excess, steps if before is None else before.steps + steps)
         chosen = [rank for rank, _ in suspects][: WINDOW_RANKS // 2]
         others = sorted(set(ranks) - set(chosen))
         chosen += self.chance.sample(others, min(WINDOW_RANKS - len(chosen), len(others)))
-        return self._ordered(first, self.steps, tuple(sorted(chosen)), step_us, why)
+        return self._ordered(first, steps, tuple(sorted(chosen)), step_us, why)
 
     def order_by_hand(self, ranks: Sequence[int], steps: int, first: int, step_us: float) -> Window:
         """A window that a person wants: at once, and on the budget's account."""

@@ -15,6 +15,7 @@ from kair_capture.coordinator.watching import Watching
 from kair_capture.wire.messages import Beat
 from kair_engine.results.watch import JobState, Sampling, WatchedHost, WatchedRank, WatchResult
 
+_PAIR: Final = 2
 _GONE_S: Final = 60.0
 """A host that is not heard for so long takes no part any more."""
 
@@ -77,13 +78,15 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
     step_us = np.nanmedian(recent.step_us, axis=1).tolist() if position else []
     self_us = np.nanmedian(recent.self_us, axis=1).tolist() if position else []
     told = watching.standing
-    test = {} if told is None or len(told.rank) < FEWEST_RANKS else dict(
-        zip(told.rank.astype(int).tolist(), zip(told.excess.tolist(), told.z.tolist(), strict=True), strict=True)
-    )  # fmt: skip
+    test = {} if told is None or len(told.rank) < _PAIR else dict(zip(
+        told.rank.astype(int).tolist(),
+        zip(told.excess.tolist(), told.z.tolist(), told.peers.tolist(), strict=True),
+        strict=True,
+    ))  # fmt: skip
     found = []
     for rank in sorted({*np.flatnonzero(table.latest >= 0).tolist(), *host_of}):
         at = position.get(rank)
-        excess, z = test.get(rank, (None, 0.0))
+        excess, z, peers = test.get(rank, (None, 0.0, 0))
         found.append(
             WatchedRank(
                 rank=rank,
@@ -91,8 +94,11 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
                 step=int(table.latest[rank]) if rank < len(table.latest) else -1,
                 step_time_us=None if at is None else step_us[at],
                 self_time_us=None if at is None else self_us[at],
-                self_time_excess=excess,
+                # Without peers, and with too little of a past.
+                self_time_excess=None if peers + 1 < FEWEST_RANKS and not excess else excess,
                 z=z,
+                role=watching.roles.name(rank),
+                peers=peers,
                 slow=rank in watching.slow,
             )
         )

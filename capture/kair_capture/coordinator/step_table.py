@@ -17,6 +17,7 @@ _NONE: Final = -1
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Recent:
     steps: Ints
     step_us: Floats
     self_us: Floats
+    cpu_us: Floats
+    """What the training threads computed; NaN where that is not told, or may be busy waiting."""
+    ready_us: Floats
+    """The self times without what threads waited for a core."""
 
 
 class StepTable:
@@ -38,6 +43,8 @@ class StepTable:
         self._flags = np.zeros((0, HISTORY), np.uint32)
         self._step_us = np.zeros((0, HISTORY), np.float32)
         self._self_us = np.zeros((0, HISTORY), np.float32)
+        self._cpu_us = np.zeros((0, HISTORY), np.float32)
+        self._delay_us = np.zeros((0, HISTORY), np.float32)
         self._latest: Ints = np.full(0, _NONE, np.int64)
         self._latest_begin_us: Ints = np.zeros(0, np.int64)
         self._ranks = 0
@@ -73,6 +80,7 @@ class StepTable:
         self._step[rank, place], self._begin_us[rank, place] = step, begin
         self._flags[rank, place] = kept["flags"]
         self._step_us[rank, place], self._self_us[rank, place] = kept["step_us"], kept["self_us"]
+        self._cpu_us[rank, place], self._delay_us[rank, place] = kept["cpu_us"], kept["delay_us"]
         for one, number, at in zip(rank.tolist(), step.tolist(), begin.tolist(), strict=True):
             # By time, not by number: a job that went back to a checkpoint counts lower ones.
             if at >= self._latest_begin_us[one]:
@@ -92,7 +100,11 @@ class StepTable:
         ranks = np.flatnonzero(there.sum(axis=1) * 2 >= count)
         step_us = np.where(there, self._step_us[:, place], np.nan)[ranks].astype(np.float64)
         self_us = np.where(there, self._self_us[:, place], np.nan)[ranks].astype(np.float64)
-        return Recent(ranks, steps, step_us, self_us)
+        cpu_us = np.where(there, self._cpu_us[:, place], np.nan)[ranks].astype(np.float64)
+        ready_us = self_us - self._delay_us[:, place][ranks]
+        # Who computes longer than it does not wait, waits busily; half a millisecond is the clocks' own.
+        cpu_us[(cpu_us <= 0) | (cpu_us > self_us + 500)] = np.nan
+        return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us)
 
     def longest_us(self, steps: Ints) -> Floats:
         """The longest time of each step on any rank, unfit ones too; NaN where nobody told."""
@@ -115,6 +127,7 @@ class StepTable:
         self._step, self._begin_us = grown(self._step, _NONE), grown(self._begin_us, 0)
         self._flags = grown(self._flags, 0)
         self._step_us, self._self_us = grown(self._step_us, 0), grown(self._self_us, 0)
+        self._cpu_us, self._delay_us = grown(self._cpu_us, 0), grown(self._delay_us, 0)
         self._latest, self._latest_begin_us = grown(self._latest, _NONE), grown(self._latest_begin_us, 0)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from kair_capture.coordinator.committing import Committed, Committer, NotOursError
 from kair_capture.coordinator.remote_job import RemoteJob
+from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.step_log import StepLog
 from kair_engine.errors import KairError
 
@@ -18,9 +19,9 @@ _AGAIN_S: Final = 2.0
 class StoreWork:
     """Runs when it is told that something was delivered, and now and then besides."""
 
-    def __init__(self, committer: Committer, log: StepLog, remote: RemoteJob | None = None) -> None:
+    def __init__(self, committer: Committer, log: StepLog, scopes: ScopeLog, remote: RemoteJob | None = None) -> None:
         """`remote`: where the store is behind a URL, and what is worked on is its mirror."""
-        self._committer, self._log, self._remote = committer, log, remote
+        self._committer, self._log, self._scopes, self._remote = committer, log, scopes, remote
         self._wanted = threading.Event()
         self._ended = threading.Event()
         self.done: Final[deque[Committed]] = deque()
@@ -51,6 +52,7 @@ class StoreWork:
             is_last = self._ended.is_set()
             failed = self._try(self._commit)
             self._try(self._log.pack)
+            self._try(self._scopes.round)
             failed |= self._try(self._tell_all if is_last else self._tell)
             if is_last:
                 return

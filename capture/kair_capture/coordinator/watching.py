@@ -2,15 +2,17 @@
 
 import time
 from collections import deque
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
 
-from kair_capture.coordinator.detection import EVERY, STEPS, Standing, When, Who
+from kair_capture.coordinator.detection import EVERY, STEPS, Standing, When, Who, computing, matters
 from kair_capture.coordinator.hosts import Hosts, HostState
+from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
-from kair_capture.coordinator.step_table import StepTable
+from kair_capture.coordinator.step_table import Recent, StepTable
 from kair_engine.results.watch import Alert, AlertKind
 
 _MOST_LOOKS: Final = 20
@@ -27,9 +29,9 @@ _BEHIND_S: Final = 2.0
 class Watching:
     """What is known of the job's speed. `turn` is called a few times a second."""
 
-    def __init__(self, table: StepTable, hosts: Hosts, sampler: Sampler) -> None:
-        self._table, self._hosts, self._sampler = table, hosts, sampler
-        self._who, self._when = Who(), When()
+    def __init__(self, table: StepTable, hosts: Hosts, sampler: Sampler, roles: Roles) -> None:
+        self._table, self._hosts, self._sampler, self.roles = table, hosts, sampler, roles
+        self._who, self._who_computes, self._when = Who(), Who(), When()
         self._looked: int | None = None
         """The last step of the last test."""
         self._block_until = -1
@@ -89,11 +91,12 @@ class Watching:
         whole_block = until - STEPS >= self._block_until
         if whole_block:
             self._block_until = until
-        self.standing, slow = self._who.look(recent, whole_block=whole_block)
+        self.standing, slow = self._stand(recent, whole_block=whole_block)
         shift, z, is_longer = self._when.look(recent, whole_block=whole_block)
         of_steps = np.nanmedian(recent.step_us, axis=1)
         self.step_us = float(np.median(of_steps))
-        self._sampler.budget.pass_time(self.step_us, EVERY)
+        # The steps before the first look have passed, too.
+        self._sampler.budget.pass_time(self.step_us, EVERY if self._sampler.budget.elapsed_us else until)
         if muted:
             self.slow = set(slow) & self._told_slow()
             return None
@@ -103,10 +106,24 @@ class Watching:
             self._tell("longer_steps", until, (), excess=shift, z=z)
         return self._window(slow, is_longer)
 
+    def _stand(self, recent: Recent, *, whole_block: bool) -> tuple[Standing, list[int]]:
+        """By self times, and by what ranks compute: of each rank the test in which it stands out more."""
+        role = self.roles.codes(recent.ranks)
+        found, slow = self._who.look(recent, role, whole_block=whole_block)
+        cpu = computing(recent)
+        if cpu is None:
+            return found, slow
+        computes, more = self._who_computes.look(cpu, role, whole_block=whole_block)
+        counts = matters(computes, recent)
+        slow = sorted({*slow, *(set(more) & set(recent.ranks[counts].tolist()))})
+        stands = counts & (computes.z > found.z)
+        excess, z = np.where(stands, computes.excess, found.excess), np.where(stands, computes.z, found.z)
+        return replace(found, excess=excess, z=z), slow
+
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
         now = time.time()  # of the calendar: it is remembered over restarts
-        if not self._is_free() or not self._sampler.affords(self.step_us) or self._is_behind(now):
+        if not self._is_free() or not self._sampler.affordable(self.step_us) or self._is_behind(now):
             return None
         rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
         found = sorted(((int(rank), excess, z) for rank, excess, z in rows), key=lambda one: -one[2])

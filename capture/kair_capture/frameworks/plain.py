@@ -23,6 +23,12 @@ class PlainJob:
         """There is little to say."""
         return {"framework": "none"}
 
+    def watch_communication(self) -> None:
+        """Nobody tells of it."""
+
+    def communication(self) -> None:
+        """Nobody tells of it."""
+
     def start_profile(self) -> CuptiProfile | None:
         """CUPTI; None where it is not to be had."""
         try:

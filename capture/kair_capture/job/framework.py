@@ -2,8 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+COMMUNICATION_FROM: Final = 3
+COMMUNICATION_UNTIL: Final = 8
+"""The steps between whose ends it is seen how a rank communicates: not what it does to set itself up."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """How a rank communicated in some steps. Ranks that do so alike run the same program."""
+
+    sends: tuple[int, ...] = ()
+    """The ranks that it sent to, other than by collectives."""
+    receives: tuple[int, ...] = ()
+    """Those that it received from."""
+    groups: tuple[tuple[int, int], ...] = ()
+    """Of each process group that was used: its size, and how many calls there were."""
 
 
 class Framework(Protocol):
@@ -22,6 +39,12 @@ class Framework(Protocol):
     @property
     def refusal(self) -> str | None:
         """Why there is no profiler, if there is none for good."""
+
+    def watch_communication(self) -> None:
+        """From here on, up to `communication`, it is seen how this rank communicates."""
+
+    def communication(self) -> Communication | None:
+        """What was seen; None where the framework does not say."""
 
     def start_profile(self) -> "Profile | None":
         """Starts its profiler; None where someone else has it."""

@@ -41,13 +41,16 @@ class Recorder:
         """A named moment."""
         self._rings.emit(Kind.USER_EVENT, clock(), value, self.step, self._names.number(name))
 
-    def end_step(self, begin: int, end: int, flags: int) -> None:
-        """A step that is over, the pauses in it, and the two clocks beside each other."""
+    def end_step(self, begin: int, end: int, flags: int, processor: int = 0) -> None:
+        """A step that is over, the pauses in it, and the two clocks beside each other.
+
+        `processor`: what the training thread had of one, as ProcessorTime packs it; 0 where that tells nothing.
+        """
         pauses, self._pauses = self._pauses, []
         for started, length, generation in pauses:
             if started >= begin:
                 self._rings.emit(Kind.GC, started, length, self.step, 0, 0, generation)
-        self._rings.emit(Kind.STEP, begin, end - begin, self.step, 0, 0, flags)
+        self._rings.emit(Kind.STEP, begin, end - begin, self.step, 0, 0, flags, processor)
         before, unix, after = clock(), time.time_ns(), clock()
         self._rings.emit(Kind.CLOCK, (before + after) // 2, unix, self.step, 0, 0, min(after - before, 0xFFFF_FFFF))
         self._rings.commit(self.step)

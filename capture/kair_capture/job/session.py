@@ -4,17 +4,19 @@ import atexit
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final
 
 from kair_capture.job.control import ControlWords
 from kair_capture.job.failing import described, warn
-from kair_capture.job.framework import Framework
+from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Framework
 from kair_capture.job.identity import write_identity
 from kair_capture.job.recorder import Recorder, ScopeStack
 from kair_capture.job.steps import StepTracker
 from kair_capture.job.thread_rings import ThreadRings
 from kair_capture.job.windows import Windows
 from kair_capture.own_folder import make_own_folder
+from kair_capture.ring.layout import StepFlag
 from kair_capture.settings import Settings
 
 _LIKELIEST: Final = ("jax", "tensorflow", "torch", "none")
@@ -42,7 +44,13 @@ class Session:
         self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
         self._marks_input = framework.marks_input
         self.recorder.watch_pauses()
-        write_identity(settings, rank, world_size, framework.description())
+        self._framework = framework
+        self._identify = partial(write_identity, settings, rank, world_size)
+        description = framework.description()
+        self._identify(description)
+        if description.get("device") == "cpu":
+            # With a GPU the host waits for it busily: then its CPU time says nothing.
+            self.steps.count_cpu()
 
     def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope in the profiler's recording; None in steps that are not sampled."""
@@ -60,9 +68,21 @@ class Session:
         self.recorder.close()
 
     def _between(self, step: int, begin: int, end: int) -> bool:
+        if step <= COMMUNICATION_UNTIL:
+            self._learn_communication(step)
         paused = self._windows.between(step, begin, end)
         self.steps.sampled = self._windows.profiles
+        if self._windows.missed:
+            self._windows.missed = False
+            self.steps.flag(StepFlag.MISSED)
         return paused
+
+    def _learn_communication(self, step: int) -> None:
+        """Between two steps: once these few are over, the rank's file says how it communicates."""
+        if step == COMMUNICATION_FROM:
+            self._framework.watch_communication()
+        elif step == COMMUNICATION_UNTIL and (seen := self._framework.communication()) is not None:
+            self._identify(self._framework.description(), seen)
 
 
 class Current:

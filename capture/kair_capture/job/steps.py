@@ -4,6 +4,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Final
 
+from kair_capture.job.processor_time import ProcessorTime
 from kair_capture.job.recorder import Recorder, clock
 from kair_capture.ring.layout import StepFlag
 
@@ -33,6 +34,7 @@ class StepTracker:
         self._over_since: int | None = None
         self._is_explicit = False
         self._thread: int | None = None
+        self._processor: ProcessorTime | None = None
         self.in_backward = False
         """The training thread waits for autograd, whose threads may be others."""
         self.backwards = 0
@@ -63,6 +65,10 @@ class StepTracker:
         if self._over_since is not None and get_ident() == self._thread:
             self._end(clock())
 
+    def flag(self, flag: StepFlag) -> None:
+        """Says something more of the present step."""
+        self._flags |= flag
+
     def concerns(self) -> bool:
         """Whether what this thread waits for holds up the step: not where it loads ahead, or saves, beside it."""
         return self._thread is None or self.in_backward or get_ident() == self._thread
@@ -74,6 +80,14 @@ class StepTracker:
             self._thread = get_ident()
             self._optimizers.clear()
         self._end(clock())
+
+    def count_cpu(self) -> None:
+        """From here on it is told what of each step the training thread computed: not where it waits busily."""
+        self._processor = ProcessorTime()
+
+    def _processor_since(self) -> int:
+        """As ProcessorTime has it; 0 where it is not counted."""
+        return 0 if self._processor is None else self._processor.since()
 
     def finish(self) -> None:
         """No more steps: one whose optimizer has run is whole, but for what a device has left to do."""
@@ -89,8 +103,10 @@ class StepTracker:
             flags |= StepFlag.ACCUMULATING
         if self.sampled:
             flags |= StepFlag.SAMPLED
-        recorder.end_step(begin, end, flags)
+        recorder.end_step(begin, end, flags, self._processor_since())
         self._over_since, self._flags, self.backwards = None, 0, 0
         paused = self._between(recorder.step, begin, end)
         recorder.step += 1
-        self._begin = clock() if paused else end
+        self._begin = end
+        if paused:
+            self._begin, _ = clock(), self._processor_since()

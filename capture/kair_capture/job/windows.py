@@ -40,6 +40,8 @@ class Windows:
         self._is_off = False
         self.profiles = False
         """A profiler of capture's runs now."""
+        self.missed = False
+        """A window that was asked for was missed; who tells of it takes that back."""
 
     def scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope for the profiler's recording; None in steps that are not sampled."""
@@ -67,12 +69,12 @@ class Windows:
         """Whether a window begins with the following step."""
         if (asked := self._control.asked()) is not None:
             self._wanted = asked
+        wanted = self._wanted
+        if wanted is not None and (wanted.first < following or self._is_off):
+            self._miss(wanted)
+            wanted = self._wanted = None
         if self._is_off:
             return False
-        wanted = self._wanted
-        if wanted is not None and wanted.first < following:
-            self._recorder.event("window missed", wanted.first)
-            wanted = self._wanted = None
         if wanted is None and self._every and following % self._every == 0:
             wanted = self._wanted = Window(following, 1)
         return wanted is not None and wanted.first == following
@@ -94,16 +96,20 @@ class Windows:
         self._wanted = None
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if sum(not name.name.endswith(".tmp") for name in self._folder.glob(f"rank-{self._rank}-*")) >= MOST_WAITING:
-            self._recorder.event("window missed", window.first)
+            self._miss(window)
             return
         profile = self._framework.start_profile()
         if profile is None:
-            self._recorder.event("window missed", window.first)
+            self._miss(window)
             self._tell_refusal()
             return
         self._open = (window, profile)
         self._steps = []
         profile.begin_step(window.first)
+
+    def _miss(self, window: Window) -> None:
+        self._recorder.event("window missed", window.first)
+        self.missed = True
 
     def _tell_refusal(self) -> None:
         if self._framework.refusal is not None and not self._is_off:
@@ -113,7 +119,7 @@ class Windows:
     def _finish(self, window: Window, profile: Profile, end: int) -> None:
         """Ends the profile, and says how long training stood still for it."""
         if profile.is_lost:
-            self._recorder.event("window missed", window.first)
+            self._miss(window)
             return
         profile.stop()
         stopped = clock()

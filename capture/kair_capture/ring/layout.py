@@ -53,7 +53,7 @@ class Kind(IntEnum):
     """What a record is about."""
 
     STEP = 1
-    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag)."""
+    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime."""
     SCOPE = 2
     """A scope that is over: time, value, name, depth (0 outermost)."""
     COLLECTIVE = 3
@@ -79,6 +79,8 @@ class StepFlag(IntEnum):
     """The profiler was on: this step is slower for it, and says nothing about its rank."""
     INCOMPLETE = 8
     """It ended otherwise than by the next step's begin."""
+    MISSED = 16
+    """Before it, a window that was asked for was missed: the rank was past it, or had no profiler."""
 
 
 def processor_ordering() -> Ordering:

@@ -27,10 +27,12 @@ class Kind(IntEnum):
     ROWS = 2
     HOST = 3
     CAPTURE = 4
+    COMMUNICATION = 5
     BEAT_REPLY = 101
     ROWS_REPLY = 102
     HOST_REPLY = 103
     CAPTURE_REPLY = 104
+    COMMUNICATION_REPLY = 105
     EPOCH_REPLY = 120
     """The request was of another epoch: the body is this one's number."""
 

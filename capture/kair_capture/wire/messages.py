@@ -7,11 +7,13 @@ from typing import Final, Protocol, Self
 from kair_capture.wire.datagram import MOST_BODY
 
 MOST_HOST_BYTES: Final = 255
-ROW_BYTES: Final = 52
-"""Of one row of step times; `kair_capture.agent.steps` says what is in it."""
+ROW_BYTES: Final = 60
+"""Of one row of step times; `kair_capture.agent.step_rows` says what is in it."""
 MOST_ROWS: Final = (MOST_BODY - 8) // ROW_BYTES
 MOST_RANKS: Final = 256
 """Of a host, or of a window on one host."""
+MOST_PARTNERS: Final = 64
+"""That a rank sends to, receives from, or has process groups with."""
 _NO_BOUND: Final = (1 << 64) - 1
 
 
@@ -146,6 +148,42 @@ class Host:
 
 
 _HOST: Final = struct.Struct("<BIH")
+
+
+@dataclass(frozen=True)
+class Communication:
+    """How a rank communicated in some of its first steps: said once, and again by another process of the rank."""
+
+    rank: int
+    world_size: int
+    sends: tuple[int, ...] = ()
+    """The ranks that it sent to, other than by collectives; MOST_PARTNERS at most."""
+    receives: tuple[int, ...] = ()
+    """Those that it received from."""
+    groups: tuple[tuple[int, int], ...] = ()
+    """Of each process group that was used: its size, and how many calls there were; MOST_PARTNERS at most."""
+
+    def packed(self) -> bytes:
+        """The body; of what is more than a datagram holds, the first."""
+        lists = (self.sends[:MOST_PARTNERS], self.receives[:MOST_PARTNERS])
+        numbers = [*lists[0], *lists[1], *(one for group in self.groups[:MOST_PARTNERS] for one in group)]
+        groups = min(len(self.groups), MOST_PARTNERS)
+        head = _COMMUNICATION.pack(self.rank, self.world_size, len(lists[0]), len(lists[1]), groups)
+        return head + struct.pack(f"<{len(numbers)}I", *(min(one, 0xFFFF_FFFF) for one in numbers))
+
+    @classmethod
+    def read(cls, body: bytes) -> "Communication":
+        """Raises BadMessageError."""
+        rank, world_size, sends, receives, groups = _head(_COMMUNICATION, body)
+        if max(sends, receives, groups) > MOST_PARTNERS:
+            raise BadMessageError("partners")
+        numbers = _numbers(body[_COMMUNICATION.size :], sends + receives + 2 * groups)
+        of_groups = numbers[sends + receives :]
+        pairs = tuple(zip(of_groups[::2], of_groups[1::2], strict=True))
+        return cls(rank, world_size, numbers[:sends], numbers[sends : sends + receives], pairs)
+
+
+_COMMUNICATION: Final = struct.Struct("<IIHHH")
 
 
 @dataclass(frozen=True)

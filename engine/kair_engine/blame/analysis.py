@@ -1,8 +1,9 @@
 """Stage 3: whose lateness the others waited for, and what made it late."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,11 +26,12 @@ from kair_engine.results.blame import (
 from kair_engine.results.common import Method, StepClock
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
-from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, Operations
+from kair_engine.trace.parts import over_parts
 from kair_engine.trace.requirements import require_rank, require_steps
 from kair_engine.trace.step_memory import derived_once
 
@@ -77,6 +79,26 @@ class Tally:
         """An empty one for the chosen steps."""
         return cls(max(MOST_WALKS // max(len(trace.steps), 1), FEWEST_WALKS), keep_paths)
 
+    def empty(self) -> "Tally":
+        """Another one for some of the same steps."""
+        return Tally(self.walks, self.keep_paths)
+
+    def add(self, other: "Tally") -> None:
+        """Adds what other steps came to."""
+        sums = ("blamed", "syncs", "by_rank", "last", "late", "late_syncs")
+        for mine, more in ((getattr(self, name), getattr(other, name)) for name in sums):
+            for key, value in more.items():
+                mine[key] += value
+        for cause, steps in other.steps.items():
+            self.steps[cause] |= steps
+        self.waits.merge(other.waits)
+        self.paths += other.paths
+        self.ranks_time += other.ranks_time
+        self.waiting += other.waiting
+        self.unattributed += other.unattributed
+        self.collectives += other.collectives
+        self.rejected += other.rejected
+
 
 def blame(
     trace: Trace,
@@ -105,14 +127,20 @@ def blame(
 
 
 def _tallied(trace: Trace) -> Tally:
-    role_of = roles(trace)
     tally = Tally.of(trace, keep_paths=True)
+    for part in over_parts(trace, partial(_tally_part, empty=tally.empty(), role_of=roles(trace))):
+        tally.add(part)
+    return tally
+
+
+def _tally_part(part: Trace, *, empty: Tally, role_of: Mapping[int, Role]) -> Tally:
+    tally = empty.empty()
 
     def add(ops: Operations) -> None:
         tally_step(tally, ops, synchronise(ops), role_codes(ops.ranks, role_of))
 
     # map drops one step before it takes the next.
-    deque(map(add, each_step(trace)), maxlen=0)
+    deque(map(add, each_step(part)), maxlen=0)
     return tally
 
 

@@ -36,15 +36,22 @@ class PairWaiting:
         member = np.flatnonzero(counted[collectives.instance] & (collectives.wait_ns > 0))
         rank = ops.ranks[ops.rank[collectives.row]].astype(np.int64)
         awaited = rank[collectives.last][collectives.instance[member]]
-        pair = np.concatenate((self.pair, awaited << _HALF | rank[member]))
-        waited = np.concatenate((self.waited_ns, collectives.wait_ns[member]))
-        times = np.concatenate((self.times, np.ones(len(member), dtype=np.int64)))
+        pair = awaited << _HALF | rank[member]
+        self._add(pair, collectives.wait_ns[member], np.ones(len(member), dtype=np.int64))
+
+    def merge(self, other: "PairWaiting") -> None:
+        """Adds what other steps came to."""
+        self._add(other.pair, other.waited_ns, other.times)
+
+    def _add(self, pair: Ints, waited_ns: Ints, times: Ints) -> None:
+        pair = np.concatenate((self.pair, pair))
+        waited, often = np.concatenate((self.waited_ns, waited_ns)), np.concatenate((self.times, times))
         order = np.argsort(pair, kind="stable")
         starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
         if len(starts):
             self.pair = pair[order][starts]
             self.waited_ns = np.add.reduceat(waited[order], starts)
-            self.times = np.add.reduceat(times[order], starts)
+            self.times = np.add.reduceat(often[order], starts)
 
     def listed(self, for_ranks: Collection[int] | None = None, by_rank: int | None = None) -> tuple[RankWaiting, ...]:
         """Pairs, the longest waiting first; what is beyond MOST_PAIRS is summed for each rank that was waited for.

@@ -122,6 +122,33 @@ class Events:
         return cls(hit, episodes(hit), size)
 
 
+@dataclass(frozen=True)
+class Delays:
+    """What may be an event, of whatever size: each rank's excess in each step, all classes together."""
+
+    total_ns: Floats
+    """(steps × ranks). A rank that is slower than its peers for good is measured from there: from what it is in its
+    best steps, since pauses can hit most."""
+    undelayed_ns: Floats
+    """Per step: its time without its own largest delay."""
+    usual_ns: float
+    """Their deviation within ranks."""
+
+    @classmethod
+    def of(cls, job: Excesses) -> "Delays":
+        """Those of a job."""
+        total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
+        total = total - role_medians(total, job.role)
+        total = total - np.maximum(np.quantile(total, BEST_STEPS, axis=0), 0.0)
+        usual = MAD_TO_SIGMA * float(np.median(np.abs(total - np.median(total, axis=0))))
+        undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
+        return cls(total, undelayed, usual)
+
+    def beyond(self, size: float) -> Bools:
+        """(steps × ranks): True where one is larger than that share of the step, and out of what is usual."""
+        return np.asarray(self.total_ns > np.maximum(size * self.undelayed_ns, OUT_OF_NOISE * self.usual_ns)[:, None])
+
+
 def persistence(job: JobExcess) -> Persistence:
     """Trimmed mean of the excess over steps, compared within each role.
 
@@ -220,7 +247,8 @@ def stalling(job: Excesses) -> list[Anomaly]:
     found = []
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
-    of_size = [Events.of(stalls(job, size), size) for size in STALL_SIZES]
+    delays = Delays.of(job)
+    of_size = [Events.of(delays.beyond(size), size) for size in STALL_SIZES]
     left = list(range(len(job.role)))
     while len(left) > 1:
         chances = {rank: min(_chance_of(rank, events, job, left) for events in of_size) for rank in left}
@@ -257,15 +285,8 @@ def stalls(job: Excesses, size: float = STALL_SHARE) -> Bools:
     """(steps × ranks): True where a rank's excess, all classes together, is an event.
 
     It is a good part of the step, counted without its own largest delay, and lies out of what is usual within ranks.
-    A rank that is slower than its peers for good is measured from there: from what it is in its best steps, since
-    pauses can hit most.
     """
-    total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
-    total = total - role_medians(total, job.role)
-    total = total - np.maximum(np.quantile(total, BEST_STEPS, axis=0), 0.0)
-    usual = MAD_TO_SIGMA * float(np.median(np.abs(total - np.median(total, axis=0))))
-    undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
-    return np.asarray(total > np.maximum(size * undelayed, OUT_OF_NOISE * usual)[:, None])
+    return Delays.of(job).beyond(size)
 
 
 def large_delays(job: JobExcess) -> Ints:

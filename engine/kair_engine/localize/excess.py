@@ -3,9 +3,10 @@
 One (class × rank) matrix per step; steps can be reduced anywhere and put together afterwards.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
+from kair_engine.trace.parts import over_parts
 from kair_engine.trace.step_memory import derived_once
 
 CLASSES = ("compute", "input", "host", "communication")
@@ -173,36 +175,60 @@ class JobExcess:
 
 def job_excess(trace: Trace) -> JobExcess:
     """Reduces every chosen step to its excesses, one step in memory at a time."""
-    return derived_once(trace, "excess", lambda: reduce_steps(trace, step_excess))
+
+    def reduced() -> JobExcess:
+        of = JobRoles.of(trace)
+        parts = over_parts(trace, partial(_excesses, of=of))
+        return of_job(trace, of, chain.from_iterable(parts))
+
+    return derived_once(trace, "excess", reduced)
 
 
-def reduce_steps(trace: Trace, reduce: Callable[[Operations, Synchronisation, Ints, Ints], StepExcess]) -> JobExcess:
-    """The excesses of the job from a function of one step, the job's ranks, and their role codes."""
-    role_of = roles(trace)
-    ranks = np.array(trace.job.ranks, dtype=np.int64)
-    role = role_codes(ranks, role_of)
+@dataclass(frozen=True)
+class JobRoles:
+    """Who is compared with whom."""
 
+    ranks: Ints
+    """The job's."""
+    role: Ints
+    """A code per rank."""
+    role_of: Mapping[int, Role]
+
+    @classmethod
+    def of(cls, trace: Trace) -> "JobRoles":
+        """Of the job, as its chosen steps tell."""
+        role_of, ranks = roles(trace), np.array(trace.job.ranks, dtype=np.int64)
+        return cls(ranks, role_codes(ranks, role_of), role_of)
+
+    def role_in(self, ops: Operations) -> Ints:
+        """A code per rank of a step."""
+        return self.role[np.searchsorted(self.ranks, ops.ranks)]
+
+
+def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess:
+    """The excesses of all chosen steps, in their order, put together."""
+    return JobExcess(of.ranks, of.role, of.role_of, tuple(steps), tensor_groups(trace.job), trace.job.has_device)
+
+
+def _excesses(part: Trace, *, of: JobRoles) -> tuple[StepExcess, ...]:
     def of_step(ops: Operations) -> StepExcess:
-        return reduce(ops, synchronise(ops), ranks, role)
+        return step_excess(ops, synchronise(ops), of)
 
     # map, not a comprehension: that would hold one step while the next is read.
-    return JobExcess(
-        ranks, role, role_of, tuple(map(of_step, each_step(trace))), tensor_groups(trace.job), trace.job.has_device
-    )
+    return tuple(map(of_step, each_step(part)))
 
 
-def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_role: Ints) -> StepExcess:
+def step_excess(ops: Operations, sync: Synchronisation, of: JobRoles) -> StepExcess:
     """Sums each rank's own time by class, and says how far the sum lies above its role's median.
 
     The sums are compared and not their parts: of skewed noise the medians of the parts add up to less than the median
     of the sums, so that every rank would have an excess.
     """
-    place = np.searchsorted(job_ranks, ops.ranks)
-    role = job_role[place]
+    place, role = np.searchsorted(of.ranks, ops.ranks), of.role_in(ops)
     own, gap = own_ns(ops, sync).astype(float), host_gap_ns(ops).astype(float)
 
-    def of_job(values: Floats) -> Floats:
-        result = np.full((*values.shape[:-1], len(job_ranks)), np.nan)
+    def per_rank(values: Floats) -> Floats:
+        result = np.full((*values.shape[:-1], len(of.ranks)), np.nan)
         result[..., place] = values
         return result
 
@@ -210,21 +236,21 @@ def step_excess(ops: Operations, sync: Synchronisation, job_ranks: Ints, job_rol
     spent, computed = _sums(ops, own, gap), np.where(_computing(ops), own, 0.0)
     return StepExcess(
         step=ops.step,
-        by_class_ns=of_job(spent - role_medians(spent, role)),
+        by_class_ns=per_rank(spent - role_medians(spent, role)),
         step_time_ns=ops.step_time_ns,
-        late=_late_arrivals(sync, job_ranks),
+        late=_late_arrivals(sync, of.ranks),
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
-        work_ns=of_job(spent),
-        passes_ns=of_job(_by_phase(ops, computed, PASSES)),
-        optimizer_ns=of_job(_by_phase(ops, computed, ("optimizer",))[0]),
-        idle_ns=of_job(_by_phase(ops, gap, PASSES)),
-        garbage_ns=of_job(_garbage(ops, own)),
-        pauses=np.nan_to_num(of_job(held_up.count.astype(float))).astype(np.int64),
-        paused_ns=np.nan_to_num(of_job(held_up.lost_ns)),
-        operators=_by_operator(ops, own, role, of_job),
+        work_ns=per_rank(spent),
+        passes_ns=per_rank(_by_phase(ops, computed, PASSES)),
+        optimizer_ns=per_rank(_by_phase(ops, computed, ("optimizer",))[0]),
+        idle_ns=per_rank(_by_phase(ops, gap, PASSES)),
+        garbage_ns=per_rank(_garbage(ops, own)),
+        pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
+        paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
+        operators=_by_operator(ops, own, role, per_rank),
         links=own_times(sync, role),
-        recorded=of_job(recorded(ops, sync, role)),
+        recorded=per_rank(recorded(ops, sync, role)),
     )
 
 
@@ -250,7 +276,7 @@ def _computing(ops: Operations) -> Bools:
 
 
 def _by_operator(
-    ops: Operations, own: Floats, role: Ints, of_job: Callable[[Floats], Floats]
+    ops: Operations, own: Floats, role: Ints, per_rank: Callable[[Floats], Floats]
 ) -> dict[str, OperatorExcess]:
     chosen = np.flatnonzero(_computing(ops) | (ops.kind == INPUT))
     if not len(chosen):
@@ -271,7 +297,7 @@ def _by_operator(
     fetches = np.isin(names, ops.name[ops.kind == INPUT])
     return {
         ops.name_text[int(names[at])]: OperatorExcess(
-            bool(fetches[at]), of_job(excess[at]), of_job(typical[at]), of_job(calls[at]), of_job(usual[at])
+            bool(fetches[at]), per_rank(excess[at]), per_rank(typical[at]), per_rank(calls[at]), per_rank(usual[at])
         )
         for at in kept
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -64,7 +65,7 @@ class ExcessTable:
     work_ns: Floats
     of_operator: Mapping[str, OperatorTable]
 
-    @property
+    @cached_property
     def step_time_ns(self) -> float:
         """The median over steps."""
         return float(np.median(self.step_times_ns))

@@ -119,7 +119,7 @@ def most_outlying(peers: Peers) -> SlowSet | None:
 def single(peers: Peers) -> Floats:
     """For each rank the p-value of its lying above all others, corrected for the number of ranks."""
     above, own, scale = _against_others(peers)
-    t, _ = deviations(peers)
+    t, _ = _moderated_t(above, own, scale, peers)
     p = np.ones(len(above))
     for place in np.flatnonzero(t > _NOTABLE):
         tail = _tail(float(above[place]), own[place], float(scale[place]), peers)
@@ -129,7 +129,10 @@ def single(peers: Peers) -> Floats:
 
 def deviations(peers: Peers, reference: Bools | None = None) -> tuple[Floats, Floats]:
     """Each rank's t against the others (those of `reference`) by the usual prior, and its degrees of freedom."""
-    above, own, scale = _against_others(peers, reference)
+    return _moderated_t(*_against_others(peers, reference), peers)
+
+
+def _moderated_t(above: Floats, own: list[Spread], scale: Floats, peers: Peers) -> tuple[Floats, Floats]:
     spread = [_moderated(of, peers.priors[0][1], peers) for of in own]
     t = above / (np.sqrt([of.variance for of in spread]) * scale)
     return t, np.array([of.df for of in spread])
@@ -148,15 +151,21 @@ def _against_others(peers: Peers, reference: Bools | None = None) -> tuple[Float
         known = values[reference]
         own = Spread((MAD_TO_SIGMA * mad(known)) ** 2, max(8.0, 0.37 * (len(known) - 1)))
         return values - np.median(known), [own] * count, np.full(count, math.sqrt(1 + 1 / len(known)))
-    above, scale = np.zeros(count), np.ones(count)
-    spreads = [Spread(0.0, 0.0)] * count
-    for place in range(count):
-        others = values[reference & (np.arange(count) != place)]
-        if len(others):
-            above[place], scale[place] = values[place] - others.mean(), math.sqrt(1 + 1 / len(others))
-            variance = float(others.var(ddof=1)) if len(others) > 1 else 0.0
-            spreads[place] = Spread(variance, len(others) - 1.0)
-    return above, spreads, scale
+    above, scale, variance, df = np.zeros(count), np.ones(count), np.zeros(count), np.zeros(count)
+    known = values[reference]
+    for places, others in ((reference, known[_all_but_each(len(known))]), (~reference, known[None])):
+        size = others.shape[1]
+        if size and places.any():
+            above[places], scale[places] = values[places] - others.mean(axis=1), math.sqrt(1 + 1 / size)
+            variance[places], df[places] = others.var(axis=1, ddof=1) if size > 1 else 0.0, size - 1
+    return above, list(map(Spread, variance.tolist(), df.tolist())), scale
+
+
+@cache
+def _all_but_each(count: int) -> Ints:
+    """Per place (a row) all other places in ascending order."""
+    everyone = np.arange(count)
+    return np.array([np.delete(everyone, place) for place in everyone], dtype=int).reshape(count, max(count - 1, 0))
 
 
 def _tail(above: float, own: Spread, scale: float, peers: Peers) -> float:

@@ -17,6 +17,7 @@ from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, Operations
+from kair_engine.trace.step_batches import step_batches
 from kair_engine.trace.step_memory import derived_once
 from kair_engine.trace.warning_texts import short_warning
 
@@ -26,7 +27,7 @@ _APART: Final = 5.0
 """How many times as far apart as the ends the begins must be, in the mean."""
 _OF_ALL: Final = 0.9
 _LOOKED_AT: Final = 5
-"""Steps."""
+"""Steps, of large ones the first that are read together."""
 _MOST_SUSPECTS: Final = 16
 _FEWEST: Final = 6
 """Times that two ranks must have run it."""
@@ -37,7 +38,7 @@ def knowing_communication(trace: Trace, found: Localization) -> Trace | None:
     if not trace.job.has_device or not (found.anomalies or found.undecided):
         return None
     suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
-    first, differing = trace.select(trace.steps[:_LOOKED_AT]), found.job.operators
+    first, differing = trace.select(next(step_batches(trace))[:_LOOKED_AT]), found.job.operators
     names = derived_once(trace, "waited in", lambda: _waited_in(first, differing, suspects[:_MOST_SUSPECTS]))
     if not names:
         return None

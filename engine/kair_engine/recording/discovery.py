@@ -4,10 +4,14 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from kair_engine.errors import InputError
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
+
+_PROFILE: Final = ".xplane.pb"
+_COPY: Final = ".trace.json.gz"
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def _walk(top: Path) -> FoundFiles:
             elif kind == "file":
                 files.append(folder / entry.name)
         folders += reversed(subfolders)
-    return FoundFiles(tuple(_without_doubles(files)), tuple(warnings))
+    return FoundFiles(tuple(_without_copies(_without_doubles(files))), tuple(warnings))
 
 
 def _kind(entry: os.DirEntry[str]) -> str | None:
@@ -92,3 +96,9 @@ def _without_doubles(files: list[Path]) -> list[Path]:
         return files
     real = {file.resolve() for file in files if file not in links}
     return [file for file in files if file not in links or file.resolve() not in real]
+
+
+def _without_copies(files: list[Path]) -> list[Path]:
+    """`files` without the `NAME.trace.json.gz` that JAX writes beside `NAME.xplane.pb`: the same with less in it."""
+    profiles = {str(file).removesuffix(_PROFILE) for file in files if file.name.endswith(_PROFILE)}
+    return [file for file in files if not (file.name.endswith(_COPY) and str(file).removesuffix(_COPY) in profiles)]

@@ -23,11 +23,15 @@ class WatchedRank:
     self_time_us: float | None
     """The median without what was waited in collectives."""
     self_time_excess: float | None
-    """Beyond its peers' median, as a share of that."""
+    """Beyond its peers' median, as a share of that; of a rank with fewer than two peers, beyond its own before."""
     z: float
     """The excess in units of chance; beyond 6, three times in a row, is an alert."""
     slow: bool
     """Whether an alert says so."""
+    role: str = "all"
+    """Ranks that communicate alike: `all` where every rank does, else such as `stage 1 of 4`."""
+    peers: int = 0
+    """How many others there are of its role."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class WatchedWindow:
     """`slow ranks`, `longer steps`, or `asked for`."""
     state: Literal["ordered", "over", "committed"]
     """`over`: training is past it, and its fragments are not all there."""
+    missed: tuple[int, ...] = ()
+    """Those of `ranks` that told that they did not sample: they were past it, or their profiler was taken."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from kair_engine.trace.private_files import modes_below, write_whole
 
 _FILE: Final = "cost.json"
 _SCHEMA: Final = "kair.cost"
-ANALYSES: Final = 2
+ANALYSES: Final = 3
 """Goes up where analyses come to other answers: what was kept before is worked out again."""
 
 

@@ -104,7 +104,8 @@ def match(ops: Operations) -> Collectives:
     """Finds which rows are one collective: process group + sequence number, else k-th of its name and group.
 
     A send and its receive are found by their ends where the trace says them: the k-th from one rank to the other.
-    Collectives that name no group are matched among the ranks that call them equally often.
+    Collectives that name no group are matched among the ranks that call them equally often. Numbers that a member's
+    recording lacks altogether tell nothing: there order counts.
     What does not fit is left out and counted: a member missing that all siblings have, a rank with more or
     fewer of them than the others (in order, one too few would shift all that follow), a send without its receive.
     """
@@ -117,7 +118,7 @@ def match(ops: Operations) -> Collectives:
     sender, receiver = ends(ops, rows)
     # Among more than two, each end numbers its sends and receives by itself: ends and order tell them.
     own_numbers = (sender != NONE) & (_group_size(ops, rows) > 2)
-    sequence = np.where(own_numbers, NONE, ops.group_seq[rows])
+    sequence = _told_by_all(ops, rows, label, np.where(own_numbers, NONE, ops.group_seq[rows]))
     program = _programs(ops, rows, unnamed=~p2p & (ops.group[rows] == NONE) & (sequence == NONE))
     family = dense(np.stack((label, ops.group[rows], p2p & (sequence == NONE), sender, receiver, program)))
     call = dense(np.stack((family, sequence)))
@@ -129,6 +130,19 @@ def match(ops: Operations) -> Collectives:
     fits, rejected = _complete(ops.kind[rows], instance, family, agreed)
     rows, instance = rows[fits], instance[fits]
     return Collectives(ops, *_by_start(ops, rows, instance), rejected)
+
+
+def _told_by_all(ops: Operations, rows: Ints, label: Ints, sequence: Ints) -> Ints:
+    """`sequence` without the numbers of collectives (name and group) that a rank numbers none of."""
+    told, collective = sequence != NONE, label != NONE
+    if not (told & collective).any() or told[collective].all():
+        return sequence
+    call = dense(np.stack((label, ops.group[rows])))
+    cells, of_row = np.unique(np.stack((call, ops.rank[rows])), axis=1, return_inverse=True)
+    numbered = np.bincount(of_row.reshape(-1), weights=told, minlength=cells.shape[1]) > 0
+    lacking = np.zeros(int(call.max()) + 1, dtype=bool)
+    lacking[cells[0, ~numbered]] = True
+    return np.where(lacking[call] & collective, NONE, sequence)
 
 
 def _programs(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,10 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
     wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
     shift = trace.job.step_shift
     within = np.unique(np.concatenate([wanted + more for more in {0, *shift.values()}]))
-    table = pa.concat_tables([_row_groups(fragment, within, names) for fragment in trace.fragments])
+    found = (_row_groups(fragment, within, names) for fragment in trace.fragments)
+    tables = [table for table in found if table is not None] or [_no_rows(trace, names)]
+    table = pa.concat_tables(tables)
+    del tables
     step, rank = _numbers(table["step"]), _numbers(table["rank"])
     for number, more in shift.items():
         step = np.where(rank == number, step - more, step)
@@ -96,15 +100,35 @@ def joined(parts: Sequence[Columns]) -> Columns:
     return Columns({name: np.concatenate(values) for name, values in of.items()}, texts)
 
 
-def _row_groups(fragment: Path, steps: npt.NDArray[np.int64], names: Sequence[str]) -> pa.Table:
-    """Those that may hold some of the steps, which are in order."""
-    with pq.ParquetFile(fragment) as file:
-        at = file.schema_arrow.get_field_index("step")
-        spans = [file.metadata.row_group(group).column(at).statistics for group in range(file.num_row_groups)]
-        first = np.searchsorted(steps, [span.min for span in spans])
-        past = np.searchsorted(steps, [span.max for span in spans], side="right")
-        held = np.flatnonzero(first < past).tolist()
+def _no_rows(trace: Trace, names: Sequence[str]) -> pa.Table:
+    return pq.read_schema(trace.fragments[0]).empty_table().select([*{"step": 0, "rank": 0, **dict.fromkeys(names)}])
+
+
+def _row_groups(fragment: Path, steps: npt.NDArray[np.int64], names: Sequence[str]) -> pa.Table | None:
+    """Those that may hold some of the steps, which are in order; None where none does."""
+    state = fragment.stat()
+    version = fragment, state.st_mtime_ns, state.st_size
+    spans = _spans(*version)
+    held = np.flatnonzero(np.searchsorted(steps, spans[0]) < np.searchsorted(steps, spans[1], side="right")).tolist()
+    if not held:
+        return None
+    with pq.ParquetFile(fragment, metadata=_footer(*version)) as file:
         return file.read_row_groups(held, [*{"step": 0, "rank": 0, **dict.fromkeys(names)}], use_threads=False)
+
+
+@lru_cache(maxsize=1 << 16)
+def _spans(fragment: Path, changed_ns: int, size: int) -> npt.NDArray[np.int64]:
+    """The lowest and the highest step of each row group, (2 × row groups): most files hold none of the steps asked."""
+    footer = _footer(fragment, changed_ns, size)
+    at = footer.schema.to_arrow_schema().get_field_index("step")
+    known = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
+    return np.array([[span.min for span in known], [span.max for span in known]], dtype=np.int64)
+
+
+@lru_cache(maxsize=128)
+def _footer(fragment: Path, changed_ns: int, size: int) -> pq.FileMetaData:  # noqa: ARG001 - of this state of the file
+    """Kept for the steps that follow: it takes as long as reading ten thousand operations, and a kilobyte a column."""
+    return pq.read_metadata(fragment)
 
 
 def _coded(texts: pa.ChunkedArray) -> tuple[Codes, list[str]]:

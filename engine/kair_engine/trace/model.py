@@ -12,6 +12,7 @@ from kair_engine.ranks import Rank
 if TYPE_CHECKING:
     import polars as pl
 
+    from kair_engine.trace.parts import Workers
     from kair_engine.trace.step_memory import StepMemory
 
 SourceFormat = str
@@ -222,6 +223,8 @@ class Trace:
     """Where steps that were read stay for the next question; None where each question reads its own."""
     held: object = field(default=None, compare=False, repr=False)
     """What keeps the fragments from being removed for as long as the trace is in use."""
+    workers: "Workers | None" = field(default=None, compare=False, repr=False)
+    """The processes elsewhere that reduce it part by part; None where this one does."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kair_engine.trace.model import Trace
 
-ROWS_AT_A_TIME = 1_000_000
+ROWS_AT_A_TIME = 500_000
 """Steps are read together up to this many operations: a scan of its own for each small step costs 10 ms."""
 
 

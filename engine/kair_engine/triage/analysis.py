@@ -1,15 +1,12 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-import numpy as np
-
-from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import can_accuse
-from kair_engine.localize.excess import StepExcess, reduce_steps, step_excess
+from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
@@ -17,17 +14,20 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
-from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.parts import over_parts
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.one_rank import exposed, parts_of_step
-from kair_engine.triage.pricing import priced
+from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.replays import Replays
+from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import suspects
 from kair_engine.whatif.prices import require_cost
@@ -44,36 +44,27 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return hang(trace)
     require_steps(trace)
     require_cost(gpu_cost)
-    tally, replays = Tally.of(trace, keep_paths=False), Replays(trace)
-
-    def look(ops: Operations, sync: Synchronisation, ranks: Ints, role: Ints) -> StepExcess:
-        replays.add(sync)
-        tally_step(tally, ops, sync, role[np.searchsorted(ranks, ops.ranks)])
-        return step_excess(ops, sync, ranks, role)
-
-    found = conclude(reduce_steps(trace, look))
+    replays = Replays(trace)
+    excess, tally = _looked_at(trace, replays)
+    found = conclude(excess)
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
-    shared = SharedCosts(trace, replays)
-    of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspects(trace.job, found))
+    suspected = suspects(trace.job, found)
+    replays.choose(sample_of(trace, found.job, sorted({place for one in suspected for place in one.positions})))
     patterns = tuple(job_patterns(found))
-    links = link_findings(trace, found, step_time)
+    links = tuple(link_findings(trace, found, step_time))
+    # What would be asked if no thread stood still: mostly that is so, and then steps are made ready for replay once.
+    likely = (*(rank_finding(trace, found, blamed, None, suspect) for suspect in suspected), *links)
+    shared = SharedCosts(trace, replays, lambda model: scenarios(model, likely, found))
+    of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspected)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
     wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
     raised = (*of_ranks, *links, *wide)
-    price = partial(
-        priced,
-        trace,
-        replays,
-        stage=found.stage,
-        step_time_ns=step_time,
-        gpu_cost=gpu_cost,
-        shows_waiting=found.job.shows_waiting,
-    )
+    price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     limits = (*warnings_of(found), *communication_told(trace))
@@ -102,6 +93,34 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         together=costs.together,
         parts=parts,
     )
+
+
+def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally]:
+    """What stages 1 and 3 need of every step, which is read once for both."""
+    of, tally, steps = JobRoles.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
+    look = partial(_look_at, of=of, empty=tally.empty())
+    if trace.workers is None:
+        look = partial(look, keep=replays.add)
+    for excesses, part in over_parts(trace, look):
+        steps += excesses
+        tally.add(part)
+    return of_job(trace, of, steps), tally
+
+
+def _look_at(
+    part: Trace, *, of: JobRoles, empty: Tally, keep: Callable[[Synchronisation], None] | None = None
+) -> tuple[list[StepExcess], Tally]:
+    tally = empty.empty()
+
+    def look(ops: Operations) -> StepExcess:
+        sync = synchronise(ops)
+        if keep is not None:
+            keep(sync)
+        tally_step(tally, ops, sync, of.role_in(ops))
+        return step_excess(ops, sync, of)
+
+    # map, not a comprehension: that would hold one step while the next is read.
+    return list(map(look, each_step(part))), tally
 
 
 def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]) -> Verdict:

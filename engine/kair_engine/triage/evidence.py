@@ -1,6 +1,6 @@
 """Evidence for findings: the figures that speak for each, and the analyses that show the same."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -94,12 +94,22 @@ def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
 
 
 def price_evidence(
-    finding: Finding, cost: FixPrice, fixes: tuple[Fix, ...], together: FixPrice | None, all_fixes: tuple[Fix, ...]
+    finding: Finding,
+    cost: FixPrice,
+    fixes: tuple[Fix, ...],
+    *,
+    sampled: Mapping[str, float],
+    together: FixPrice | None,
+    all_fixes: tuple[Fix, ...],
 ) -> tuple[Evidence, ...]:
-    """What the replay says; where that is far less than the finding's excess, why."""
+    """What the replay says (of a sample of the steps, with how far off it is at most); where that is far less than the
+    finding's excess, why."""
     before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
     replayed = Evidence(
-        "replayed", {"before_us": before, "after_us": after}, ShownBy("whatif", fixes=fixes), about=finding.cause
+        "replayed",
+        {"before_us": before, "after_us": after, **sampled},
+        ShownBy("whatif", fixes=fixes),
+        about=finding.cause,
     )
     if finding.pattern == "job_wide" or cost.saved_us >= COVERED * finding.time_lost_us_per_step:
         return (replayed,)

@@ -3,9 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES
 from kair_engine.errors import InputError, UsageError
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import UnevenStage
+from kair_engine.localize.localization import Localization
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, PricedBy
@@ -13,6 +18,7 @@ from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
 from kair_engine.triage.replays import Replays
+from kair_engine.triage.sampling import excess_of_steps
 from kair_engine.triage.shared_costs import fix_of_all
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
@@ -34,9 +40,20 @@ class Priced:
 
 
 @dataclass(frozen=True)
+class _Price:
+    """What one finding costs by a replay."""
+
+    cost: FixPrice
+    fixes: tuple[Fix, ...]
+    """Those that have it; a remedy is none."""
+    sampled: Mapping[str, float] = field(default_factory=dict)
+    """Figures of the sample, where not all steps were replayed."""
+
+
+@dataclass(frozen=True)
 class _Prices:
-    of: Mapping[int, tuple[FixPrice, tuple[Fix, ...]]]
-    """By the finding's place: its price, and the fixes that have it; a remedy is none."""
+    of: Mapping[int, _Price]
+    """By the finding's place."""
     hidden_us: Mapping[int, float] = field(default_factory=dict)
     """By the finding's place, what it costs once all others are fixed."""
     together: FixPrice | None = None
@@ -48,28 +65,33 @@ def priced(
     trace: Trace,
     replays: Replays,
     findings: Sequence[Finding],
-    stage: UnevenStage | None,
+    found: Localization,
     *,
     step_time_ns: float,
     gpu_cost: float | None = None,
-    shows_waiting: bool = True,
 ) -> Priced:
     """Replaces the findings' estimates by what the job saves, replayed without each.
 
     Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven batches and stages
-    (`stage` is the uneven one) are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out of
-    a step of `step_time_ns`. So does what is about ranks unless the recording `shows_waiting`: nobody then gains by a
+    (`found` knows the uneven one) are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out
+    of a step of `step_time_ns`. So does what is about ranks unless the recording shows waiting: nobody then gains by a
     replay of what was too late for others.
     """
     ordered = sorted(findings, key=_costliest)
-    replayable = [not finding.ranks or shows_waiting for finding in ordered[:MOST_FINDINGS]]
-    prices = _replayed(trace, replays, ordered[:MOST_FINDINGS], replayable, stage=stage, gpu_cost=gpu_cost)
+    prices = _replayed(trace, replays, ordered, found, gpu_cost)
     done = []
     for at, finding in enumerate(ordered):
         if at in prices.of:
-            cost, fixes = prices.of[at]
-            shown = price_evidence(finding, cost, fixes, prices.together, prices.all_fixes)
-            done.append(replace(_with(finding, cost, "replay", shown), fix=fixes))
+            of = prices.of[at]
+            shown = price_evidence(
+                finding,
+                of.cost,
+                of.fixes,
+                sampled=of.sampled,
+                together=prices.together,
+                all_fixes=prices.all_fixes,
+            )
+            done.append(replace(_with(finding, of.cost, "replay", shown), fix=of.fixes))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
@@ -83,51 +105,106 @@ def priced(
     return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), prices.together)
 
 
+def scenarios(model: Model, findings: Sequence[Finding], found: Localization) -> list[tuple[Fix, ...]]:
+    """What `priced` asks the model about these findings, to be replayed with what is asked before it."""
+    question = _Question.about(model, sorted(findings, key=_costliest), found)
+    return [*question.asked, *question.also]
+
+
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
     return -finding.time_lost_us_per_step, finding.ranks
 
 
+@dataclass(frozen=True)
+class _Question:
+    """The findings that a replay can tell the price of, by their places, and what undoes each."""
+
+    undone: Mapping[int, tuple[Fix, ...]]
+
+    @classmethod
+    def about(cls, model: Model, ordered: Sequence[Finding], found: Localization) -> "_Question":
+        shows_waiting = found.job.shows_waiting
+        return cls(
+            {
+                at: fixes
+                for at, finding in enumerate(ordered[:MOST_FINDINGS])
+                if (not finding.ranks or shows_waiting) and (fixes := _undoing(model, finding, found.stage))
+            }
+        )
+
+    @property
+    def asked(self) -> list[tuple[Fix, ...]]:
+        """Each undone alone."""
+        return list(self.undone.values())
+
+    @property
+    def together(self) -> tuple[Fix, ...]:
+        """All undone."""
+        return tuple(fix for fixes in self.undone.values() for fix in fixes)
+
+    @property
+    def also(self) -> list[tuple[Fix, ...]]:
+        """All undone, then all but each; nothing for a single one."""
+        return [self.together, *_all_but_each(self.asked)] if len(self.undone) >= FEWEST_TOGETHER else []
+
+    def costs(self, each: Mapping[int, Floats]) -> list[Floats]:
+        """What the scenarios have to save in every step, given that of each finding."""
+        alone = [each[at] for at in self.undone]
+        if not self.also:
+            return alone
+        total: Floats = np.sum(alone, axis=0)
+        return [*alone, total, *(total - one for one in alone)]
+
+
 def _replayed(
-    trace: Trace,
-    replays: Replays,
-    findings: Sequence[Finding],
-    replayable: Sequence[bool],
-    *,
-    stage: UnevenStage | None,
-    gpu_cost: float | None,
+    trace: Trace, replays: Replays, ordered: Sequence[Finding], found: Localization, gpu_cost: float | None
 ) -> _Prices:
     """The prices of those that a replay can tell; of none where the recording cannot be replayed."""
-    if not any(replayable):
+    if not any(not finding.ranks or found.job.shows_waiting for finding in ordered[:MOST_FINDINGS]):
         return _Prices({})
     try:
-        model = replays.model(trace.steps)
-        undone = {
-            at: fixes
-            for at, finding in enumerate(findings)
-            if replayable[at] and (fixes := _undoing(model, finding, stage))
-        }
-        if not (undone or model.remedy_names) or not model.fits_memory():
+        model, sample = replays.model(), replays.sample
+        question = _Question.about(model, ordered, found)
+        if not (question.undone or model.remedy_names) or not model.fits_memory():
             return _Prices({})
-        asked = list(undone.values())
-        together = tuple(fix for fixes in asked for fix in fixes)
-        also = [together, *_all_but_each(asked)] if len(asked) >= FEWEST_TOGETHER else []
-        recorded, *fixed = (float(steps.mean()) for steps in model.replay([Baseline.RECORDED, *asked, *also]).times)
+        replayed = model.replay([Baseline.RECORDED, *question.asked, *question.also])
     except (InputError, UsageError):
         return _Prices({})
+    recorded, *fixed = replayed.times
+    before_ns = sample.mean_ns(recorded, replayed.steps)
+    costs = question.costs({at: _cost_of_steps(found.job, ordered[at]) for at in question.undone})
+    means = [sample.without_ns(recorded, of, replayed.steps, cost) for of, cost in zip(fixed, costs, strict=True)]
 
-    def cost(what: str, after: float, before: float = recorded) -> FixPrice:
+    def cost(what: str, after: float, before: float = before_ns) -> FixPrice:
         return price(what, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
 
-    of = {at: (cost(_named(fixes), after), fixes) for (at, fixes), after in zip(undone.items(), fixed, strict=False)}
+    of = {
+        at: _Price(cost(_named(fixes), mean.mean_ns), fixes, sample.figures(replayed.steps, mean))
+        for (at, fixes), mean in zip(question.undone.items(), means, strict=False)
+        if mean is not None
+    }
     for remedy in model.remedies(model.replay([Baseline.RECORDED]).times[0]):
         after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
-        undoes = [at for at, finding in enumerate(findings) if CAUSES[finding.cause].remedy == remedy.remedy]
-        of |= {at: (cost(remedy.remedy, after, before), ()) for at in undoes}
-    if not also:
+        undoes = [at for at, finding in enumerate(ordered) if CAUSES[finding.cause].remedy == remedy.remedy]
+        of |= {at: _Price(cost(remedy.remedy, after, before), ()) for at in undoes if at < MOST_FINDINGS}
+    all_fixed, *but_one = means[len(question.asked) :] or [None]
+    if all_fixed is None:
         return _Prices(of)
-    all_fixed, *but_one = fixed[len(asked) :]
-    hidden = {at: (without - all_fixed) / 1e3 for at, without in zip(undone, but_one, strict=True)}
-    return _Prices(of, hidden, cost(_named(together), all_fixed), together)
+    hidden = {
+        at: (without.mean_ns - all_fixed.mean_ns) / 1e3
+        for at, without in zip(question.undone, but_one, strict=True)
+        if without is not None
+    }
+    return _Prices(of, hidden, cost(_named(question.together), all_fixed.mean_ns), question.together)
+
+
+def _cost_of_steps(job: JobExcess, finding: Finding) -> Floats:
+    """What there is to save in every step: the ranks' excess in the cause's class of time; of all ranks, the step."""
+    of_class = CAUSES[finding.cause].time_class
+    if not finding.ranks or of_class is None:
+        return job.step_times_ns
+    places = np.searchsorted(job.ranks, finding.ranks)
+    return excess_of_steps(job, places.tolist(), CLASSES.index(of_class))
 
 
 def _all_but_each(asked: Sequence[tuple[Fix, ...]]) -> list[tuple[Fix, ...]]:

@@ -1,8 +1,11 @@
 """Makes a recording ready for replay, once for all that triage asks of it."""
 
+import numpy as np
+
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.triage.sampling import StepSample
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.models import model_of
 
@@ -11,24 +14,29 @@ MOST_KEPT = 300_000
 
 
 class Replays:
-    """The models of a recording by their steps, each made when it is first asked for."""
+    """The model of the steps that are replayed, made when it is first asked for."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._models: dict[tuple[int, ...], Model] = {}
+        self._model: Model | None = None
         self._keep = sum(operations_of_steps(trace).values()) <= MOST_KEPT
         self._synchronised: list[Synchronisation] = []
+        self.sample = StepSample(trace.steps, trace.steps, np.zeros(len(trace.steps)))
 
     def add(self, step: Synchronisation) -> None:
         """Keeps a step that was read anyway; steps come in their order, and where there are many none is kept."""
         if self._keep:
             self._synchronised.append(step)
 
-    def model(self, steps: tuple[int, ...]) -> Model:
-        """Of some of the steps, in order. Raises what `model_of` raises."""
-        if steps not in self._models:
-            whole = steps == self._trace.steps
-            trace, read = (self._trace, self._synchronised) if whole else (self._trace.select(steps), [])
-            self._models[steps] = model_of(trace, keep=self._keep, synchronised=read)
+    def choose(self, sample: StepSample) -> None:
+        """Says which steps are replayed, before anything is asked: without, all of them."""
+        self.sample = sample
+
+    def model(self) -> Model:
+        """Of the steps that are replayed. Raises what `model_of` raises."""
+        if self._model is None:
+            trace = self._trace if self.sample.is_whole else self._trace.select(self.sample.steps)
+            chosen = [one for one in self._synchronised if one.collectives.ops.step in self.sample.steps]
+            self._model = model_of(trace, keep=self._keep, synchronised=chosen)
             self._synchronised = []
-        return self._models[steps]
+        return self._model

@@ -3,7 +3,7 @@
 Peers do not show it. Each is priced by a replay without it, and told where it costs a good part of the step.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,16 +17,13 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import operations_of_steps
 from kair_engine.triage.evidence import stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.replays import Replays
-from kair_engine.whatif.model import Baseline, Model
+from kair_engine.whatif.model import Baseline, Counterfactual, Model
 
 STOPPED_SHARE = 0.05
 """Of the step: what the mean rank must stand still for, and half of the ranks."""
-SAMPLE = 1_000_000
-"""Operations in which shared costs are looked for."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
@@ -41,14 +38,22 @@ OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 
 
 class SharedCosts:
-    """A sample of the recording, made ready for replay; steps that are too large for one tell nothing."""
+    """The sampled steps, made ready for replay; steps that are too large for one tell nothing.
 
-    def __init__(self, trace: Trace, replays: Replays) -> None:
+    What else will be asked of the same steps, as far as that is known, is replayed with it: `others` of the model.
+    """
+
+    def __init__(
+        self, trace: Trace, replays: Replays, others: Callable[[Model], Sequence[Counterfactual]] = lambda _: ()
+    ) -> None:
         self._trace = trace
-        self._model = _model(trace, replays)
+        self._model = _model(replays)
         self.stops: HostStops | None = None
+        self._fixes: dict[Cause, Fix] = {}
         if self._model is not None:
             try:
+                self._fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
+                self._model.replay([Baseline.RECORDED, *_alone(self._fixes), *others(self._model)])
                 self.stops = self._model.host_stops()
             except InputError:
                 self._model = None
@@ -59,9 +64,9 @@ class SharedCosts:
             return
         stopped = list(self._contention(step_time_ns))
         yield from stopped or self._launches(job, step_time_ns)
-        fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
-        recorded, *without = (float(of.mean()) for of in self._replayed(self._model, fixes))
-        for cause, after in zip(fixes, without, strict=False):
+        replayed = self._model.replay([Baseline.RECORDED, *_alone(self._fixes)])
+        recorded, *without = (float(of.mean()) for of in replayed.times)
+        for cause, after in zip(self._fixes, without, strict=True):
             share = 1 - after / max(recorded, 1.0)
             if share >= NOTABLE_SHARE[cause] <= _of_median_rank(job, cause):
                 yield new_finding(
@@ -115,9 +120,9 @@ class SharedCosts:
             return None
         return fix
 
-    @staticmethod
-    def _replayed(model: Model, fixes: Mapping[Cause, Fix]) -> Iterator[np.ndarray]:
-        yield from model.replay([Baseline.RECORDED, *((fix,) for fix in fixes.values())]).times
+
+def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
+    return [(fix,) for fix in fixes.values()]
 
 
 def _of_median_rank(job: JobExcess, cause: Cause) -> float:
@@ -143,17 +148,10 @@ def fix_of_all(cause: Cause) -> Fix | None:
     return Fix(kinds=(row.job_wide_fix_kind,), scale=0.0 if whole else None)
 
 
-def _model(trace: Trace, replays: Replays) -> Model | None:
-    """Of the first steps that fit into the sample; None for recordings of operation types, which have no threads."""
-    steps: list[int] = []
-    held = 0
-    for step, of_step in operations_of_steps(trace).items():
-        held += of_step
-        if steps and held > SAMPLE:
-            break
-        steps.append(step)
+def _model(replays: Replays) -> Model | None:
+    """None for recordings of operation types, which have no threads."""
     try:
-        model = replays.model(tuple(steps))
+        model = replays.model()
         return model if "stops" in model.kinds and model.fits_memory() else None
     except (InputError, UsageError):
         return None

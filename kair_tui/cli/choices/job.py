@@ -109,6 +109,9 @@ def _fetch(root: Path, job: str | None) -> None:
 
 def open_source(source: JobSource, *, progress: "Progress") -> Trace:
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    from kair_engine.trace.freed_memory import keep_freed_memory  # loads ctypes, as numpy does
+
+    keep_freed_memory()
     if source.stored:
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_trace

@@ -55,6 +55,10 @@ def _mark(row: WatchedRank) -> Cell:
     return Styled("▲ slow", ALARM) if row.slow else ""
 
 
+def _missed(row: WatchedWindow) -> Cell:
+    return Styled(ranks_in_words(row.missed), ALARM) if row.missed else "–"
+
+
 COLUMNS = (
     Column[WatchedRank]("rank", "rank", lambda row: str(row.rank), weight=9),
     Column[WatchedRank]("host", "host", lambda row: row.host or "–", align="left", weight=6),
@@ -63,6 +67,7 @@ COLUMNS = (
     Column[WatchedRank]("self_time_us", "self time", lambda row: _time(row.self_time_us), weight=8),
     Column[WatchedRank]("self_time_excess", "than peers", _excess, weight=9),
     Column[WatchedRank]("z", "z", lambda row: score(row.z), weight=6),
+    Column[WatchedRank]("role", "role", lambda row: row.role if row.role != "all" else "–", align="left", weight=4),
     Column[WatchedRank]("slow", "", _mark, align="left", weight=9),
 )
 _HOSTS = (
@@ -79,6 +84,7 @@ _WINDOWS = (
     Column[WatchedWindow]("ranks", "ranks", lambda row: count(len(row.ranks)), weight=6),
     Column[WatchedWindow]("why", "why", lambda row: row.why, align="left", weight=7),
     Column[WatchedWindow]("state", "", lambda row: row.state, align="left", weight=8),
+    Column[WatchedWindow]("missed", "missed by", _missed, align="left", weight=8),
 )
 
 

@@ -167,7 +167,11 @@ def _since(one: Evidence) -> str:
 
 def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
-    return f"replayed {CAUSES[one.about or 'unknown'].undone}, a step takes {after} instead of {before}"
+    text = f"replayed {CAUSES[one.about or 'unknown'].undone}, a step takes {after} instead of {before}"
+    if "replayed_steps" not in one.figures:
+        return text
+    some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])
+    return f"{text} (± {duration(one.figures['plus_minus_us'])}: {some} of {all_steps} steps were replayed)"
 
 
 def _others_nearly_as_late(one: Evidence) -> str:

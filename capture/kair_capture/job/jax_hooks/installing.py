@@ -49,6 +49,12 @@ class JaxJob:
             "local_devices": jax.local_device_count() if has_devices else 0,
         }
 
+    def watch_communication(self) -> None:
+        """Nobody tells of it: collectives are part of what is compiled."""
+
+    def communication(self) -> None:
+        """Nobody tells of it."""
+
     def start_profile(self) -> JaxProfile | None:
         """The profiler, where the job does not use it itself."""
         profile = self._turns.start()

@@ -43,6 +43,12 @@ class TensorFlowJob:
             "device": "cuda" if tf.config.list_physical_devices("GPU") else "cpu",
         }
 
+    def watch_communication(self) -> None:
+        """Nobody tells of it: collectives are part of what is compiled."""
+
+    def communication(self) -> None:
+        """Nobody tells of it."""
+
     def start_profile(self) -> TensorFlowProfile | None:
         """The profiler, where the job does not use it itself."""
         profile = self._turns.start()

@@ -1,25 +1,30 @@
 """Puts the hooks into a process that has PyTorch, once."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
 
+from kair_capture.job.framework import Communication
 from kair_capture.job.guarding import attempt
 from kair_capture.job.session import Session, current
+from kair_capture.job.torch_hooks.communication import CommunicationFinder
 from kair_capture.job.torch_hooks.profile import ProfilerOwner, TorchProfile
 from kair_capture.job.torch_hooks.scopes import ScopeFinder
 from kair_capture.job.torch_hooks.waiting import Waits
 from kair_capture.settings import Settings
 
 _MOST_GROUPS: Final = 1000
+_OTHER_RELEASE: Final = (AttributeError, KeyError, RuntimeError, TypeError)
+"""What a release of PyTorch raises that keeps its process groups elsewhere."""
 
 
 class TorchJob:
     """PyTorch, as a session asks it."""
 
-    def __init__(self, owner: ProfilerOwner) -> None:
-        self._owner = owner
+    def __init__(self, owner: ProfilerOwner, communication: CommunicationFinder) -> None:
+        self._owner, self._communication = owner, communication
 
     marks_input = True
     refusal: str | None = None
@@ -41,6 +46,18 @@ class TorchJob:
             "process_groups": _process_groups(),
         }
 
+    def watch_communication(self) -> None:
+        """Sends, receives, and calls of each process group are counted."""
+        if self.place() is not None:
+            with suppress(*_OTHER_RELEASE):
+                self._communication.begin()
+
+    def communication(self) -> Communication | None:
+        """Of the steps since; None where there is one process alone."""
+        with suppress(*_OTHER_RELEASE):
+            return self._communication.end() if self.place() is not None else None
+        return None
+
     def start_profile(self) -> TorchProfile | None:
         """The profiler, where the job does not use it itself."""
         return self._owner.start()
@@ -60,13 +77,14 @@ def install(settings: Settings) -> TorchJob:
     owner.install()
     scopes = ScopeFinder()
     waits = Waits(scopes.input_ended)
+    communication = CommunicationFinder()
     if settings.hooks:
         for part in (scopes.install, waits.install_input):
             attempt(part, "PyTorch")
     if settings.collectives:
-        for part in (waits.install_collectives, waits.install_functional):
+        for part in (waits.install_collectives, waits.install_functional, communication.install):
             attempt(part, "PyTorch")
-    _Installed.job = TorchJob(owner)
+    _Installed.job = TorchJob(owner, communication)
     return _Installed.job
 
 

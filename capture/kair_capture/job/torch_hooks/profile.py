@@ -28,7 +28,8 @@ class TorchProfile:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's, untyped
             activities.append(ProfilerActivity.CUDA)
-        self._profile = _KinetoProfile(activities=activities)
+        # Every window is one cycle of its own; without this PyTorch warns that a second one forgets the first.
+        self._profile = _KinetoProfile(activities=activities, acc_events=True)
         self._step: Any = None
         self._profile.start()
 

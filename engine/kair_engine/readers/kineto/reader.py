@@ -19,6 +19,7 @@ from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
 from kair_engine.readers.kineto.event_stream import EventStream
+from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
 from kair_engine.readers.kineto.merged import Member, members
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill
@@ -143,6 +144,8 @@ def _second_pass(
     lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
     # What a merged file lists of groups and places is one of its ranks' alone.
     alone = len(members) == 1
+    if alone:
+        number_collectives(header, ranks[0], recording.tables, spill, base_ns)
     groups, group = process_groups(distributed, ranks[0]) if alone else (), only_group(distributed)
     assemblers = [
         StepAssembler(

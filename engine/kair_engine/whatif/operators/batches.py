@@ -41,6 +41,7 @@ def batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation
         steps = [sync.collectives.ops for sync in syncs]
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
         yield Batch(steps, syncs, role, places)
+        del syncs, steps, role  # or they are still there while the next ones are read
 
 
 @dataclass(frozen=True)
@@ -168,13 +169,22 @@ def _together(synchronised: Iterable[Synchronisation], scenarios: int) -> Iterat
     """Steps whose operations share their codes, up to so many operations."""
     held: list[Synchronisation] = []
     for sync in synchronised:
-        ops, steps = sync.collectives.ops, [one.collectives.ops for one in held]
-        rows = sum(map(len, steps)) + len(ops)
-        full = rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE
-        full &= sum(len(one.ranks) for one in steps) >= _ENOUGH_PEERS
-        if held and (steps[0].name_text is not ops.name_text or full or rows > _MOST_ROWS):
+        alike = not held or held[0].collectives.ops.name_text is sync.collectives.ops.name_text
+        if not alike or _too_many([*held, sync], held, scenarios):
             yield held
             held = []
         held.append(sync)
+        del sync
+        if _too_many(held, held, scenarios):
+            # Whatever comes next is not put to these: they go before it is read.
+            yield held
+            held = []
     if held:
         yield held
+
+
+def _too_many(steps: Sequence[Synchronisation], looked_at: Sequence[Synchronisation], scenarios: int) -> bool:
+    """Whether steps have too many operations to be replayed together, and those `looked_at` ranks enough."""
+    rows = sum(len(sync.collectives.ops) for sync in steps)
+    enough = sum(len(sync.collectives.ops.ranks) for sync in looked_at) >= _ENOUGH_PEERS
+    return bool(looked_at) and (rows > _MOST_ROWS or (enough and (rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE)))

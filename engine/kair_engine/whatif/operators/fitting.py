@@ -1,6 +1,7 @@
 """Checks that a recording has what a fix asks for; says what it has instead."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,8 +26,20 @@ _KINDS: dict[FixKind, tuple[str, ...]] = {
 """A fix's kind → the operations' kinds; delays of the host are of every operation."""
 
 
-def must_fit(trace: Trace, fix: Fix) -> None:
-    """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
+Present = Mapping[tuple[str, str, str], int]
+"""(name, kind, phase) of operations → how many there are, the most frequent first."""
+
+
+def present(trace: Trace) -> Present:
+    """What operations the ranks have in the chosen steps."""
+    return _counted(trace, trace.job.ranks)
+
+
+def must_fit(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
+    """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix.
+
+    `of_all` tells what is present on all ranks, where that is asked for.
+    """
     job, layout = trace.job, trace.job.layout
     stage_of = layout.pipeline_stage if layout is not None else {}
     if fix.stages and not stage_of:
@@ -53,7 +66,8 @@ def must_fit(trace: Trace, fix: Fix) -> None:
         names = scope_names(trace)
         if not any(map(fix.within, names)):
             raise nothing_fits(fix, f"there are the scopes {_listed(names)}" if names else "no scopes are recorded")
-    kinds, names = _present(trace, chosen, fix)
+    counts = of_all() if len(chosen) == len(job.ranks) else _counted(trace, chosen)
+    kinds, names = _fitting(counts, fix)
     if not kinds:
         raise nothing_fits(fix, f"there are {_listed(names)}" if fix.operators and names else None)
 
@@ -64,18 +78,24 @@ def scope_names(trace: Trace) -> list[str]:
     return [name for (name,) in names if name != STEP_SCOPE]
 
 
-def _present(trace: Trace, ranks: Sequence[int], fix: Fix) -> tuple[set[str], list[str]]:
-    """(the kinds of the operations that fit, the names of the ranks' most frequent operators)."""
+def _counted(trace: Trace, ranks: Sequence[int]) -> Present:
+    def of_ranks(rows: Columns) -> Bools:
+        return np.isin(rows.of["rank"], ranks) & ~rows.is_any("kind", ("scope",))
 
-    def fits(rows: Columns) -> Bools:
-        chosen = np.isin(rows.of["rank"], ranks) & ~rows.is_any("kind", ("scope",))
-        if fix.kinds and not {"host", STOPS} & set(fix.kinds):
-            of_kind = rows.is_any("kind", [kind for one in fix.kinds for kind in _KINDS[one]])
-            chosen &= of_kind | rows.is_any("phase", ("input",)) if "input" in fix.kinds else of_kind
-        return chosen
+    counts = count_operations(trace, ("name", "kind", "phase"), of_ranks)
+    return {(name, kind, phase): number for (name, kind, phase), number in counts.items()}
 
-    counts = count_operations(trace, ("name", "kind"), fits, also=("phase",))
-    return {kind for name, kind in counts if fix.named(name)}, list(dict.fromkeys(name for name, _ in counts))
+
+def _fitting(there: Present, fix: Fix) -> tuple[set[str], list[str]]:
+    """(the kinds of the operations that fit, the names of the most frequent operators of the fix's kinds)."""
+    of_kinds = {kind for one in fix.kinds for kind in _KINDS.get(one, ())}
+    counts: Counter[tuple[str, str]] = Counter()
+    for (name, kind, phase), number in there.items():
+        any_kind = not fix.kinds or {"host", STOPS} & set(fix.kinds)
+        if any_kind or kind in of_kinds or ("input" in fix.kinds and phase == "input"):
+            counts[name, kind] += number
+    order = sorted(counts, key=lambda texts: (-counts[texts], texts))
+    return {kind for name, kind in order if fix.named(name)}, list(dict.fromkeys(name for name, _ in order))
 
 
 def _listed(values: Iterable[int | str]) -> str:

@@ -16,7 +16,7 @@ from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps, Symptoms
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
 from kair_engine.whatif.operators.batches import Batch, batches
-from kair_engine.whatif.operators.fitting import must_fit
+from kair_engine.whatif.operators.fitting import Present, must_fit, present
 from kair_engine.whatif.operators.prices import replayed_steps
 from kair_engine.whatif.operators.stops import StopTally
 from kair_engine.whatif.operators.timeline import operator_timeline
@@ -47,6 +47,7 @@ class OperatorModel:
         self._kept: list[Batch] = []
         self._synchronised = synchronised
         self._fitting: set[Fix] = set()
+        self._present: Present | None = None
         self._remembered = RememberedSteps()
         self._stops, self._measured_ns = StopTally(), 1.0
 
@@ -63,8 +64,13 @@ class OperatorModel:
     def require(self, fix: Fix) -> None:
         """Raises UsageError where no operation of the chosen steps fits the fix."""
         if fix not in self._fitting:
-            must_fit(self._trace, fix)
+            must_fit(self._trace, fix, self._all_present)
             self._fitting.add(fix)
+
+    def _all_present(self) -> Present:
+        if self._present is None:
+            self._present = present(self._trace)
+        return self._present
 
     def replay(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
         """Step times."""
