@@ -125,6 +125,29 @@ def test_a_watched_function_is_itself_in_all_else(calls: tuple[Compiler, Trainin
     assert plain(static=1)(len) is len
 
 
+def test_of_several_frameworks_the_one_that_trains_is_captured(calls: tuple[Compiler, TrainingCalls]) -> None:
+    started = []
+
+    def start(begin: int | None) -> Session:
+        started.append(begin)
+        raise OSError("no place for its files")
+
+    current.arm("torch", start)
+    # Waiting for PyTorch's data loader is no sign that PyTorch trains, where JAX may.
+    assert current.begin(framework="torch", alone=True) is None
+    assert not started
+    _, training = calls
+    jit = watching(calls[0].jit, training)
+
+    def step(value: int) -> int:
+        training.gradient_taken()
+        return value
+
+    jit(step)(1)
+    assert current.session is not None
+    assert not started
+
+
 class Profile(XplaneProfile):
     """A profiler that writes one file, and is the process' only one."""
 
