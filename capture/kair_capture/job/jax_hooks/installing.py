@@ -8,14 +8,14 @@ import jax
 import jax.monitoring
 import jax.profiler
 
+from kair_capture.job.compiled_hooks.training_calls import TrainingCalls
+from kair_capture.job.compiled_hooks.waiting_for_device import around_wait
+from kair_capture.job.compiled_hooks.xplane_profile import ProfilerTurns
 from kair_capture.job.guarding import attempt, guard, replace
 from kair_capture.job.jax_hooks.jitted import watching
 from kair_capture.job.jax_hooks.profile import JaxProfile
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
-from kair_capture.job.training_calls import TrainingCalls
-from kair_capture.job.waiting_for_device import around_wait
-from kair_capture.job.xplane_profile import ProfilerTurns
 from kair_capture.settings import Settings
 
 _COMPILATION: Final = "/jax/core/compile/"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from kair_capture.job.training_calls import TracedFunction, TrainingCalls
+from kair_capture.job.compiled_hooks.training_calls import TracedFunction, TrainingCalls
 
 
 class Jitted:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.profiler
 
-from kair_capture.job.xplane_profile import STEP_MARK, XplaneProfile
+from kair_capture.job.compiled_hooks.xplane_profile import STEP_MARK, XplaneProfile
 
 
 class JaxProfile(XplaneProfile):

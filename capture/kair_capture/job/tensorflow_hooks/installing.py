@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
+from kair_capture.job.compiled_hooks.training_calls import TracedFunction, TrainingCalls
+from kair_capture.job.compiled_hooks.waiting_for_device import around_wait
+from kair_capture.job.compiled_hooks.xplane_profile import ProfilerTurns
 from kair_capture.job.guarding import attempt, guard, replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
 from kair_capture.job.tensorflow_hooks.cluster import place_in
 from kair_capture.job.tensorflow_hooks.profile import TensorFlowProfile
-from kair_capture.job.training_calls import TracedFunction, TrainingCalls
-from kair_capture.job.waiting_for_device import around_wait
-from kair_capture.job.xplane_profile import ProfilerTurns
 from kair_capture.ring.layout import Kind
 from kair_capture.settings import Settings
 

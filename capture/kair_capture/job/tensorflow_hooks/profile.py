@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from kair_capture.job.xplane_profile import STEP_MARK, XplaneProfile
+from kair_capture.job.compiled_hooks.xplane_profile import STEP_MARK, XplaneProfile
 
 
 class TensorFlowProfile(XplaneProfile):
