@@ -1,7 +1,7 @@
 """Loads one Kineto file with one reader and prints, as JSON, what that took. loading.py runs it, once per process.
 
-Imports are made before the clock starts. Needs no package but the reader's own, so that it runs in a peer's
-environment too.
+Imports are made, and Kair's machine code is loaded, before the clock starts. Needs no package but the reader's own, so
+that it runs in a peer's environment too.
 """
 
 import argparse
@@ -24,6 +24,19 @@ def kair(file: Path) -> Callable[[], int]:
     def load() -> int:
         with tempfile.TemporaryDirectory() as folder:
             return int(reader.read_kineto(file, Path(folder, "out.parquet")).operations)
+
+    return load
+
+
+def kair_parse(file: Path) -> Callable[[], int]:
+    """The file's operations as records in memory, which spill to disk beyond 64 MB."""
+    reader = import_module("kair_engine.readers.kineto.reader")
+
+    def load() -> int:
+        with tempfile.TemporaryDirectory() as folder, reader._collector_paused():
+            spill = reader.RowSpill(Path(folder))
+            reader._first_pass(file, spill)
+            return int(spill.count)
 
     return load
 
@@ -55,6 +68,7 @@ def hta_parse(file: Path) -> Callable[[], int]:
 
 READERS = {
     "kair": (kair, "kair"),
+    "kair-parse": (kair_parse, "kair"),
     "hta": (hta, "HolisticTraceAnalysis"),
     "hta-parse": (hta_parse, "HolisticTraceAnalysis"),
 }
@@ -64,9 +78,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reader", choices=READERS)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--decode", action="store_true", help="Kair without machine code")
     options = parser.parse_args()
     prepare, package = READERS[options.reader]
     load = prepare(options.file)
+    if package == "kair":
+        choice = import_module("kair_engine.readers.kineto.compiled.choice")
+        choice.PAYS_FROM = 1 << 62 if options.decode else 0
+        if not options.decode:
+            choice.load()
     wall, cpu = time.perf_counter(), time.process_time()
     operations = load()
     took = {

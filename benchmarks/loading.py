@@ -3,9 +3,11 @@
     python benchmarks/loading.py ../shared/traces/megatron-tp8/megatron_kineto_0.json.gz --peer-python PYTHON
 
 The large files are made from a real trace of one step by make_large_trace.py. PYTHON is the interpreter of an
-environment with HolisticTraceAnalysis. Kair reads each file into a fragment on disk, every operation with its step,
-stage and launch. Of the peer, `hta` is the same, into a DataFrame; `hta-parse` stops where the JSON has become one.
-MB/s are of CPU time, which other processes on the machine disturb least.
+environment with HolisticTraceAnalysis. `kair` reads each file into a fragment on disk, every operation with its step,
+stage and launch; `kair-parse` stops where the JSON has become records in memory. Of the peer, `hta` is the former,
+into a DataFrame, and `hta-parse` the latter. On the largest file all take turns: ratios are medians of the rounds'.
+MB/s are of CPU time, which other processes on the machine disturb least. Without numba, or with --decode, Kair decodes
+the events instead of scanning them.
 """
 
 import argparse
@@ -21,7 +23,9 @@ from measuring import Row, report, run_child, say
 
 HERE = Path(__file__).parent
 SIZES_MB = (75, 300, 600)
-PEER_READERS = ("hta-parse", "hta")
+MINE = ("kair", "kair-parse")
+PAIRS = (("kair-parse", "hta-parse"), ("kair", "hta-parse"), ("kair", "hta"))
+"""What is compared: the same work, and all of Kair's with the peer's parsing alone."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,12 @@ class Loads:
         }
 
 
-def load(file: Path, reader: str, python: str, runs: int) -> list[dict[str, Any]]:
-    """What load_once.py says of each run on one core."""
-    found = []
-    for _ in range(runs):
-        took = run_child([python, str(HERE / "load_once.py"), reader, str(file)], cores=1)
-        found.append(json.loads(took.stdout.splitlines()[-1]))
-        say(f"{reader}: {file.name} in {found[-1]['cpu_s']:.1f} s CPU, {found[-1]['wall_s']:.1f} s")
+def load(file: Path, reader: str, python: str, *, decode: bool) -> dict[str, Any]:
+    """What load_once.py says of a run on one core."""
+    command = [python, str(HERE / "load_once.py"), reader, str(file)]
+    took = run_child([*command, *(["--decode"] if decode else [])], cores=1)
+    found: dict[str, Any] = json.loads(took.stdout.splitlines()[-1])
+    say(f"{reader}: {file.name} in {found['cpu_s']:.2f} s CPU, {found['wall_s']:.2f} s")
     return found
 
 
@@ -75,32 +78,43 @@ def together(file: Path, runs: list[dict[str, Any]]) -> Loads:
     )
 
 
-def compare(
-    source: Path, work: Path, sizes: list[float], runs: int, peer: str | None
-) -> tuple[list[Loads], list[Loads]]:
-    """(Kair on every size, the peer on the largest). Some of Kair's runs there come after the peer's."""
-    mine, others = [], []
-    for size in sorted(sizes):
+def in_turns(file: Path, pythons: dict[str, str], runs: int, *, decode: bool) -> dict[str, Loads]:
+    """Each reader's runs on one file, every round in another order."""
+    taken: dict[str, list[dict[str, Any]]] = {reader: [] for reader in pythons}
+    for number in range(runs):
+        readers = list(pythons)
+        for reader in readers[number % len(readers) :] + readers[: number % len(readers)]:
+            taken[reader].append(load(file, reader, pythons[reader], decode=decode and reader in MINE))
+    return {reader: together(file, of_reader) for reader, of_reader in taken.items()}
+
+
+def measure(options: argparse.Namespace, work: Path) -> list[dict[str, Loads]]:
+    """By size: each reader's runs, the peer's on the largest file only."""
+    found = []
+    for size in sorted(options.megabytes):
         file = work / f"{size:g}.json"
         say(f"making {file.name} MB")
-        make = [sys.executable, str(HERE / "make_large_trace.py"), str(source), str(file)]
+        make = [sys.executable, str(HERE / "make_large_trace.py"), str(options.source), str(file)]
         run_child([*make, "--megabytes", str(size)])
-        after = runs // 2 if peer and size == max(sizes) else 0
-        of_file = load(file, "kair", sys.executable, runs - after)
-        if peer and size == max(sizes):
-            others += [together(file, load(file, reader, peer, 1)) for reader in PEER_READERS]
-        mine.append(together(file, of_file + load(file, "kair", sys.executable, after)))
+        pythons = dict.fromkeys(MINE, sys.executable)
+        if options.peer_python and size == max(options.megabytes):
+            pythons |= dict.fromkeys(("hta-parse", "hta"), options.peer_python)
+        found.append(in_turns(file, pythons, options.runs, decode=options.decode))
         file.unlink()
-    return mine, others
+    return found
 
 
-def notes(mine: list[Loads], others: list[Loads]) -> list[str]:
-    small, large = mine[0], mine[-1]
+def notes(found: list[dict[str, Loads]]) -> list[str]:
+    small, large = found[0]["kair"], found[-1]["kair"]
     times, memory = large.megabytes / small.megabytes, large.peak_mb / small.peak_mb
-    said = [f"{large.reader}: {times:.1f} times the text, {memory:.2f} times the memory"]
-    for peer in others:
-        faster, share = large.speed / peer.speed, large.peak_mb / peer.peak_mb
-        said.append(f"{large.reader} is {faster:.1f} times as fast as {peer.reader}, with {share:.0%} of its memory")
+    said = [f"kair: {times:.1f} times the text, {memory:.2f} times the memory"]
+    for mine, peer in PAIRS:
+        if peer in found[-1]:
+            one, other = found[-1][mine], found[-1][peer]
+            ratios = sorted(theirs / ours for ours, theirs in zip(one.cpu_s, other.cpu_s, strict=True))
+            middle, share = statistics.median(ratios), one.peak_mb / other.peak_mb
+            spread = f"{ratios[0]:.1f} to {ratios[-1]:.1f} in {len(ratios)} rounds"
+            said.append(f"{mine} is {middle:.1f} times as fast as {peer} ({spread}), with {share:.0%} of its memory")
     return said
 
 
@@ -109,13 +123,14 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="a Kineto trace of one step, .json or .json.gz")
     parser.add_argument("--peer-python", help="interpreter of an environment with HolisticTraceAnalysis")
     parser.add_argument("--megabytes", type=float, nargs="+", default=SIZES_MB)
-    parser.add_argument("--runs", type=int, default=3, help="of Kair, on each file; the peer has one")
+    parser.add_argument("--runs", type=int, default=9, help="of each reader on each file")
+    parser.add_argument("--decode", action="store_true", help="no machine code, as where numba is not installed")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        mine, others = compare(options.source, Path(work), options.megabytes, options.runs, options.peer_python)
-    rows = [loads.row() for loads in mine + others]
-    report("loading, one core", rows, as_json=options.json, notes=notes(mine, others))
+        found = measure(options, Path(work))
+    rows = [loads.row() for of_size in found for loads in of_size.values()]
+    report("loading, one core", rows, as_json=options.json, notes=notes(found))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def ask(words: Sequence[str]) -> Said:
     """
     from kair_tui.cli.main import main
 
-    out, errors = io.StringIO(), io.StringIO()
+    out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", of, newline="") for of in ("strict", "backslashreplace"))
     forget_peak()
     began = time.process_time()
     with redirect_stdout(out), redirect_stderr(errors):
@@ -63,7 +63,13 @@ def ask(words: Sequence[str]) -> Said:
             status = main(list(words))
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
-    return Said(status, out.getvalue(), errors.getvalue(), time.process_time() - began, peak_mb())
+    took, peak = time.process_time() - began, peak_mb()
+    return Said(status, _written(out), _written(errors), took, peak)
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
 
 
 def ask_command(words: Sequence[str], environment: Mapping[str, str]) -> Said:

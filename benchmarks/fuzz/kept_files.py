@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzz import damage
 from fuzz.judging import Case, ask
@@ -117,7 +118,7 @@ def _reseal_fragments(job: Path, chance: random.Random) -> None:
         path = job / kept["path"]
         source = pq.ParquetFile(path)
         steps = [source.read_row_group(number) for number in range(source.num_row_groups)]
-    except (OSError, ValueError, TypeError, KeyError, IndexError):
+    except (OSError, ValueError, TypeError, KeyError, IndexError, pa.ArrowException):
         return  # damaged already
     at = chance.randrange(len(steps))
     steps[at] = damage.table(steps[at], chance)

@@ -40,6 +40,7 @@ def main() -> int:
         "with, ms",
         "difference, ms",
         "priced, ms",
+        "at least – at most",
         "priced/measured",
     )
     text = aligned([head, *rows])
@@ -68,8 +69,15 @@ def row(document: dict[str, Any], without: dict[str, Any], answer: dict[str, Any
         f"{after:.1f}",
         f"{after - before:+.1f}",
         "not found" if price is None else f"{price:.1f}",
+        between(found[0]) if found else "–",
         "–" if price is None or after <= before else f"{price / (after - before):.2f}",
     )
+
+
+def between(finding: dict[str, Any]) -> str:
+    """The range that the price is said to lie in."""
+    known = finding["figures"].get("price_range")
+    return f"{known['least_us'] / 1e3:.1f} – {known['most_us'] / 1e3:.1f}" if known else "–"
 
 
 if __name__ == "__main__":

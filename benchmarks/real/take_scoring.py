@@ -36,7 +36,7 @@ SHARED: Final[dict[str, frozenset[str]]] = {
     "threads_x2": frozenset({"contention"}),
     "threads_x4": frozenset({"contention"}),
     # On a GPU.
-    "gpu_hog": frozenset({"compute", "contention"}),
+    "gpu_hog": frozenset({"device_contention"}),
     "slow_input_on_all": frozenset({"input", "input_bound"}),
     "launch_bound": frozenset({"launch_bound"}),
     "synchronising_copies_on_all": frozenset({"copies", "launch_bound"}),

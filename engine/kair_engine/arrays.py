@@ -40,6 +40,11 @@ def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
     return np.argsort(packed, kind="stable")
 
 
+def present(codes: npt.NDArray[np.integer[Any]]) -> Ints:
+    """The values that occur among codes from 0 on, in order; for that `np.unique` loads masked arrays, 10 ms of 300."""
+    return np.flatnonzero(np.bincount(codes))
+
+
 def offsets(values: Ints, count: int) -> Ints:
     """Where each of 0 … count-1 begins among the sorted values, and where the last ends."""
     return np.concatenate(([0], np.cumsum(np.bincount(values, minlength=count))))

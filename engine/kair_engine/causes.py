@@ -190,12 +190,28 @@ CAUSES: Mapping[Cause, CauseRow] = {
     ),
     "launch_bound": CauseRow(
         words="kernel launches",
-        time_class=None,
+        time_class="host",
         spends_on="launching kernels",
-        suggestion="No rank is to blame: devices wait for the host to launch small kernels. Fuse them (torch.compile), "
-        "capture them (CUDA graphs), or use larger batches.",
+        suggestion="{Who}'s host takes longer for the same launches: look at its CPU's frequency and governor, at "
+        "CUDA_LAUNCH_BLOCKING, and at profilers or debuggers that run on that rank alone.",
+        group_suggestion="The hosts of {who} take longer for the same launches: look at CPU frequency and governor, at "
+        "CUDA_LAUNCH_BLOCKING, and at profilers or debuggers that run on these ranks alone.",
+        job_wide_suggestion="No rank is to blame: devices wait for the host to launch small kernels. Fuse them "
+        "(torch.compile), capture them (CUDA graphs), or use larger batches.",
+        operator_from_blame=True,
+        seen_by_blame_as="host",
+        fix_kind="host",
         undone="with no wait for launches",
         look_at="look at the host's work between kernels",
+    ),
+    "device_contention": CauseRow(
+        words="device contention",
+        time_class=None,
+        spends_on="waiting for {their} device",
+        suggestion="No rank is to blame: kernels that are launched wait for a device that runs nothing of their rank. "
+        "Look for other processes on it (nvidia-smi), other ranks among them (CUDA_VISIBLE_DEVICES, local ranks).",
+        undone="with devices that no other process uses",
+        look_at="look for other processes on the devices",
     ),
     "exposed_communication": CauseRow(
         words="exposed communication",

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints, order_by
+from kair_engine.arrays import Floats, Ints, order_by, present
 
 TRIM = 0.2
 MAD_TO_SIGMA = 1.4826
@@ -32,7 +32,7 @@ def median_by(cell: Ints, values: Floats) -> Floats:
     sizes = np.diff(np.concatenate((starts, [len(ordered)])))
     result = np.empty(len(values))
     # Cells of one size are sorted together: there are few sizes.
-    for size in np.unique(sizes).tolist():
+    for size in present(sizes).tolist():
         members = order[starts[sizes == size][:, None] + np.arange(size)]
         by_value = np.sort(values[members], axis=1)
         result[members] = (by_value[:, [(size - 1) // 2]] + by_value[:, [size // 2]]) / 2

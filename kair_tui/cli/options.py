@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import click
 
 from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option, declared
 from kair_tui.cli.registry import Entry

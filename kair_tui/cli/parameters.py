@@ -4,13 +4,14 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 from click.shell_completion import CompletionItem
+
+from kair_engine.frozen import dataclass
 
 
 @dataclass(frozen=True)

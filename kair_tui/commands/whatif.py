@@ -53,12 +53,12 @@ def run(
     """Asks the engine. The job's model stays in `cache` for the next question."""
     from kair_engine.whatif.analysis import price_fixes, whatif_of, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
-    from kair_engine.whatif.models import model_of
+    from kair_engine.whatif.models import model_asked_of
 
     fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
     if only_fixes and not fixes:
         raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
-    model = model_of(trace) if cache is None else cache.of(trace.steps, lambda: model_of(trace, keep=True))
+    model = model_asked_of(trace) if cache is None else cache.of(trace.steps, lambda: model_asked_of(trace, keep=True))
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         from kair_tui.cli.output.whole_file import whole_file

@@ -1,8 +1,8 @@
 """An answer with what it is about: what every format is made from."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from kair_engine.frozen import dataclass
 from kair_tui.render.words.warnings import WarningInWords
 
 

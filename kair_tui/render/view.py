@@ -1,9 +1,9 @@
 """The view of a result: its main table, its first line, and what a person reads beneath."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from kair_engine.frozen import dataclass
 from kair_tui.render.column import Column
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kair_tui.render.page_options import PageOptions
 from kair_tui.render.views.triage import VIEW, facts, title
 from kair_tui.render.words.sentences import sentence_of
 from kair_tui.render.words.triage import triage_in_words
-from kair_tui.render.words.verdict import summary
+from kair_tui.render.words.verdict import costs, summary
 
 STOPS = {
     "per_step": 32.0,
@@ -205,6 +205,46 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "threads of rank 1 stand still for 12.0 ms a step in the middle of operations, those of peers for 100 µs",
         ),
         (
+            "launches_more",
+            "aten::mm",
+            {"calls": 12, "usual_calls": 8, "excess_us_per_step": 4200.0},
+            "rank 1 calls aten::mm 12.0 times a step, peers 8.00 times: the device idles 4.20 ms a step more before "
+            "what that launches",
+        ),
+        (
+            "slower_launches",
+            None,
+            {"idle_us_per_step": 8000.0, "peers_us_per_step": 1000.0},
+            "the device of rank 1 idles 8.00 ms a step between launches that follow one another, that of peers 1.00 ms",
+        ),
+        (
+            "one_by_one",
+            None,
+            {
+                "idle_us": 5000.0,
+                "share_of_step": 0.25,
+                "share_of_idle": 0.5,
+                "launches": 300,
+                "launches_per_ms": 60.0,
+                "kernel_us": 1.2,
+            },
+            "the median rank's device idles 5.00 ms a step (25.0 %, 50.0 % of all its idle time) between launches that "
+            "follow one another, 60.0 each ms; half of those kernels take less than 1.20 µs",
+        ),
+        (
+            "device_taken",
+            None,
+            {"waited_us": 9000.0, "share_of_step": 0.3, "waits": 12.5, "longest_us": 2000.0},
+            "what the median rank has launched waits 9.00 ms a step (30.0 %) for a device that runs nothing of its "
+            "rank, 12.5 times, the longest 2.00 ms: another process has the device",
+        ),
+        (
+            "price_range",
+            None,
+            {"least_us": 300.0, "most_us": 9000.0},
+            "a step loses 300 µs to 9.00 ms to it: the first shows as such, the second is all that may belong to it",
+        ),
+        (
             "since",
             None,
             {"before_us": 120.0, "after_us": 9000.0, "step": 41},
@@ -216,6 +256,13 @@ def test_evidence_is_told_with_its_figures(
     kind: EvidenceKind, about: str | None, figures: dict[str, float], sentence: str
 ) -> None:
     assert sentence_of(Evidence(kind, figures, ranks=(Rank(1),), about=about)) == sentence
+
+
+def test_a_range_that_was_replayed_is_what_it_costs() -> None:
+    """Not what the rank that stands still longest stands still."""
+    between = Evidence("price_range", {"least_us": 300.0, "most_us": 9000.0})
+    one = contention()
+    assert costs(replace(one, evidence=(*one.evidence, between), time_lost_us_per_step=2000.0)) == "300 µs to 9.00 ms"
 
 
 def test_stops_under_one_quota_are_told_from_shared_cores() -> None:

@@ -4,19 +4,23 @@ Over all samples and real traces; each is analysed once, by each analysis.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from support import chrome_builder, nsys_builder, xplane_builder
 from support.answers import recorded, triaged
 from support.pauses_builder import table
 from support.places import BYTEDANCE, MEGATRON, SAMPLES
+from support.tensor_parallel import write_tensor_parallel
 from support.trace_builder import trace
 
 from kair_engine.blame.analysis import blame
 from kair_engine.causes import CAUSES
 from kair_engine.localize.analysis import localize
+from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.info import InfoResult
 from kair_engine.results.localize import LocalizeResult
@@ -26,6 +30,7 @@ from kair_engine.results.whatif import WhatifResult
 from kair_engine.sensitivity.analysis import sensitivity
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
+from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info, steps
 from kair_engine.views.rank_profile import rank_profile
 from kair_engine.whatif.analysis import whatif
@@ -38,7 +43,26 @@ RECORDINGS = (
     MEGATRON,
     BYTEDANCE / "trace-ST.parquet",
     BYTEDANCE / "trace-SE.parquet",
+    *sorted((Path(__file__).parents[1] / "recordings" / "xplane").glob("*/")),
 )
+UNKNOWN = "void house_kernels::push<__nv_bfloat16, 8>(int*)"
+"""Communicates, which its name does not tell."""
+
+
+def _ascend(folder: Path) -> Path:
+    for rank in range(4):
+        chrome_builder.ascend(folder, rank, late=150 * (rank == 2))
+    return folder
+
+
+MADE: dict[str, Callable[[Path], Path]] = {
+    "unknown communication": lambda folder: write_tensor_parallel(folder, collective=UNKNOWN, slow={1: 1.3}),
+    "ascend": _ascend,
+    "horovod": lambda folder: chrome_builder.horovod(folder / "timeline.json", slow=2),
+    "nsys": lambda folder: nsys_builder.write_job(folder, range(4), slow=2),
+    "xplane pod": lambda folder: xplane_builder.write_pod(folder, slow=2),
+}
+"""Recordings that are written for this: of names and formats that no sample has."""
 same = pytest.approx
 
 
@@ -62,15 +86,28 @@ def answers(source: Path) -> Answers:
     return Answers(job, found, localize(job), blame(job), whatif(job, fixes), info(job), steps(job))
 
 
-@pytest.fixture(params=RECORDINGS, ids=lambda path: path.stem)
-def of(request: pytest.FixtureRequest) -> Answers:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    @cache
+    def written(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("made") / "job"
+        folder.mkdir()
+        return MADE[name](folder)
+
+    return written
+
+
+@pytest.fixture(params=[*RECORDINGS, *MADE], ids=lambda one: one.stem if isinstance(one, Path) else one)
+def of(request: pytest.FixtureRequest, made: Callable[[str], Path]) -> Answers:
+    if isinstance(request.param, str):
+        return answers(made(request.param))
     if not request.param.exists():
         pytest.skip("the real traces are not beside this checkout")
     return answers(request.param)
 
 
 def test_all_samples_are_held_to_it() -> None:
-    assert len(RECORDINGS) == 13
+    assert len(RECORDINGS) == 15
 
 
 def test_the_step_time(of: Answers) -> None:
@@ -174,3 +211,21 @@ def test_sensitivity_knows_who_is_accused_in_too_few_steps(tmp_path: Path) -> No
     assert limits.corrected_ranks == found.findings[0].ranks == (3,)
     assert limits.step_time_us == same(found.step_time_us)
     assert any(line.startswith("at times within the step, step 0") for line in facts(found.findings[0]))
+
+
+def test_what_ranks_wait_in_is_communication_to_all(made: Callable[[str], Path]) -> None:
+    """Rank 1 is slow, and its group waits for it in a kernel of no known name: no command lays that at the group."""
+    of = answers(made("unknown communication"))
+    for told in (of.triage, of.localize, of.blame, of.whatif, of.info):
+        assert [UNKNOWN in one.message for one in told.warnings if one.code == "unknown_communication"] == [True]
+    assert [row.rank for row in of.localize.scores if row.flagged] == [1]
+    assert [row.rank for row in of.blame.by_rank] == [1]
+    assert of.whatif.slowest_ranks == (1,)
+    victim = rank_profile(of.trace, rank=2)
+    largest = max(victim.parts, key=lambda part: part.own_us - (part.typical_us or 0))
+    assert (largest.part, largest.own_us > 400) == ("waiting", True)
+    outlying = {rank: {one.operator for one in pinpoint(of.trace, rank=rank).outliers} for rank in (1, 2)}
+    assert outlying == {1: {"gemm"}, 2: set()}
+    times = operator_times(of.trace)
+    assert {one.type for one in times.operators if one.operator == UNKNOWN} == {"communication", "waiting"}
+    assert sensitivity(of.trace, draws=20, chosen=("slow_link",)).corrected_ranks == (1,)

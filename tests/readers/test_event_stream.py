@@ -72,6 +72,16 @@ def test_a_bare_array_may_lack_its_bracket() -> None:
         assert (found, stream.complete) == (["a", "b"], True)
 
 
+def test_events_on_lines_without_commas_are_no_single_long_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_MAX_EVENT", 1 << 14)
+    lines = [json.dumps(event, indent=1).encode() for event in events(*map(str, range(1000)))]
+    lines[70] = b'{"ph": "X", "name": oops}'
+    for chunk in (1 << 12, 1 << 20):
+        found, stream = read(b"[\n" + b"\r\n".join(lines) + b"\n", chunk=chunk, block=1 << 13)
+        assert found == [str(number) for number in range(1000) if number != 70]
+        assert (stream.bad_events, stream.complete) == (1, True)
+
+
 def test_an_event_that_is_no_json_is_skipped_and_counted() -> None:
     parts = [json.dumps(event).encode() for event in events("a", "b", "c", "d")]
     parts[1] = b'{"ph": "X", "name": "b", "dur": }'

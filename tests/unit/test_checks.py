@@ -1,9 +1,12 @@
 """Findings, prices and waiting held against one another: who is dropped, who is doubted, who is kept."""
 
+from dataclasses import replace
+
 import pytest
 from support.excess_builder import job, quiet
 
 from kair_engine.results.blame import BlameResult, RankBlame
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
 from kair_engine.triage.checks import Checked, check
 
@@ -149,3 +152,11 @@ def test_nobody_is_told_to_be_waited_for(percents: dict[int, float], more: dict[
 def test_where_a_rank_is_accused_no_other_is_suspected() -> None:
     slow = finding(1, 3)
     assert checked(waited_for({2: 20, 1: 3}), slow) == Checked((slow,), (), False)
+
+
+def test_of_a_range_only_what_is_sure_explains_the_waiting() -> None:
+    """Nine percent are waited for rank 2; what all share costs two to thirty."""
+    between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
+    shared = replace(finding(None, 15, "contention"), evidence=(between,))
+    assert codes(checked(waited_for({2: 9}), shared)) == [("waited_for", (2,))]
+    assert codes(checked(waited_for({2: 9}), replace(shared, evidence=()))) == []

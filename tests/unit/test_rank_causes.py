@@ -9,6 +9,7 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
+from kair_engine.triage.devices.late_launches import LateLaunches, MoreCalls
 from kair_engine.triage.rank_causes import Why, one_operator, why
 
 NOBODY = BlameResult(None, (), "robust", (), (), (), (), (), 0.0, 0.0, 0.0, 0, ())
@@ -43,8 +44,10 @@ def stops(inside: dict[int, float]) -> HostStops:
     )
 
 
-def reason(of: JobExcess, largest: Anomaly, inside: dict[int, float] | None = None) -> Why:
-    return why(of, NOBODY, None if inside is None else stops(inside), largest)
+def reason(
+    of: JobExcess, largest: Anomaly, inside: dict[int, float] | None = None, late: LateLaunches | None = None
+) -> Why:
+    return why(of, NOBODY, None if inside is None else stops(inside), largest, late)
 
 
 def test_an_operator_that_only_takes_longer_is_slow_work() -> None:
@@ -121,6 +124,40 @@ def test_stops_in_the_middle_of_its_operators_are_the_processors() -> None:
 )
 def test_stops_that_do_not_explain_it_are_not_why(inside: dict[int, float]) -> None:
     assert reason(made(), anomaly(10), inside) == Why("compute")
+
+
+IDLE = {"conv": MoreCalls("conv", 9, 3, 4e6), "relu": MoreCalls("relu", 6, 3, 2e6), "add": MoreCalls("add", 4, 3, -1e6)}
+
+
+@pytest.mark.parametrize(
+    ("more", "slower_ms", "inside", "cause"),
+    [
+        (["conv", "relu", "add"], 0.0, {}, "uneven_work"),
+        (["relu"], 0.0, {}, "host"),
+        ([], 7.0, {}, "launch_bound"),
+        ([], 4.0, {}, "host"),
+        ([], 7.0, {SLOW: 6000.0}, "contention"),
+        ([], 0.0, {SLOW: 4000.0}, "host"),
+    ],
+    ids=["more calls", "few more", "slower launches", "hardly slower", "stops", "few stops"],
+)
+def test_why_a_device_waits_for_its_host(
+    more: list[str], slower_ms: float, inside: dict[int, float], cause: str
+) -> None:
+    """It loses 10 ms a step: what explains half of that is why."""
+    percents = nothing(STEPS, RANKS)
+    percents[:, HOST] += slow_by(10)
+    late = LateLaunches(tuple(IDLE[name] for name in more), (1 + slower_ms) * 1e6, 1e6)
+    found = reason(job(percents), anomaly(10, HOST), inside, late)
+    assert found.cause == cause
+    assert found.operator == ("conv" if cause == "uneven_work" else None)
+    figures = {kind.kind: kind.figures for kind in found.evidence}
+    shown = {
+        "uneven_work": {"launches_more": {"calls": 9, "usual_calls": 3, "excess_us_per_step": 4000}},
+        "launch_bound": {"slower_launches": {"idle_us_per_step": 8000, "peers_us_per_step": 1000}},
+        "contention": {"stopped": {"stopped_us_per_step": 6000, "peers_us_per_step": 0}},
+    }
+    assert figures == shown.get(cause, {})
 
 
 def delays(hit: list[int]) -> Why:

@@ -71,6 +71,13 @@ def test_a_step_whose_operations_wait_in_a_circle_is_left_out(asked: Asked) -> N
     assert "1 of 2 steps are left out" in outcome.err
 
 
+def test_a_worker_that_only_a_step_left_out_has(asked: Asked) -> None:
+    rows = [row for row in backward_first(1) if row["step"] == 1 or row["dp_rank"] == 0]
+    outcome = asked(rows)
+    assert outcome.status == 0
+    assert {warning["code"] for warning in json.loads(outcome.out)["warnings"]} >= {"circular_dependencies"}
+
+
 def test_no_step_without_a_circle(asked: Asked) -> None:
     refused(asked([row for row in backward_first(1) if row["step"] == 1]), "wait for one another in a circle")
 

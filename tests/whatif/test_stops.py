@@ -8,7 +8,7 @@ from support.trace_builder import trace
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.model import Trace
-from kair_engine.whatif.model import Baseline
+from kair_engine.whatif.model import Baseline, Undisturbed
 from kair_engine.whatif.models import model_of
 
 STEPS, RANKS = 6, 4
@@ -112,3 +112,27 @@ def test_the_fix_of_stops_takes_away_what_was_lost_in_them(tmp_path: Path) -> No
     # Rank 3 is next, 2 ms earlier than rank 1 was.
     assert of_one == pytest.approx([950, 950, 4950, 950, 3950, 950])
     assert of_none == pytest.approx(recorded)
+
+
+def test_where_threads_communicate_beside_a_device_stops_are_also_taken_from_what_waits_for_them(
+    tmp_path: Path,
+) -> None:
+    """A thread that carries collectives stands still for 9 ms in step 3; the program's thread does in step 5."""
+    lines = []
+    for step in range(STEPS):
+        begin, carried = step * 100_000, 9000 if step == 3 else 0
+        slow = 9000 if step == 5 else 0
+        end = begin + 1000 + slow
+        lines.append(f"step {step}: {begin}+{end + 200 + carried - begin}")
+        for rank in range(RANKS):
+            mark = step * RANKS + rank
+            lines.append(f"{rank} main | launch {begin}+10 ^{mark} | copy {begin + 50}+{100 + slow}")
+            lines.append(f"{rank} gpu7 | gemm {begin + 20}+900 ^{mark}")
+            lines.append(f"{rank} th2 | allreduce@dp#{step} {end}+{100 + carried}")
+            lines.append(f"{rank} main | update {end + 100 + carried}+50")
+    model = model_of(trace(tmp_path, "\n".join(lines)))
+    asked = [Baseline.RECORDED, Undisturbed.THREADS_RUN, (Fix(kinds=("stops",)),), Undisturbed.USUAL]
+    recorded, threads, everywhere, usual = (times / 1e3 for times in model.replay(asked).times)
+    assert (recorded - threads).tolist() == pytest.approx([0, 0, 0, 0, 0, 9000])
+    assert (recorded - everywhere).tolist() == pytest.approx([0, 0, 0, 9000, 0, 9000], abs=1)
+    assert usual.tolist() == pytest.approx(everywhere.tolist())

@@ -11,6 +11,7 @@ from kair_engine.arrays import Ints
 from kair_engine.blame.waits import PairWaiting
 from kair_engine.blame.walk import Contribution, Walk, walk_back
 from kair_engine.causes import Cause
+from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import (
     STEP_BEGIN,
@@ -123,6 +124,7 @@ def blame(
         from kair_engine.blame.paper import blame_paper  # it imports this module
 
         return blame_paper(trace, rank=rank, operator=operator, limit=limit, clock=clock)
+    trace = told_apart(trace)
     return blame_of(trace, derived_once(trace, "blame", lambda: _tallied(trace)), rank, operator, limit)
 
 
@@ -355,4 +357,4 @@ def _warnings(trace: Trace, tally: Tally) -> tuple[KairWarning, ...]:
                 "across ranks and were left out",
             )
         )
-    return tuple(result)
+    return (*result, *communication_told(trace))

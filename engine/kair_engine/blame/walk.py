@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from kair_engine.arrays import NONE
 from kair_engine.causes import Cause
+from kair_engine.frozen import dataclass
 from kair_engine.timeline.graph import ExecutionGraph, Lateness
 from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, PHASE_NAMES, SYNC, Operations
 

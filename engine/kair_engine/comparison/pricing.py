@@ -9,7 +9,7 @@ from kair_engine.errors import InputError
 from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.model import Baseline
-from kair_engine.whatif.models import model_of
+from kair_engine.whatif.models import model_asked_of
 
 
 def added_us(base: Trace, new: Trace, changes: Sequence[Change], ranks: Sequence[int]) -> list[float] | None:
@@ -39,7 +39,7 @@ def added_us(base: Trace, new: Trace, changes: Sequence[Change], ranks: Sequence
 def _savings(trace: Trace, fixes: Sequence[Fix]) -> list[float]:
     """What each fix takes off the mean step on top of those before it, in µs."""
     chain = [tuple(fixes[:count]) for count in range(1, len(fixes) + 1)]
-    times = model_of(trace).replay([Baseline.RECORDED, *chain]).times.mean(axis=1) / 1e3
+    times = model_asked_of(trace).replay([Baseline.RECORDED, *chain]).times.mean(axis=1) / 1e3
     return [before - after for before, after in pairwise(times.tolist())]
 
 

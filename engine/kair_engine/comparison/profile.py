@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.noise import inflation
+from kair_engine.localize.unknown_communication import told_apart
 from kair_engine.results.changes import ChangeKind
 from kair_engine.results.run_profile import Amount, OperatorProfile, RunProfile, SubgraphProfile
 from kair_engine.stats import TRIM, trimmed_mean
@@ -28,6 +29,7 @@ _KINDS: Final[tuple[ChangeKind, ...]] = ("compute", "input", "communication")
 def profile_of(trace: Trace) -> RunProfile:
     """The profile of the chosen steps, a few of which are in memory at a time. Raises UsageError without a step."""
     require_steps(trace)
+    trace = told_apart(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
     # map, not a loop: that would hold one step while the next is read.
     deque(map(sums.add, each_step(trace)), maxlen=0)

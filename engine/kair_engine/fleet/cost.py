@@ -11,7 +11,7 @@ from kair_engine.results.whatif import WhatifResult
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Job, Trace
 from kair_engine.whatif.analysis import price_fixes
-from kair_engine.whatif.models import model_of
+from kair_engine.whatif.models import model_asked_of
 
 
 def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
@@ -33,7 +33,7 @@ def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
 
 def _replayed(trace: Trace) -> WhatifResult | None:
     try:
-        return price_fixes(model_of(trace), ())
+        return price_fixes(model_asked_of(trace), ())
     except InputError:
         return None
 

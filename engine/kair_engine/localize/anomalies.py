@@ -6,13 +6,13 @@ family-wise: already multiplied by all that was tried.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import (

@@ -4,7 +4,7 @@ One (class × rank) matrix per step; steps can be reduced anywhere and put toget
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses

@@ -1,13 +1,13 @@
 """The excesses of a job as plain arrays: what stage 1's tests of ranks look at, recorded or drawn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
 
 
 class Excesses(Protocol):

@@ -1,11 +1,11 @@
 """Job-wide slowness without a guilty rank: uneven stages, uneven batches, pauses on changing ranks."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
 from kair_engine.localize.noise import inflation

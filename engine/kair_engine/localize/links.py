@@ -5,11 +5,11 @@ receive it names the two ends. Where several slow links have one rank in common,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.localize.noise import inflation, noise_of_mean, surely_above
 from kair_engine.localize.outlying import FEWEST_DF, Peers, single
 from kair_engine.ranks import Rank

@@ -7,12 +7,13 @@ as they mostly are and of devices that differ, and the ranks' own spread decides
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.stats import MAD_TO_SIGMA, log_binomial, mad, student_t_tail
 
 PRIOR_DF = 4.0

@@ -11,14 +11,15 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.localization import Localization
+from kair_engine.localize.excess import job_excess
+from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.collectives import ordinal
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, Operations
 from kair_engine.trace.step_batches import step_batches
-from kair_engine.trace.step_memory import derived_once
+from kair_engine.trace.step_memory import derived_once, keeping_steps
 from kair_engine.trace.warning_texts import short_warning
 
 _AT_ONCE_NS: Final = 20_000.0
@@ -31,6 +32,26 @@ _LOOKED_AT: Final = 5
 _MOST_SUSPECTS: Final = 16
 _FEWEST: Final = 6
 """Times that two ranks must have run it."""
+_READ_ONCE: Final = 1_000_000
+"""Operations, 110 bytes each, that stay in memory from stage 1 for the question that asked for it."""
+
+
+def told_apart(trace: Trace) -> Trace:
+    """The trace as triage comes to see it, for commands that accuse nobody: what ranks wait in is communication.
+
+    That takes stage 1, of recordings of devices alone; where its steps are few, they stay for what is asked then.
+    """
+    # What a what-if recording holds has its type from the format, not by a kernel's name.
+    if not trace.job.has_device or trace.job.format == "whatif" or len(trace.job.ranks) == 1:
+        return trace
+    return derived_once(trace, "told apart", lambda: _told_apart(trace))
+
+
+def _told_apart(trace: Trace) -> Trace:
+    trace = trace if trace.memory is not None else keeping_steps(trace, _READ_ONCE)
+    if not trace.steps or (found := knowing_communication(trace, conclude(job_excess(trace)))) is None:
+        return trace
+    return _told_apart(found)
 
 
 def knowing_communication(trace: Trace, found: Localization) -> Trace | None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.pinpoint.outliers import Identity, identify, outlier
 from kair_engine.ranks import Rank
 from kair_engine.results.common import Method, StepClock
@@ -63,6 +64,7 @@ def pinpoint(
         from kair_engine.pinpoint.paper import pinpoint_paper  # it imports this module
 
         return pinpoint_paper(trace, rank=rank, limit=limit, clock=clock)
+    trace = told_apart(trace)
     role_of = roles(trace)
     compared = partial(compare, rank=rank, role_of=role_of)
     cells = [cell for cell in map(compared, each_step(trace)) if cell is not None]
@@ -73,7 +75,7 @@ def pinpoint(
         outliers=tuple(outliers[:limit]),
         tested=sum(len(cell.which) for cell in cells),
         total_outliers=len(outliers),
-        warnings=() if any(len(c.which) for c in cells) else (_no_peers(rank),),
+        warnings=(*(() if any(len(c.which) for c in cells) else (_no_peers(rank),)), *communication_told(trace)),
     )
 
 

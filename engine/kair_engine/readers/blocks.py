@@ -12,6 +12,25 @@ ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 PARQUET_MAGIC: Final = b"PAR1"
 
 _READ_SIZE: Final = 128 << 10
+_OF_MEMBER: Final = 16 << 20
+"""All alike: files of an archive are read fastest in its order."""
+
+
+# Traces compress 12 to 17 to 1.
+_COMPRESSION: Final = 12
+
+
+def text_size(path: Path) -> int:
+    """About how many bytes of text a file holds, which may lie in an archive; 0 where that cannot be told."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+        size = path.stat().st_size
+    except NotADirectoryError:
+        return _OF_MEMBER
+    except OSError:
+        return 0
+    return size * (_COMPRESSION if head.startswith(GZIP_MAGIC) or head == ZSTD_MAGIC else 1)
 
 
 def open_file(path: Path) -> IO[bytes]:

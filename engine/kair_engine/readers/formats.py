@@ -5,10 +5,10 @@ Rows are asked in their order; the first that knows the file has it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from kair_engine.frozen import dataclass
 from kair_engine.readers import signs
 from kair_engine.readers.signs import Head
 from kair_engine.trace.model import FragmentInfo

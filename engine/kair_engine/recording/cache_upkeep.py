@@ -2,11 +2,11 @@
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import BusyError, UnwritableError
+from kair_engine.frozen import dataclass
 from kair_engine.recording.in_use import remove_unused
 
 FRAGMENTS: Final = "fragments"

@@ -5,13 +5,14 @@ import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
+from kair_engine.readers.blocks import text_size
 from kair_engine.recording.cache import complete
 from kair_engine.recording.in_use import hold
 from kair_engine.trace.model import FragmentInfo
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
-# Traces compress 12 to 17 to 1.
-_COMPRESSION: Final = 12
-_OF_MEMBER: Final = 16 << 20
-_COMPRESSED_MAGIC: Final = (b"\x1f\x8b", b"\x28\xb5")
+_SCAN_OF_A_PROCESS: Final = 512 << 20
+"""What one process reads where events are scanned by machine code: each has to load it, and is twice as fast then."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,29 @@ def import_files(
 
     Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
     """
-    processes = min(len(tasks), workers or len(os.sched_getaffinity(0)))
-    if processes > 1 and (workers is not None or sum(map(_text_size, tasks)) >= _PARALLEL_FROM):
-        outcomes: Iterator[ImportOutcome] = _in_processes(tasks, processes)
-    else:
-        outcomes = map(import_file, tasks)
+    processes = _processes(tasks, workers)
+    outcomes = _in_processes(tasks, processes) if processes else map(import_file, tasks)
     for done, (task, outcome) in enumerate(zip(tasks, outcomes, strict=True), 1):
         if outcome.write_error is not None:
             raise UnwrittenError(outcome.write_error)
         yield outcome
         if progress is not None:
             progress(done, len(tasks), task.source.name, outcome)
+
+
+def _processes(tasks: Sequence[ImportTask], workers: int | None) -> int:
+    """How many processes read the files; 0 where this one does."""
+    from kair_engine.readers.kineto.compiled.choice import pays
+
+    text, most = _text_of(tasks), min(len(tasks), workers or len(os.sched_getaffinity(0)))
+    if workers is None and pays(text):
+        # Not this process even where one is enough: machine code keeps 120 MB, which it needs for what comes then.
+        return min(most, 1 + text // _SCAN_OF_A_PROCESS)
+    return most if most > 1 and (workers is not None or text >= _PARALLEL_FROM) else 0
+
+
+def _text_of(tasks: Sequence[ImportTask]) -> int:
+    return sum(text_size(task.source) for task in tasks)
 
 
 def import_file(task: ImportTask) -> ImportOutcome:
@@ -147,9 +158,11 @@ def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[Impor
     context = multiprocessing.get_context("spawn")
     # Workers end when the other end is closed: by this process, or by its death.
     told, until_closed = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent, initargs=(told,))
+    pool = ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_begin_worker, initargs=(told, _text_of(tasks) // processes)
+    )
     try:
-        order = sorted(range(len(tasks)), key=lambda at: -_text_size(tasks[at]))
+        order = sorted(range(len(tasks)), key=lambda at: -text_size(tasks[at].source))
         with _without_interrupts():
             futures = {at: pool.submit(import_file, tasks[at]) for at in order}
         for at in range(len(tasks)):
@@ -175,6 +188,14 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
+def _begin_worker(told: "Connection", text: int) -> None:
+    from kair_engine.readers.kineto.compiled.choice import load, pays
+
+    _end_with_parent(told)
+    if pays(text):
+        load()
+
+
 def _end_with_parent(told: "Connection") -> None:
     """Lets this worker end as soon as nobody waits for it any more, in the middle of a file too."""
 
@@ -184,15 +205,3 @@ def _end_with_parent(told: "Connection") -> None:
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
-
-
-def _text_size(task: ImportTask) -> int:
-    try:
-        with task.source.open("rb") as file:
-            compressed = file.read(2) in _COMPRESSED_MAGIC
-        return task.source.stat().st_size * (_COMPRESSION if compressed else 1)
-    except NotADirectoryError:
-        # All alike: files of an archive are read fastest in its order.
-        return _OF_MEMBER
-    except OSError:
-        return 0

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps

@@ -5,13 +5,14 @@ in place of this one, which is one step: who reads the job sees the old recordin
 stays until nobody reads it any more.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from kair_engine.errors import DamagedJobError, InputError
+from kair_engine.frozen import dataclass
 from kair_engine.recording.in_use import Hold, hold
 from kair_engine.recording.job_assembly import Fragment, assemble
 from kair_engine.recording.seals import Seal, is_intact, sealed, unsealed

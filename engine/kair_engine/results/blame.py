@@ -1,9 +1,9 @@
 """Stage 3's answer: blame paths and ranked root causes."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.common import Method
 from kair_engine.trace.model import KairWarning

@@ -3,9 +3,9 @@
 By themselves, since `kair localize` and `kair triage` load them though mostly nobody asks for a baseline.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 
 if TYPE_CHECKING:

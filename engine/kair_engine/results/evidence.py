@@ -1,8 +1,9 @@
 """Evidence: what speaks for a finding, as figures, and the analysis that shows the same ones."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 from kair_engine.results.fix import Fix
@@ -26,9 +27,14 @@ EvidenceKind = Literal[
     "longest_delays",
     "host_stops",
     "more_calls",
+    "launches_more",
+    "slower_launches",
     "longer_batches",
     "stopped",
     "device_idle",
+    "one_by_one",
+    "device_taken",
+    "price_range",
     "exposed",
     "since",
     "replayed",

@@ -1,10 +1,10 @@
 """Fixes: what a what-if analysis takes to be as it should be, or scales."""
 
 import re
-from dataclasses import dataclass
 from fnmatch import translate
 
 from kair_engine.causes import FixKind
+from kair_engine.frozen import dataclass
 
 FIX_KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
 """What every part of a step's time is one of."""

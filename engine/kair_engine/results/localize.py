@@ -1,9 +1,9 @@
 """Stage 1's answer: a score for every rank, slow links, and what no rank is to blame for."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.changes import AgainstBaseline
 from kair_engine.results.common import Method

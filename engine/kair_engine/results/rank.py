@@ -1,8 +1,8 @@
 """One rank's answer: where its step time goes, and how its operations complete beside its peers'."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.trace.model import KairWarning
 

@@ -1,9 +1,9 @@
 """The verdict: findings, and every rank's place in the ranking."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kair_engine.causes import Cause
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.changes import AgainstBaseline
 from kair_engine.results.evidence import Evidence

@@ -1,9 +1,10 @@
 """The what-if analysis' answer: slowdown, waste, prices, causes and remedies."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from kair_engine.causes import RemedyName
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import KairWarning
 
 SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]

@@ -5,12 +5,12 @@ a synchronisation with the device, a collective), the binding one is the one tha
 Integer arrays throughout: a step has 10⁵–10⁷ operations.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended

@@ -1,12 +1,13 @@
 """The job and its trace: what every analysis is given."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 
 if TYPE_CHECKING:

@@ -47,9 +47,9 @@ def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
     return thing
 
 
-def keeping_steps(trace: Trace) -> Trace:
-    """The same trace, which reads each step once where all of them fit into memory."""
-    return replace(trace, memory=StepMemory()) if _operations(trace.job) <= MOST_KEPT else trace
+def keeping_steps(trace: Trace, most: int = MOST_KEPT) -> Trace:
+    """The same trace, which reads each step once where all of them, `most` operations, fit into memory."""
+    return replace(trace, memory=StepMemory()) if _operations(trace.job) <= most else trace
 
 
 def _operations(job: Job) -> int:

@@ -21,6 +21,8 @@ from kair_engine.trace.operations import Operations
 from kair_engine.trace.parts import over_parts
 from kair_engine.trace.requirements import require_steps
 from kair_engine.triage.checks import Checked, check
+from kair_engine.triage.devices.late_launches import late_launches
+from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
@@ -45,7 +47,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     require_steps(trace)
     require_cost(gpu_cost)
     replays = Replays(trace)
-    excess, tally = _looked_at(trace, replays)
+    excess, tally, devices = _looked_at(trace, replays)
     found = conclude(excess)
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
@@ -56,9 +58,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     patterns = tuple(job_patterns(found))
     links = tuple(link_findings(trace, found, step_time))
     # What would be asked if no thread stood still: mostly that is so, and then steps are made ready for replay once.
-    likely = (*(rank_finding(trace, found, blamed, None, suspect) for suspect in suspected), *links)
-    shared = SharedCosts(trace, replays, lambda model: scenarios(model, likely, found))
-    of_ranks = (rank_finding(trace, found, blamed, shared.stops, suspect) for suspect in suspected)
+    late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
+    finding = partial(rank_finding, trace, found, blamed)
+    likely = (*(finding(suspect, stops=None, late=known) for suspect, known in late), *links)
+    shared = SharedCosts(trace, replays, devices, lambda model: scenarios(model, likely, found))
+    of_ranks = (finding(suspect, stops=shared.stops, late=known) for suspect, known in late)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
@@ -95,32 +99,40 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     )
 
 
-def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally]:
-    """What stages 1 and 3 need of every step, which is read once for both."""
+def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally, DeviceTally]:
+    """What stages 1 and 3 need of every step, and what devices waited for: all are read once."""
     of, tally, steps = JobRoles.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
-    look = partial(_look_at, of=of, empty=tally.empty())
+    devices = DeviceTally.of(trace)
+    look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)
-    for excesses, part in over_parts(trace, look):
+    for excesses, part, of_devices in over_parts(trace, look):
         steps += excesses
         tally.add(part)
-    return of_job(trace, of, steps), tally
+        devices.add(of_devices)
+    return of_job(trace, of, steps), tally, devices
 
 
 def _look_at(
-    part: Trace, *, of: JobRoles, empty: Tally, keep: Callable[[Synchronisation], None] | None = None
-) -> tuple[list[StepExcess], Tally]:
-    tally = empty.empty()
+    part: Trace,
+    *,
+    of: JobRoles,
+    empty: Tally,
+    devices: DeviceTally,
+    keep: Callable[[Synchronisation], None] | None = None,
+) -> tuple[list[StepExcess], Tally, DeviceTally]:
+    tally, devices = empty.empty(), devices.empty()
 
     def look(ops: Operations) -> StepExcess:
         sync = synchronise(ops)
         if keep is not None:
             keep(sync)
+        devices.look(ops)
         tally_step(tally, ops, sync, of.role_in(ops))
         return step_excess(ops, sync, of)
 
     # map, not a comprehension: that would hold one step while the next is read.
-    return list(map(look, each_step(part))), tally
+    return list(map(look, each_step(part))), tally, devices
 
 
 def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]) -> Verdict:

@@ -49,7 +49,7 @@ def check(
     """
     waiting = _Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
-    shared = sum(finding.time_lost_us_per_step for finding in findings if finding.pattern == "job_wide")
+    shared = sum(_surely_us(finding) for finding in findings if finding.pattern == "job_wide")
     kept: list[Finding] = []
     uneven: list[Finding] = []
     told: list[KairWarning] = []
@@ -84,6 +84,12 @@ def check(
             told.append(replace(warning, figures={**warning.figures, **compared}))
             contradicted = True
     return Checked(tuple(kept), tuple(told), contradicted)
+
+
+def _surely_us(finding: Finding) -> float:
+    """What it costs at least, where only a range is known."""
+    ranges = [one.figures["least_us"] for one in finding.evidence if one.kind == "price_range"]
+    return min([finding.time_lost_us_per_step, *ranges])
 
 
 def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:

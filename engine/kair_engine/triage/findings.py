@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, stalls
-from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -15,6 +15,7 @@ from kair_engine.results.triage import Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
+from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import rank_evidence, since_evidence
 from kair_engine.triage.rank_causes import one_operator, why
 from kair_engine.triage.suspects import Suspect
@@ -24,14 +25,27 @@ MOST_STEPS = 0.75
 
 
 def rank_finding(
-    trace: Trace, found: Localization, blamed: BlameResult, stops: HostStops | None, suspect: Suspect
+    trace: Trace,
+    found: Localization,
+    blamed: BlameResult,
+    suspect: Suspect,
+    *,
+    stops: HostStops | None,
+    late: LateLaunches | None,
 ) -> Finding:
-    """The finding about a suspect: its largest class of excess tells the cause."""
+    """The finding about a suspect: its largest class of excess tells the cause.
+
+    `stops` are those of all threads, `late` tells what the suspect's device waits for.
+    """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
-    reason = why(job, blamed, stops, largest)
+    of_host = CLASSES[largest.class_index] == "host"
+    reason = why(job, blamed, stops, largest, late)
     cause, steps = reason.cause, _steps(job, suspect)
-    operator, edge = (reason.operator, None) if reason.operator else _operator(blamed, job, ranks, cause)
+    if reason.operator or (of_host and CAUSES[cause].time_class != "host"):
+        operator, edge = reason.operator, None
+    else:
+        operator, edge = _operator(blamed, job, ranks, cause)
     step_time = step_time_ns(trace, job)
     return new_finding(
         trace,

@@ -1,13 +1,14 @@
 """Prices triage's findings: the recorded steps replayed without each of them [W §3]."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.causes import CAUSES
+from kair_engine.causes import CAUSES, FixKind
 from kair_engine.errors import InputError, UsageError
+from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import UnevenStage
 from kair_engine.localize.localization import Localization
@@ -26,6 +27,9 @@ from kair_engine.whatif.prices import price
 
 MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
 """The costliest by their excess are replayed, each by itself, which takes a replay of the whole recording; then all."""
+
+LAUNCHED_MORE = ("more_calls", "launches_more")
+"""Evidence that a rank runs more operators than its peers, each of which its host launches."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,10 @@ def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple
         return (of_all,) if of_all is not None and _fits(model, of_all) else ()
     if cause.fix_kind is None or cause.fix_kind not in model.kinds:
         return ()
-    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=(cause.fix_kind,)),)
+    # Where launching more keeps the device waiting, that time is the host's.
+    more = any(one.kind in LAUNCHED_MORE for one in finding.evidence) and model.job.has_device
+    kinds: tuple[FixKind, ...] = (cause.fix_kind, "host") if more else (cause.fix_kind,)
+    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=kinds),)
 
 
 def _even(stage: UnevenStage) -> tuple[Fix, ...]:

@@ -13,11 +13,10 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
+from kair_engine.triage.devices.late_launches import OFTEN, LateLaunches
 
 MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
-OFTEN = 1.0
-"""Calls more than its peers in the median step."""
 ONE_OPERATOR_SHARE = 0.5
 """Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
 LIKE_THE_REST = 0.25
@@ -41,19 +40,24 @@ class Why:
     evidence: tuple[Evidence, ...] = ()
 
 
-def why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly) -> Why:
+def why(
+    job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly, late: LateLaunches | None = None
+) -> Why:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
-    Of the host those are a cause of their own: something is meant to be done every few steps.
+    Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
+    whose device idles what it waits for.
     """
-    reason, periodic = _why(job, blamed, stops, largest), _periodic(job, largest)
+    reason, periodic = _why(job, blamed, stops, largest, late), _periodic(job, largest)
     if periodic is None:
         return reason
     cause = "periodic_pause" if reason.cause == "host" else reason.cause
     return replace(reason, cause=cause, evidence=(*reason.evidence, periodic))
 
 
-def _why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly) -> Why:
+def _why(
+    job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly, late: LateLaunches | None
+) -> Why:
     """By the class of their largest excess.
 
     What more calls explain is uneven work; what stops in the middle of operators do is the processor's; a slow
@@ -61,7 +65,7 @@ def _why(job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: 
     """
     name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
     if name == "host":
-        return Why(_of_host(blamed, ranks))
+        return _of_device(job, stops, largest, ranks, late) or Why(_of_host(blamed, ranks))
     if name != "compute" or (largest.operator is not None and not _calls_more(job, largest)):
         return Why(name)
     if found := _more_calls(job, largest):
@@ -87,6 +91,26 @@ def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
         return None
     ranks = ranks_at(job.ranks, largest.positions)
     return Evidence("periodic", {"every": every, "events": len(hit)}, None, ranks)
+
+
+def _of_device(
+    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], late: LateLaunches | None
+) -> Why | None:
+    """Of ranks whose device idles: more to launch, a host thread that stands still, or launches that are slower."""
+    if late is None:
+        return None
+    more = [one for one in late.more if one.idle_ns > 0]
+    if sum(one.idle_ns for one in more) >= MOST * largest.excess_ns:
+        first = more[0]
+        figures = {"calls": first.calls, "usual_calls": first.usual_calls, "excess_us_per_step": first.idle_ns / 1e3}
+        return Why("uneven_work", first.operator, (Evidence("launches_more", figures, None, ranks, first.operator),))
+    if found := _stopped(job, stops, largest, ranks):
+        return found
+    slower = late.one_by_one_ns - late.peers_one_by_one_ns
+    if slower < MOST * largest.excess_ns:
+        return None
+    figures = {"idle_us_per_step": late.one_by_one_ns / 1e3, "peers_us_per_step": late.peers_one_by_one_ns / 1e3}
+    return Why("launch_bound", None, (Evidence("slower_launches", figures, None, ranks),))
 
 
 def _of_host(blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:

@@ -12,18 +12,21 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.model import Trace
+from kair_engine.triage.devices.findings import device_findings, price_range
+from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.evidence import stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.replays import Replays
-from kair_engine.whatif.model import Baseline, Counterfactual, Model
+from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbed
 
 STOPPED_SHARE = 0.05
 """Of the step: what the mean rank must stand still for, and half of the ranks."""
+INSIDE_SHARE = 0.015
+"""Of the step: what three of four ranks must stand still for in the middle of operators, beside a device."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
@@ -31,8 +34,6 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "exposed_communication": 0.30,
 }
 """Of the step, what each must cost: collectives and launches every job has, fetches should cost nothing."""
-LAUNCH_SHARE: Final = 0.30
-"""Of the step: how long the median rank's device must idle because its host has not launched yet."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
 
@@ -44,9 +45,13 @@ class SharedCosts:
     """
 
     def __init__(
-        self, trace: Trace, replays: Replays, others: Callable[[Model], Sequence[Counterfactual]] = lambda _: ()
+        self,
+        trace: Trace,
+        replays: Replays,
+        devices: DeviceTally,
+        others: Callable[[Model], Sequence[Counterfactual]] = lambda _: (),
     ) -> None:
-        self._trace = trace
+        self._trace, self._devices = trace, devices
         self._model = _model(replays)
         self.stops: HostStops | None = None
         self._fixes: dict[Cause, Fix] = {}
@@ -63,7 +68,8 @@ class SharedCosts:
         if self._model is None:
             return
         stopped = list(self._contention(step_time_ns))
-        yield from stopped or self._launches(job, step_time_ns)
+        yield from stopped
+        yield from device_findings(self._trace, self._model, self._devices, job, step_time_ns, hosts_stop=bool(stopped))
         replayed = self._model.replay([Baseline.RECORDED, *_alone(self._fixes)])
         recorded, *without = (float(of.mean()) for of in replayed.times)
         for cause, after in zip(self._fixes, without, strict=True):
@@ -81,32 +87,39 @@ class SharedCosts:
     def _contention(self, step_time_ns: float) -> Iterator[Finding]:
         """Threads that stand still on all ranks now and then, though they wait for nobody."""
         stops = self.stops
-        if stops is None or stops.share_of_step < STOPPED_SHARE:
+        if stops is None or self._model is None:
             return
+        own, inside = (np.array(list(of.values())) * 1e3 for of in (stops.by_rank_us, stops.inside_by_rank_us))
         # Of single ranks their peers show it.
-        if float(np.median(list(stops.by_rank_us.values()))) * 1e3 < STOPPED_SHARE * step_time_ns:
+        often = stops.share_of_step >= STOPPED_SHARE and float(np.median(own)) >= STOPPED_SHARE * step_time_ns
+        # Beside a device a stop shows as such only where it hits an operator of the program.
+        seldom = self._devices.threads_communicate and np.quantile(inside, 0.25) >= INSIDE_SHARE * step_time_ns
+        if not (often or seldom):
             return
+        shown = stops_evidence(stops)
+        if self._devices.threads_communicate:
+            least, lost, most = self._without_stops(self._model)
+            if lost < STOPPED_SHARE * step_time_ns and not often:
+                return
+            shown = (*shown, price_range(least, most))
         yield new_finding(
             self._trace,
             cause="contention",
             seen_on=tuple(Rank(rank) for rank in stops.by_rank_us),
             lost_ns=stops.share_of_step * step_time_ns,
             step_time_ns=step_time_ns,
-            evidence=stops_evidence(stops),
+            evidence=shown,
         )
 
-    def _launches(self, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
-        """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
-        idle = float(np.median(job.work_ns[CLASSES.index("host")]))
-        if self._trace.job.has_device and idle >= LAUNCH_SHARE * step_time_ns > 0:
-            yield new_finding(
-                self._trace,
-                cause="launch_bound",
-                seen_on=tuple(self._trace.job.ranks),
-                lost_ns=idle,
-                step_time_ns=step_time_ns,
-                evidence=(Evidence("device_idle", {"idle_us": idle / 1e3, "share_of_step": idle / step_time_ns}),),
-            )
+    @staticmethod
+    def _without_stops(model: Model) -> tuple[float, float, float]:
+        """What a step saves, in ns: without threads' own stops, without all, with nothing longer than it usually is."""
+        fix = fix_of_all("contention")
+        assert fix is not None
+        asked: list[Counterfactual] = [Baseline.RECORDED, Undisturbed.THREADS_RUN, (fix,), Undisturbed.USUAL]
+        recorded, *without = (float(times.mean()) for times in model.replay(asked).times)
+        least, of_stops, most = (max(recorded - after, 0.0) for after in without)
+        return min(least, of_stops), of_stops, max(most, of_stops)
 
     def _without(self, cause: Cause) -> Fix | None:
         """The fix that takes a cost away on all ranks; None where the recording has nothing of it."""

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.operators import OperatorsResult, OperatorTime, OperatorType, TypeTime
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
@@ -40,6 +41,7 @@ def operator_times(
     Raises UsageError without a step.
     """
     require_steps(trace)
+    trace = told_apart(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
     # map, not a loop: that would hold one step while the next is read.
     deque(map(sums.add, each_step(trace)), maxlen=0)
@@ -55,7 +57,7 @@ def operator_times(
         operators=tuple(listed[:limit]),
         total_operators=len(listed),
         unlisted_us=sum(one.total_us for one in listed[limit:]),
-        warnings=tuple(_warnings(types)),
+        warnings=(*_warnings(types), *communication_told(trace)),
     )
 
 

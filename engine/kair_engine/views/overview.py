@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
@@ -32,6 +33,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
 
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
+    trace = told_apart(trace)
     job = trace.job
     role_of = roles(trace)
     ranks = np.array(job.ranks, dtype=np.int64)
@@ -68,7 +70,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         collectives=found,
         matched_collectives=matched,
         clock=_clock(clocks),
-        warnings=odd,
+        warnings=(*odd, *communication_told(trace)),
         operators=_operators(trace) if operators else (),
         by_rank=_by_rank(trace, counted, odd),
     )
@@ -159,8 +161,11 @@ def steps(trace: Trace) -> StepsResult:
 
 
 def _step_time_us(trace: Trace) -> float:
-    synchronised = any(len(synchronise(load_step(trace, step)).collectives) for step in trace.steps[:1])
-    return step_time_ns(trace, synchronised=synchronised) / 1e3
+    return step_time_ns(trace, synchronised=_synchronises(trace) or _synchronises(told_apart(trace))) / 1e3
+
+
+def _synchronises(trace: Trace) -> bool:
+    return any(len(synchronise(load_step(trace, step)).collectives) for step in trace.steps[:1])
 
 
 def _summary(rows: list[StepTime], slowest: StepTime, usual_us: float) -> StepSummary:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
+from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
 from kair_engine.timeline.roles import roles
@@ -37,6 +38,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     """
     require_steps(trace)
     require_rank(trace, rank)
+    trace = told_apart(trace)
     trace = _recorded_by(trace, rank)
     role_of = roles(trace)
     members = np.array([one for one in trace.job.ranks if role_of[one] == role_of[rank]], dtype=np.int64)
@@ -60,7 +62,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
         farthest=_farthest(of_role, width_ns / 1e3),
         mean_distance=float(of_role.distance.mean()) if len(of_role.peers) else None,
         steps=trace.steps,
-        warnings=tuple(_warnings(rank, of_role, time_us, alone=alone)),
+        warnings=(*_warnings(rank, of_role, time_us, alone=alone), *communication_told(trace)),
     )
 
 

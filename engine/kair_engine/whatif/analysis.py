@@ -11,10 +11,9 @@ from kair_engine.results.whatif import SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.inexact_replay import replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
-from kair_engine.whatif.models import model_of
+from kair_engine.whatif.models import model_asked_of
 from kair_engine.whatif.prices import each_and_all, fix_prices, price, require_cost
 from kair_engine.whatif.ratios import Key, OfParts, mean_ratios, ratio, step_ratios
-from kair_engine.whatif.replay.trace_events import write_events
 from kair_engine.whatif.verdict import SLOW, causes_of, pattern_of, slow_host
 
 
@@ -25,7 +24,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     be replayed.
     """
     require_cost(gpu_cost)
-    return whatif_of(model_of(trace), fixes, gpu_cost=gpu_cost)
+    return whatif_of(model_asked_of(trace), fixes, gpu_cost=gpu_cost)
 
 
 def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
@@ -93,6 +92,8 @@ def price_fixes(model: Model, fixes: Sequence[Fix], *, gpu_cost: float | None = 
 
 def write_timeline(model: Model, path: Path) -> None:
     """Writes the chosen steps' timelines, as recorded and ideal. Raises UsageError where the file cannot be written."""
+    from kair_engine.whatif.replay.trace_events import write_events  # few ask for it
+
     write_events(path, model.timeline())
 
 

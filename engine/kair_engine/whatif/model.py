@@ -1,17 +1,20 @@
 """Defines what a model tells of a recording, whatever its kind: all that what-if analyses ask."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import FixKind, RemedyName
+from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import HostStops, PartEffect, Remedy, SlowdownCause
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.whatif.ratios import OfParts
-from kair_engine.whatif.replay.trace_events import Event
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.replay.trace_events import Event
 
 
 class Baseline(Enum):
@@ -27,8 +30,21 @@ class Baseline(Enum):
     """Every operation takes no longer than its peers'."""
 
 
-Counterfactual = Baseline | tuple[Fix, ...]
-"""What is supposed of the job: a baseline, or fixes that are made together."""
+class Undisturbed(Enum):
+    """As recorded, but for what no peer shows. Of profiler recordings alone; each is asked for by itself."""
+
+    THREADS_RUN = "threads_run"
+    """Without stops of the program's own threads."""
+    USUAL = "usual"
+    """Nothing except kernels takes longer than it usually does itself."""
+    UNQUEUED = "unqueued"
+    """What is launched begins when its device has nothing else of its rank to do."""
+    ALONE_ON_DEVICE = "alone_on_device"
+    """The same, and kernels take no longer than they usually do."""
+
+
+Counterfactual = Baseline | Undisturbed | tuple[Fix, ...]
+"""What is supposed of the job: a baseline, what would disturb no rank, or fixes that are made together."""
 
 
 @dataclass(frozen=True)
@@ -143,5 +159,5 @@ class Model(Protocol):
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should, and how far it is off the recording."""
 
-    def timeline(self) -> Iterator[Event]:
+    def timeline(self) -> "Iterator[Event]":
         """Trace events of the job as recorded, and of the ideal one."""

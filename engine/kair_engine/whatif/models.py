@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from kair_engine.timeline.synchronisation import Synchronisation
 
 
+def model_asked_of(trace: Trace, *, keep: bool = False) -> Model:
+    """`model_of` the trace as triage comes to see it: what ranks wait in is communication, whatever its name."""
+    if trace.job.format != "whatif":
+        from kair_engine.localize.unknown_communication import told_apart  # of which the published model needs nothing
+
+        trace = told_apart(trace)
+    return model_of(trace, keep=keep)
+
+
 def model_of(trace: Trace, *, keep: bool = False, synchronised: "Sequence[Synchronisation]" = ()) -> Model:
     """The published model of recordings with operation types and pipeline stages, of all others one of operators.
 

@@ -2,11 +2,11 @@
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kair_engine.errors import InputError, KairError, UsageError
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
 from kair_tui.cli.places import cache_limit, cache_root, is_mirror, store_root
 

@@ -2,9 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from kair_engine.frozen import dataclass
 from kair_engine.results.rank import CurveDistance, CurvePoint
 
 Layer = Literal["", "band", "median", "distance", "rank"]

@@ -152,6 +152,44 @@ def _device_idle(one: Evidence) -> str:
     return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
 
 
+def _one_by_one(one: Evidence) -> str:
+    idle, share = duration(one.figures["idle_us"]), _share(one)
+    of_idle = percent(one.figures["share_of_idle"])
+    rate, kernel = significant(one.figures["launches_per_ms"]), duration(one.figures["kernel_us"])
+    return (
+        f"the median rank's device idles {idle} a step ({share}, {of_idle} of all its idle time) between launches that "
+        f"follow one another, {rate} each ms; half of those kernels take less than {kernel}"
+    )
+
+
+def _device_taken(one: Evidence) -> str:
+    waited, share = duration(one.figures["waited_us"]), percent(one.figures["share_of_step"])
+    waits, longest = significant(one.figures["waits"]), duration(one.figures["longest_us"])
+    return (
+        f"what the median rank has launched waits {waited} a step ({share}) for a device that runs nothing of its "
+        f"rank, {waits} times, the longest {longest}: another process has the device"
+    )
+
+
+def _price_range(one: Evidence) -> str:
+    least, most = duration(one.figures["least_us"]), duration(one.figures["most_us"])
+    return f"a step loses {least} to {most} to it: the first shows as such, the second is all that may belong to it"
+
+
+def _launches_more(one: Evidence) -> str:
+    calls, usual = significant(one.figures["calls"]), significant(one.figures["usual_calls"])
+    idle = duration(one.figures["excess_us_per_step"])
+    times = f"{calls} times a step, peers {usual} times: the device idles {idle} a step more before what that launches"
+    return f"{_who(one)} {_verb(one, 'call')} {_operator(one)} {times}"
+
+
+def _slower_launches(one: Evidence) -> str:
+    idle, peers = duration(one.figures["idle_us_per_step"]), duration(one.figures["peers_us_per_step"])
+    return (
+        f"the device of {_who(one)} idles {idle} a step between launches that follow one another, that of peers {peers}"
+    )
+
+
 def _exposed(one: Evidence) -> str:
     spent, share = duration(one.figures["exposed_us"]), percent(one.figures["share_of_step"])
     return (
@@ -247,6 +285,11 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "longer_batches": _longer_batches,
     "stopped": _stopped,
     "device_idle": _device_idle,
+    "one_by_one": _one_by_one,
+    "device_taken": _device_taken,
+    "price_range": _price_range,
+    "launches_more": _launches_more,
+    "slower_launches": _slower_launches,
     "exposed": _exposed,
     "since": _since,
     "replayed": _replayed,

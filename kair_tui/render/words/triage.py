@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kair_engine.causes import CAUSES
+from kair_engine.frozen import dataclass
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult

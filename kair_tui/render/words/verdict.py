@@ -80,7 +80,10 @@ def lost_us(finding: Finding) -> tuple[float, float]:
     lost = finding.time_lost_us_per_step
     if finding.pattern != "job_wide":
         return lost, lost
-    bounds = [one.figures["slowest_rank_us"] for one in finding.evidence if one.kind == "host_stops"]
+    known = [one.figures for one in finding.evidence if one.kind == "price_range"]
+    bounds = [figures[end] for figures in known for end in ("least_us", "most_us")]
+    if not bounds:
+        bounds = [one.figures["slowest_rank_us"] for one in finding.evidence if one.kind == "host_stops"]
     return min(lost, *bounds, lost), max(lost, *bounds, lost)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import CauseName, Remedy, SlowdownCause, WhatifResult
 from kair_tui.render.units import first_ranks, percent, signed_whole_percent, whole_percent
 

@@ -50,7 +50,7 @@ def collective_details(args: EventArgs) -> CollectiveDetails:
     named = args.collective or args.group or args.sequence is not None or args.dtype
     if not named and not bytes(args.inputs) and not bytes(args.types):
         return _UNKNOWN
-    kind = _kind(args)
+    kind = _kind(args.collective or "")
     peer = {"send": args.destination_rank, "recv": args.source_rank}.get(kind)
     group, sequence = args.group, args.sequence
     if group is None and sequence is None:
@@ -92,8 +92,9 @@ def _int64(value: int | None) -> int | None:
     return value if value is not None and value in _INT64 else None
 
 
-def _kind(args: EventArgs) -> str:
-    name = (args.collective or "").lower().lstrip("_")
+@lru_cache(maxsize=1024)
+def _kind(name: str) -> str:
+    name = name.lower().lstrip("_")
     if name.removeprefix("i") == "send":
         return "send"
     if name.removeprefix("i") in ("recv", "receive"):
@@ -121,12 +122,17 @@ def _peer_of_call(inputs: list[Any]) -> int | None:
 
 def _size(args: EventArgs) -> int | None:
     elements = max(args.elements_in or 0, args.elements_out or 0)
-    width = _ELEMENT_BYTES.get((args.dtype or "").lower().removeprefix("c10::"))
-    if width is None and (args.dtype or "").lower().startswith("float8"):
-        width = 1
+    width = _width(args.dtype) if args.dtype else None
     if elements > 0 and width:
         return elements * width if elements * width in _INT64 else None
     return _size_of_tensors(bytes(args.dimensions), bytes(args.types))
+
+
+@lru_cache(maxsize=1024)
+def _width(element: str) -> int | None:
+    """Bytes of an element of a type."""
+    name = element.lower()
+    return _ELEMENT_BYTES.get(name.removeprefix("c10::"), 1 if name.startswith("float8") else None)
 
 
 @lru_cache(maxsize=4096)

@@ -1,19 +1,20 @@
 """Kineto JSON as a stream of decoded events, a megabyte at a time, whatever the file's size and layout.
 
-The fast path cuts a chunk after its last `}` that is followed by `, {`, and decodes it in one call. Where
-that fails (a cut inside a nested list, an event that is not JSON, the array's end), the chunk is decoded
+The fast path cuts a chunk after its last `}` that is followed by `, {`, or by `{` on another line, and takes it in one
+call. Where that fails (a cut inside a nested list, an event that is not JSON, the array's end), the chunk is decoded
 again in windows, and the object that stands in the way is isolated, salvaged or counted as bad.
 """
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Generator, Iterator
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.kineto.events import Event, decode_events, decode_one
+from kair_engine.readers.kineto.rows import Records
 
 # Chunks that fit a core's cache decode 1.6 times as fast as chunks of 16 MB.
 _CHUNK_SIZE: Final = 1 << 20
@@ -31,18 +32,28 @@ _FEW_BRACES: Final = 64
 
 _SPACE: Final = b" \t\r\n"
 _EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BOUNDARY: Final = re.compile(rb"\}\s*,\s*(?=\{)")
+# Some write one event a line without commas: a line's end is as good, as no text in quotes holds one.
+_BOUNDARY: Final = re.compile(rb"\}(?:\s*,|[ \t\r]*\n)\s*(?=\{)")
+_END_OF_LINE: Final = re.compile(rb"(\}[ \t\r]*)\n(?=\s*\{)")
 _BETWEEN: Final = re.compile(rb"[\s,]*")
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}]', re.DOTALL)
 _ERROR_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _JSON_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class EventStream:
-    """Iterates over lists of events; then `header` holds the fields before and after the events."""
+class Scan(Protocol):
+    """What takes events from a text without making objects of them."""
 
-    def __init__(self, blocks: Iterator[bytes], *, chunk_size: int = _CHUNK_SIZE) -> None:
+    def __call__(self, text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
+        """Records of the operations in `text[begin:end]`, and where it goes on: what is not known is left."""
+
+
+class EventStream:
+    """Iterates over lists of events, or their records; then `header` holds the fields before and after the events."""
+
+    def __init__(self, blocks: Iterator[bytes], *, scan: Scan | None = None, chunk_size: int = _CHUNK_SIZE) -> None:
         self._blocks = blocks
+        self._scan = scan
         self._chunk_size = chunk_size
         self.header: dict[str, Any] = {}
         self.bad_events = 0
@@ -54,7 +65,7 @@ class EventStream:
         self._taken = self._effort = 0
         """Bytes of text that were taken, and that were looked at in vain."""
 
-    def __iter__(self) -> Iterator[list[Event]]:
+    def __iter__(self) -> Iterator[list[Event] | Records]:
         rest = self._read_header()
         ended = False
         for data in self._chunks(rest):
@@ -71,10 +82,7 @@ class EventStream:
                 if len(text) > _MAX_EVENT:
                     break
                 continue
-            events, consumed, ended = self._decode(text, cut)
-            self._rest = text[consumed:]
-            if events:
-                yield events
+            ended = yield from self._scanned(text, cut)
             if self._gave_up:
                 break
         if not ended and self._rest and not self._gave_up:
@@ -124,12 +132,31 @@ class EventStream:
         """Whether so much of the text is damage that the rest is not worth the search."""
         return self._effort > _FREE_EFFORT + self._taken
 
-    def _decode(self, text: bytes, cut: int) -> tuple[list[Event], int, bool]:
-        """The events of `text[:cut]`, how much of `text` they took, and whether the array ended there."""
+    def _scanned(self, text: bytes, cut: int) -> Generator[list[Event] | Records, None, bool]:
+        """The events of `text[:cut]`, what cannot be scanned of it decoded; whether the array ended there."""
+        position, stop, ended = 0, cut, False
+        while position < cut and not ended:
+            if self._scan is not None:
+                position = _skip_comma(text, position)
+                for records, goes_on in self._scan(text, position, cut):
+                    position = goes_on
+                    yield records
+                stop = last_boundary(text, min(position + _WINDOW_SIZE, cut), position) or cut
+            if position < cut:
+                events, position, ended = self._decode(text, position, stop)
+                if events:
+                    yield events
+            if position < stop:
+                break
+        self._rest = text[_skip_comma(text, position) :]
+        return ended
+
+    def _decode(self, text: bytes, begin: int, cut: int) -> tuple[list[Event], int, bool]:
+        """The events of `text[begin:cut]`, where in `text` they end, and whether the array ended there."""
         try:
-            return decode_events(b"[" + text[:cut] + b"]"), _skip_comma(text, cut), False
+            return _decoded(text[begin:cut]), _skip_comma(text, cut), False
         except _JSON_ERRORS:
-            return self._decode_carefully(text, cut)
+            return self._decode_carefully(text, begin, cut)
 
     def _decode_tail(self, text: bytes) -> tuple[list[Event], int, bool]:
         """The file's last events: the text runs to the end of the file."""
@@ -139,17 +166,17 @@ class EventStream:
                 return decode_events(b"[" + text[:end]), end, True
             except _JSON_ERRORS:
                 pass
-        return self._decode_carefully(text, len(text))
+        return self._decode_carefully(text, 0, len(text))
 
-    def _decode_carefully(self, text: bytes, limit: int) -> tuple[list[Event], int, bool]:
+    def _decode_carefully(self, text: bytes, begin: int, limit: int) -> tuple[list[Event], int, bool]:
         events: list[Event] = []
-        position, window = _skip_comma(text, 0), _WINDOW_SIZE
+        position, window = _skip_comma(text, begin), _WINDOW_SIZE
         while position < limit and not self._gave_up:
             if text[position : position + 1] == b"]":
                 return events, position + 1, True
             stop = last_boundary(text, min(position + window, limit), position) or min(position + window, limit)
             try:
-                events += decode_events(b"[" + text[position:stop] + b"]")
+                events += _decoded(text[position:stop])
                 position, window = _skip_comma(text, stop), window * 2
                 continue
             except _JSON_ERRORS as error:
@@ -191,17 +218,29 @@ class EventStream:
                 self.header = trailer | self.header
 
 
+def _decoded(text: bytes) -> list[Event]:
+    """Events in turn, between commas or each on lines of its own."""
+    try:
+        return decode_events(b"[" + text + b"]")
+    except _JSON_ERRORS:
+        # As long as it was: errors tell the place of the damage.
+        separated, count = _END_OF_LINE.subn(rb"\1,", text)
+        if not count:
+            raise
+    return decode_events(b"[" + separated + b"]")
+
+
 def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
-    """The place after the last `}` before `limit` that a comma and `{` follow, or None."""
+    """The place after the last `}` before `limit` that a comma and `{` follow, or `{` on another line; or None."""
     brace = limit
     for _ in range(_FEW_BRACES):
         brace = text.rfind(b"{", start, brace)
         if brace <= start:
             return None
         comma = _last_not_space(text, brace)
-        if text[comma : comma + 1] != b",":
+        closing = _last_not_space(text, comma) if text[comma : comma + 1] == b"," else comma
+        if closing == comma and b"\n" not in text[comma:brace]:
             continue
-        closing = _last_not_space(text, comma)
         if closing > start and text[closing : closing + 1] == b"}":
             return closing + 1
     return _last_boundary_far(text, brace, start)
@@ -241,7 +280,7 @@ def _decode_before(text: bytes, position: int, bad: int) -> tuple[list[Event], i
         if cut is None:
             break
         try:
-            return decode_events(b"[" + text[position:cut] + b"]"), _skip_comma(text, cut)
+            return _decoded(text[position:cut]), _skip_comma(text, cut)
         except _JSON_ERRORS:
             limit = cut
     return [], position

@@ -8,8 +8,8 @@ import msgspec
 
 _NOTHING: Final = msgspec.Raw(b"")
 # Times that are absent must not pass for real ones: no clock reads the first, no duration is negative.
-_NO_TIME: Final = msgspec.Raw(b"-9e18")
-_NO_DURATION: Final = msgspec.Raw(b"-1")
+NO_TIME: Final = msgspec.Raw(b"-9e18")
+NO_DURATION: Final = msgspec.Raw(b"-1")
 
 
 class EventArgs(msgspec.Struct, gc=False):
@@ -35,8 +35,8 @@ class EventArgs(msgspec.Struct, gc=False):
 class Event(msgspec.Struct, gc=False):
     """One event; `ts` and `dur` stay text, because microseconds since 1970 do not fit a float64."""
 
-    ts: msgspec.Raw = _NO_TIME
-    dur: msgspec.Raw = _NO_DURATION
+    ts: msgspec.Raw = NO_TIME
+    dur: msgspec.Raw = NO_DURATION
     ph: str = ""
     name: str = ""
     cat: str = ""
@@ -87,8 +87,8 @@ def decode_one(text: bytes) -> Event | None:
 def _lenient_event(value: dict[str, Any]) -> Event:
     args = value.get("args")
     return Event(
-        ts=_time_text(value.get("ts"), _NO_TIME),
-        dur=_time_text(value.get("dur"), _NO_DURATION),
+        ts=_time_text(value.get("ts"), NO_TIME),
+        dur=_time_text(value.get("dur"), NO_DURATION),
         **{field: text for field in _TEXT_FIELDS if isinstance(text := value.get(field), str)},
         pid=_identity(value.get("pid")),
         tid=_identity(value.get("tid")),

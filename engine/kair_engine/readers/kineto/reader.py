@@ -18,6 +18,7 @@ import numpy.typing as npt
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
+from kair_engine.readers.kineto.compiled.choice import scanner_for
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
@@ -75,9 +76,10 @@ def _collector_paused() -> Iterator[None]:
 
 def _first_pass(source: Path, spill: RowSpill) -> _Recording:
     blocks = BlockReader(source)
-    stream = EventStream(iter(blocks))
     tables, steps = EventTables(), StepFinder()
-    for batch in _merged(tables.records(events) for events in stream):
+    stream = EventStream(iter(blocks), scan=scanner_for(source, tables))
+    taken = (tables.records(events) if isinstance(events, list) else events for events in stream)
+    for batch in _merged(taken):
         steps.add(batch, tables)
         spill.append(batch)
     windows = steps.windows(spill, tables)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kair_engine.arrays import order_by
 from kair_engine.readers.columns import dictionary, nullable, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
 from kair_engine.readers.kineto.collective_details import global_peers
@@ -82,7 +83,7 @@ class StepAssembler:
         records = records[~self._is_step_mark(records)]
         columns, groups = self._columns(records)
         columns = self._with_scope(columns, step)
-        order = np.lexsort((-columns.duration, columns.start, columns.lane))
+        order = _rows_in_order(columns)
         columns = _Columns(**{name: values[order] for name, values in vars(columns).items()})
         number = int(self._windows.number[step])
         return self._arrow(columns, groups, number)
@@ -215,6 +216,18 @@ class StepAssembler:
             [value if isinstance(value, pa.Array) else pa.array(value) for value in arrays.values()],
             schema=SCHEMA,
         )
+
+
+def _rows_in_order(columns: _Columns) -> Int64s:
+    """The rows by lane and start, of those that begin together the longer one first."""
+    order = order_by(columns.lane, columns.start)
+    lane, start = columns.lane[order], columns.start[order]
+    together = (lane[1:] == lane[:-1]) & (start[1:] == start[:-1])
+    places = np.flatnonzero(np.append(together, False) | np.append(False, together))
+    rows = order[places]
+    # Few, and sorting by three keys takes thirty times as long.
+    order[places] = rows[np.lexsort((-columns.duration[rows], start[places], lane[places]))]
+    return order
 
 
 def _launch_rows(records: Records, category: Int64s, device: npt.NDArray[np.bool_]) -> Int64s:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, category_of, name_class_of
 from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
-from kair_engine.readers.kineto.events import NO_ARGS, Event
+from kair_engine.readers.kineto.events import NO_ARGS, Event, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
@@ -125,23 +125,32 @@ class EventTables:
         self._fill_args(result, rows)
         result["start"] = times.nanoseconds(list(map(_start, rows)))
         result["duration"] = times.nanoseconds(list(map(_duration, rows)))
-        return self._valid(result)
+        return self.valid(result)
 
     def _fill_args(self, result: Records, rows: list[Event]) -> None:
         args = [value or NO_ARGS for value in map(_args, rows)]
         result["correlation"] = _integers(list(map(_correlation, args)))
         result["external_id"] = _integers(list(map(_external_id, args)))
-        # An external id that only repeats the correlation links to no operator.
-        result["external_id"][result["external_id"] == result["correlation"]] = -1
-        result["size"] = result["detail"] = -1
+        result["size"] = -1
         for at in np.flatnonzero(self.categories()[result["track"]] == Category.COPY).tolist():
             result["size"][at] = args[at].size if args[at].size in _INT64 else -1
-        detailed = _DETAILED[self.name_classes()[result["name"]]]
-        for at in np.flatnonzero(detailed).tolist():
-            result["detail"][at] = len(self.details)
-            self.details.append(collective_details(args[at]))
+        detailed = self.detailed(result)
+        self.describe(result, detailed, [args[at] for at in detailed.tolist()])
 
-    def _valid(self, records: Records) -> Records:
+    def detailed(self, records: Records) -> npt.NDArray[np.int64]:
+        """The rows that are collectives, sends or receives, or stand for one."""
+        return np.flatnonzero(_DETAILED[self.name_classes()[records["name"]]])
+
+    def describe(self, records: Records, rows: npt.NDArray[np.int64], args: Sequence[EventArgs]) -> None:
+        """Gives the detailed rows what their arguments say of collectives."""
+        records["detail"] = -1
+        records["detail"][rows] = np.arange(len(self.details), len(self.details) + len(rows))
+        self.details += map(collective_details, args)
+
+    def valid(self, records: Records) -> Records:
+        """Those that become rows; the others are counted."""
+        # An external id that only repeats the correlation links to no operator.
+        records["external_id"][records["external_id"] == records["correlation"]] = -1
         row = self.categories()[records["track"]] != Category.NONE
         self.without_category += int(np.array(self.tracks.without_category, np.bool_)[records["track"]].sum())
         duration = records["duration"]

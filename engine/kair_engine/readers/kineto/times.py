@@ -13,6 +13,7 @@ INVALID: Final = np.iinfo(np.int64).min
 """Stands for a text that is no time: not a number, or beyond any clock."""
 _LIMIT: Final = 4 * 10**18
 _COMMA: Final = ord(",")
+_POINT: Final = ord(".")
 
 
 def nanoseconds(texts: Sequence[object]) -> npt.NDArray[np.int64]:
@@ -25,13 +26,30 @@ def nanoseconds(texts: Sequence[object]) -> npt.NDArray[np.int64]:
         return np.empty(0, np.int64)
     blob = b",".join(cast("Sequence[bytes]", texts)) + b","
     try:
-        unscaled = _unscaled(_decimal(blob, count))
+        whole = _integers(blob, count)
+        return _unscaled(_decimal(blob, count)) if whole is None else whole
     except (pa.ArrowInvalid, ValueError):
         return np.array([exact_nanoseconds(bytes(cast("bytes", text))) for text in texts], np.int64)
-    return unscaled
 
 
-def _decimal(blob: bytes, count: int) -> pa.Array:
+def _integers(blob: bytes, count: int) -> npt.NDArray[np.int64] | None:
+    """Times that all have no fraction, or all one of three digits, as profilers write them: a third of the work."""
+    signs = np.frombuffer(blob, np.uint8)
+    points = np.flatnonzero(signs == _POINT)
+    if len(points) and not np.array_equal(points + 4, np.flatnonzero(signs == _COMMA)):
+        return None
+    texts = _texts(blob.replace(b".", b""), count)
+    try:
+        values: npt.NDArray[np.int64] = texts.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+    limit = _LIMIT if len(points) else _LIMIT // 1000
+    within = (values > -limit) & (values < limit)
+    return np.where(within, values if len(points) else values * 1000, INVALID)
+
+
+def _texts(blob: bytes, count: int) -> pa.Array:
+    """The texts between the commas of `blob`."""
     ends = np.flatnonzero(np.frombuffer(blob, np.uint8) == _COMMA)
     if len(ends) != count:
         raise ValueError("a time holds a comma")
@@ -39,7 +57,11 @@ def _decimal(blob: bytes, count: int) -> pa.Array:
     offsets[1:] = ends + 1
     # Arrow's strings lie end to end, so each still holds its comma.
     texts = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(blob))
-    texts = pc.ascii_rtrim(texts, ",")
+    return pc.ascii_rtrim(texts, ",")
+
+
+def _decimal(blob: bytes, count: int) -> pa.Array:
+    texts = _texts(blob, count)
     try:
         return texts.cast(pa.decimal128(38, 3))
     except pa.ArrowInvalid:

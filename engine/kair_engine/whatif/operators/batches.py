@@ -1,11 +1,11 @@
 """Replays steps side by side, as recorded and with fixes made [W §3]."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
@@ -90,7 +90,7 @@ class Batch:
     @property
     def stopped_ns(self) -> Floats:
         """Per part, what of it is a stop of its thread."""
-        return self._durations.stopped_ns
+        return self._durations.stopped.of_threads_ns
 
     def values_ns(self, at: int, fix: Fix) -> Floats:
         """The parts of the `at`-th step, in their order, with the fix made."""

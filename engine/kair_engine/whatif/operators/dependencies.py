@@ -5,11 +5,11 @@ reproduces the recording.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.operators.parts import NodeParts, node_parts

@@ -1,20 +1,20 @@
 """Changes durations as fixes say: to the peers' ideal, or by a factor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.collectives import dense
 from kair_engine.timeline.subgraphs import scopes_named, within
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.model import Baseline, Counterfactual
+from kair_engine.whatif.model import Baseline, Counterfactual, Undisturbed
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.ideals import ideal_ns
-from kair_engine.whatif.operators.stops import stops_ns
+from kair_engine.whatif.operators.stopped_parts import StoppedParts
 
 _MANY, _MOST = 0.25, 0.5
 """Of a role's ranks: where a fix is about fewer, the median of all is the others' too; of more, they are not peers."""
@@ -84,6 +84,7 @@ class FixedDurations:
         self._ideal = ideal = ideal_ns(parts, np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell])
         self._transfers = self._all.of(self._all.transfer != NONE)
         self._delays = np.flatnonzero(parts.delay)
+        self.stopped = StoppedParts(parts, recorded)
         # What is no slower than its peers no fix changes: half of all parts.
         self._slow = np.flatnonzero((ideal < parts.value_ns) & (parts.kind != NONE))
         self._of_slow = self._all.of(self._slow)
@@ -96,6 +97,10 @@ class FixedDurations:
         """
         if of is Baseline.UNDELAYED:
             return self._node[self._delays], -self._value[self._delays]
+        if isinstance(of, Undisturbed):
+            less = self.stopped.disturbed_ns(of)
+            shorter = np.flatnonzero(less)
+            return self._node[shorter], -less[shorter]
         fixes = _BASELINES[of] if isinstance(of, Baseline) else of
         if len(fixes) == 1 and _is_plain(fixes[0]) and not self._of_many(fixes[0]).any():
             matched = self._matched(self._of_slow, fixes[0])
@@ -125,14 +130,12 @@ class FixedDurations:
         if STOPS not in fix.kinds:
             return value, fix
         chosen = self._matched(self._all, replace(fix, kinds=()))
-        left = self._value - self.stopped_ns * (1 - (fix.scale or 0.0))
+        if not (fix.operators or fix.scopes):
+            # Delays that are nobody's kind hold what ranks waited for threads that stood still.
+            chosen |= (self._parts.kind == NONE) & self._named_ranks(fix)[self._rank_of_cell][self._all.cell]
+        left = self._value - self.stopped.ns * (1 - (fix.scale or 0.0))
         others = tuple(kind for kind in fix.kinds if kind != STOPS)
         return np.where(chosen, np.minimum(value, left), value), replace(fix, kinds=others) if others else None
-
-    @cached_property
-    def stopped_ns(self) -> Floats:
-        """Per part, what of it is a stop."""
-        return stops_ns(self._parts)
 
     def _of_many(self, fix: Fix) -> Bools:
         """The roles, of each step, several of whose ranks the fix is about: a quarter at least, half at most."""

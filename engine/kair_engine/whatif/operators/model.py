@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import RemedyName
+from kair_engine.localize.unknown_communication import communication_told
 from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.results.whatif import HostStops, PartEffect, Remedy
 from kair_engine.timeline.synchronisation import Synchronisation
@@ -19,10 +21,11 @@ from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import Present, must_fit, present
 from kair_engine.whatif.operators.prices import replayed_steps
 from kair_engine.whatif.operators.stops import StopTally
-from kair_engine.whatif.operators.timeline import operator_timeline
 from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.remembered import RememberedSteps
-from kair_engine.whatif.replay.trace_events import Event
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.replay.trace_events import Event
 
 MOST_KEPT = 1_500_000
 """Operations whose graphs stay in memory, 400 bytes each. Those of more are made again for every question."""
@@ -104,15 +107,18 @@ class OperatorModel:
         return ()
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
-        """Steps left out, and a replay that is off by more than a little."""
+        """Steps left out, a replay that is off by more than a little, and what no name tells of."""
         left_out = len(self.steps) - len(replayed.steps)
         text = f"{left_out} steps are left out: their operations wait for one another in a circle"
         delayed, measured = replayed.times[0], replayed.measured
         off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured))
-        return (*([KairWarning("circular_dependencies", text)] if left_out else []), *off)
+        circles = [KairWarning("circular_dependencies", text)] if left_out else []
+        return (*circles, *off, *communication_told(self._trace))
 
-    def timeline(self) -> Iterator[Event]:
+    def timeline(self) -> "Iterator[Event]":
         """Trace events of the job as recorded, and of the ideal one."""
+        from kair_engine.whatif.operators.timeline import operator_timeline  # few ask for it
+
         return operator_timeline(self._trace)
 
     def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:

@@ -1,12 +1,12 @@
 """Splits durations into parts: operations' self time, and the delays that no edge explains."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.peers import main_lane_rows
 from kair_engine.timeline.self_time import INPUT_PHASE

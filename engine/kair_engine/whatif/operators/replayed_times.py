@@ -1,11 +1,11 @@
 """Moves a step's operations to where a replay has them begin and end."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.whatif.operators.parts import own_times_of_devices, times_of_events
 from kair_engine.whatif.operators.step_graph.graph import StepGraph
 

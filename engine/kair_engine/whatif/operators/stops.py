@@ -5,11 +5,12 @@ operation's own usual time: it takes 20 µs on all ranks and in all steps, and o
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.operators.parts import NodeParts
@@ -24,27 +25,46 @@ _USUAL, _FAST = 0.25, 0.05
 """Quantiles of its times: half of them can hold a stop."""
 
 
-def stops_ns(parts: NodeParts) -> Floats:
+def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
     """Per part, how much longer than usual for that operation its thread took; 0 where that is no stop.
 
     Usual is what the operation takes at most other times on any rank, and on this one: an operator that is slow on a
-    rank in most steps is a slow operator.
+    rank in most steps is a slow operator. Looked at are the program's threads, or other parts, `among` which to look.
     """
-    rows = np.flatnonzero(parts.thread & (parts.kind != NONE))
+    rows = np.flatnonzero(parts.thread & (parts.kind != NONE) if among is None else among)
     result = np.zeros(len(parts.value_ns))
     # What takes less than the shortest stop holds none: of most steps that leaves few operations to look at.
     long = np.unique(parts.key[rows[parts.value_ns[rows] > SHORTEST_NS]])
     rows = rows[np.isin(parts.key[rows], long)]
     if not len(rows):
         return result
-    key, value = parts.key[rows], parts.value_ns[rows]
-    anywhere = _quantiles(dense(key[None]), value)
-    here = _quantiles(dense(np.stack((key, parts.rank[rows]))), value)
-    usual = np.where(here.times >= _FEWEST, np.maximum(here.usual, anywhere.usual), anywhere.usual)
+    value, anywhere = parts.value_ns[rows], _anywhere(parts, rows)
+    usual = _usual(parts, rows, anywhere)
     least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (anywhere.usual - anywhere.fast))
     beyond = value - usual
     result[rows] = np.where((beyond > least) & (anywhere.times >= _FEWEST), beyond, 0.0)
     return result
+
+
+def beyond_usual_ns(parts: NodeParts, among: Bools) -> Floats:
+    """Per part of `among`, how much longer it took than its operation usually does, be it by ever so little."""
+    rows = np.flatnonzero(among)
+    result = np.zeros(len(parts.value_ns))
+    if len(rows):
+        anywhere = _anywhere(parts, rows)
+        beyond = parts.value_ns[rows] - _usual(parts, rows, anywhere)
+        result[rows] = np.where(anywhere.times >= _FEWEST, np.maximum(beyond, 0.0), 0.0)
+    return result
+
+
+def _usual(parts: NodeParts, rows: Ints, anywhere: "_Quantiles") -> Floats:
+    """What the operations usually take: on any rank, or on their own where that is longer."""
+    here = _quantiles(dense(np.stack((parts.key[rows], parts.rank[rows]))), parts.value_ns[rows])
+    return np.where(here.times >= _FEWEST, np.maximum(here.usual, anywhere.usual), anywhere.usual)
+
+
+def _anywhere(parts: NodeParts, rows: Ints) -> "_Quantiles":
+    return _quantiles(dense(parts.key[rows][None]), parts.value_ns[rows])
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,9 @@ class AlikeSteps:
     @cached_property
     def last(self) -> Bools:
         """The places of the operations that end a step."""
-        return np.isin(self.order.order, self.rows.closing())
+        closes = np.zeros(len(self.rows), dtype=bool)
+        closes[self.rows.closing()] = True
+        return closes[self.order.order]
 
     @cached_property
     def in_step(self) -> Ints:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints, present
 from kair_engine.results.whatif import CauseName, SlowdownCause
 from kair_engine.stats import binomial_tail, median_by
 from kair_engine.timeline.collectives import dense
@@ -131,12 +131,14 @@ def flapping_transfers(times: PipelineTimes) -> tuple[Ints, Floats]:
 
 
 def _ranks(rows: PipelineRows, chosen: Ints, rank_of: Mapping[tuple[int, int], int]) -> tuple[int, ...]:
-    places = {divmod(place, rows.pp_size) for place in np.unique(rows.dp[chosen] * rows.pp_size + rows.stage[chosen])}
+    places = {
+        divmod(place, rows.pp_size) for place in present(rows.dp[chosen] * rows.pp_size + rows.stage[chosen]).tolist()
+    }
     return tuple(sorted(rank_of[place] for place in places if place in rank_of))
 
 
 def _cause(name: CauseName, rows: PipelineRows, chosen: Ints, ranks: tuple[int, ...], share: float) -> SlowdownCause:
-    steps = np.unique(rows.step[chosen]).size
+    steps = len(present(rows.step[chosen]))
     if name == "garbage_collection":
         return SlowdownCause(name, ranks, share, {"paused_forwards": len(chosen), "steps": steps})
     figures = {"flapping_transfers": len(chosen), "steps": steps, "over_median_ratio": FLAP}

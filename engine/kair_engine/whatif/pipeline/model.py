@@ -1,6 +1,7 @@
 """Implements the published model, of recordings with operation types and pipeline stages [W]."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +20,12 @@ from kair_engine.whatif.pipeline.microbatches import forward_backward, microbatc
 from kair_engine.whatif.pipeline.remedies import last_stage_excess, remedies
 from kair_engine.whatif.pipeline.replayable import ranks_of_workers, replay_warnings, replayable
 from kair_engine.whatif.pipeline.rows import PipelineRows
-from kair_engine.whatif.pipeline.timeline import pipeline_timeline
 from kair_engine.whatif.pipeline.times import recorded_steps
 from kair_engine.whatif.ratios import OfParts, largest_first
 from kair_engine.whatif.remembered import RememberedSteps
-from kair_engine.whatif.replay.trace_events import Event
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.replay.trace_events import Event
 
 
 class PipelineModel:
@@ -120,8 +122,10 @@ class PipelineModel:
         """What of the recording the replay could not take as it should."""
         return (*self._left_out, *replay_warnings(self._times, replayed.times[0], replayed.measured))
 
-    def timeline(self) -> Iterator[Event]:
+    def timeline(self) -> "Iterator[Event]":
         """Trace events of the job as recorded, and of the ideal one."""
+        from kair_engine.whatif.pipeline.timeline import pipeline_timeline  # few ask for it
+
         return pipeline_timeline(self._times, self._rank_of)
 
     def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
@@ -133,7 +137,7 @@ class PipelineModel:
             return replayed_with_delays(self._times)
         if counterfactual is Baseline.IDEAL:
             return self._times.steps_with(self._times.ideal_ns)
-        fixes = () if isinstance(counterfactual, Baseline) else counterfactual
+        fixes = counterfactual if isinstance(counterfactual, tuple) else ()
         return self._times.steps_with(self._durations.of(fixes))
 
     def _of_ranks(self, ranks: Sequence[int]) -> Choice:

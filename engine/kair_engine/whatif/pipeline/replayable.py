@@ -52,8 +52,10 @@ def ranks_of_workers(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], 
         return {}
     recorded = np.zeros((rows.dp_size, rows.pp_size), dtype=bool)
     recorded[rows.dp, rows.stage] = True
+    # The last worker of all may be in none of these steps, or in none of their operations that are known.
+    present = set(zip(*(place.tolist() for place in np.nonzero(recorded)), strict=True))
     places = {(layout.dp_rank.get(rank, 0), layout.pipeline_stage.get(rank, 0)): rank for rank in trace.job.ranks}
-    return {place: rank for place, rank in places.items() if recorded[place]}
+    return {place: rank for place, rank in places.items() if place in present}
 
 
 def replay_warnings(times: PipelineTimes, delayed: Floats, measured: Floats) -> Iterator[KairWarning]:

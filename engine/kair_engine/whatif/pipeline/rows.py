@@ -1,7 +1,7 @@
 """Reads the operations of a job whose recording tells pipeline stages and operation types (what-if traces)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by, present
 from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
 from kair_engine.trace.step_batches import step_batches
 
@@ -155,7 +156,7 @@ def _read(trace: Trace, steps: list[int]) -> tuple[_Read, set[str]]:
     for step, ranks in trace.job.cut_off.items():
         kept &= (of["step"] != step) | ~np.isin(of["rank"], ranks)
     known = of["type"] != NONE
-    unknown = {names[at] for at in np.unique(code[kept & ~known]).tolist()}
+    unknown = {names[at] for at in present(code[kept & ~known]).tolist()}
     return _Read(of, np.flatnonzero(kept & known)), unknown
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
+from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by, present
 from kair_engine.whatif.pipeline.alike_steps import AlikeSteps, alike_steps
 from kair_engine.whatif.pipeline.choices import Choice
 from kair_engine.whatif.pipeline.order import turns
@@ -153,7 +153,7 @@ def transfer_ns(rows: PipelineRows, alike: Sequence[AlikeSteps]) -> Floats:
         group = of.graph.group
         by_group = order_by(group)[np.count_nonzero(group == NONE) :]
         size = of.graph.members[by_group]
-        for members in np.unique(size).tolist():
+        for members in present(size).tolist():
             at = of.begins[:, None, None] + by_group[size == members].reshape(-1, members)
             left = rows.end_ns[at] - rows.start_ns[at].max(axis=2, keepdims=True)
             own[at] = np.where(left <= -NEGATIVE_NS, 0.0, left)

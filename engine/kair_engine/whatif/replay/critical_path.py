@@ -1,10 +1,9 @@
 """Traces the critical path of a step: back from its last node, each time to what it waited for last."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.whatif.replay.levels import Graph
 
 

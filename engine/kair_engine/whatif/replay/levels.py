@@ -1,10 +1,9 @@
 """Sorts a dependency graph topologically: the nodes that can run at once, level by level."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import NONE, Ints, offsets, ranges
+from kair_engine.frozen import dataclass
 
 _FEW = 1 << 15
 """Nodes. A level costs arrays as much as some 50 nodes cost lists, and small graphs have few in each."""

@@ -1,10 +1,9 @@
 """Lays a dependency graph out for its replay: what ends together lies together."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import NONE, Ints, offsets, order_by, ranges
+from kair_engine.frozen import dataclass
 from kair_engine.whatif.replay.levels import Graph, levels_of
 
 _NOTHING = np.zeros(0, dtype=np.int64)

@@ -1,0 +1,46 @@
+"""Whether events are scanned by machine code: where numba is installed, and so much is to be read that it pays.
+
+numba takes half a second of CPU to import and to load what it has compiled, and some ten, once, to compile it.
+"""
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.readers.blocks import text_size
+
+if TYPE_CHECKING:
+    from kair_engine.readers.kineto.event_stream import Scan
+    from kair_engine.readers.kineto.tables import EventTables
+
+PAYS_FROM: Final = 128 << 20
+"""Bytes of text that one process reads."""
+_TOO_SMALL: Final = 1 << 20
+_SCANNER: Final = "kair_engine.readers.kineto.compiled.scanner"
+
+
+def pays(text: int) -> bool:
+    """Whether to read so many bytes of text by machine code."""
+    return text >= PAYS_FROM and find_spec("numba") is not None
+
+
+def load() -> None:
+    """Makes the machine code ready, if numba can: else events are decoded as ever."""
+    # A numba too old for its NumPy, a folder where it may not write, a disk that is full.
+    with suppress(Exception):
+        import_module(_SCANNER).warm_up()
+
+
+def scanner_for(source: Path, tables: "EventTables") -> "Scan | None":
+    """The scan of a file's events, None where decoding them is as good."""
+    size = text_size(source)
+    if pays(size):
+        load()
+    scanner = sys.modules.get(_SCANNER)
+    if scanner is None or not scanner.is_ready or size < _TOO_SMALL:
+        return None
+    scan: Scan = scanner.Scanner(tables).records
+    return scan

@@ -1,0 +1,500 @@
+"""The events of a text as columns, compiled by numba: numbers, and which texts stand where.
+
+What is not known for sure is refused, so that what is taken, every JSON parser takes, and understands alike. What is
+compiled together stands in one file: by that file alone numba tells whether kept machine code is out of date.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from kair_engine.readers.kineto.compiled.numba_or_not import Int64s, Text, njit, unsigned
+
+# What became of a scan.
+DONE: Final = 0
+NO_ROOM: Final = 1
+"""The columns are full: what is in them has to be taken, and the scan goes on."""
+UNKNOWN: Final = 2
+"""Something in the text is not known for sure."""
+
+# Columns of rows: numbers of an event, the places of its texts and of its arguments, and its own.
+START: Final = 0
+DURATION: Final = 1
+CORRELATION: Final = 2
+EXTERNAL_ID: Final = 3
+SIZE: Final = 4
+ODD: Final = 5
+"""Which times are not written as plain numbers or not there, in bits: 1 the start, 2 the duration."""
+TS: Final = 6
+DUR: Final = 8
+NAME: Final = 10
+CAT: Final = 12
+PID: Final = 14
+TID: Final = 16
+ARGS: Final = 18
+PH: Final = 20
+EVENT: Final = 22
+COLUMNS: Final = 23
+"""From TS on two for each: begin and end."""
+_OTHER: Final = -1
+MAYBE_INTEGER: Final = -2
+MAYBE_TEXT: Final = -3
+
+_EVENT_KEYS: Final = {
+    "ph": PH,
+    "ts": TS,
+    "cat": CAT,
+    "dur": DUR,
+    "pid": PID,
+    "tid": TID,
+    "args": ARGS,
+    "name": NAME,
+}
+ARGUMENTS: Final = {
+    "bytes": SIZE,
+    "correlation": CORRELATION,
+    "External id": EXTERNAL_ID,
+    "Seq": MAYBE_INTEGER,
+    "Src Rank": MAYBE_INTEGER,
+    "Dst Rank": MAYBE_INTEGER,
+    "In msg nelems": MAYBE_INTEGER,
+    "Out msg nelems": MAYBE_INTEGER,
+    "dtype": MAYBE_TEXT,
+    "Collective name": MAYBE_TEXT,
+    "Process Group Name": MAYBE_TEXT,
+    "Process Group Ranks": MAYBE_TEXT,
+}
+"""The arguments whose types are looked at: those that `EventArgs` decodes."""
+_LONGEST_KEY: Final = max(map(len, ARGUMENTS))
+# The keys of both tables end to end, the short ones of each first: where each begins, and the first of each length.
+_KEYS: Final = [*_EVENT_KEYS.items(), *sorted(ARGUMENTS.items(), key=lambda item: len(item[0]))]
+_KEY_TEXTS: Final = np.frombuffer("".join(key for key, _ in _KEYS).encode(), np.uint8)
+_KEY_BEGINS: Final = np.cumsum([0, *(len(key) for key, _ in _KEYS)])
+_KEY_FIELDS: Final = np.array([field for _, field in _KEYS])
+_OF_EVENT: Final = 0
+_OF_ARGUMENTS: Final = 1
+_KEYS_OF_LENGTH: Final = np.array(
+    [
+        [before + sum(len(key) < size for key in keys) for size in range(_LONGEST_KEY + 2)]
+        for before, keys in ((0, _EVENT_KEYS), (len(_EVENT_KEYS), ARGUMENTS))
+    ]
+)
+
+_REFUSED: Final = -1
+_DEEPEST: Final = 60
+"""Levels of lists and objects; each takes a bit."""
+_LONGEST_NUMBER: Final = 40
+_MOST_DIGITS: Final = 18
+_LATEST: Final = 4 * 10**15
+"""Microseconds whose thousandths fit 64 bits; they have 16 digits, and those since 1970 as many."""
+_EXACT_DIGITS: Final = 25
+_QUOTE: Final = ord('"')
+_COMMA: Final = ord(",")
+_OPEN: Final = ord("{")
+_CLOSE: Final = ord("}")
+_BACKSLASH: Final = ord("\\")
+_COLON: Final = ord(":")
+_OPEN_LIST: Final = ord("[")
+_CLOSE_LIST: Final = ord("]")
+_MINUS: Final = ord("-")
+_PLUS: Final = ord("+")
+_POINT: Final = ord(".")
+_ZERO: Final = ord("0")
+_NINE: Final = ord("9")
+_EXPONENTS: Final = (ord("e"), ord("E"))
+_SPACES: Final = (ord(" "), ord("\n"), ord("\r"), ord("\t"))
+_ESCAPED: Final = tuple(b'"\\/bfnrt')
+_LITERALS: Final = np.frombuffer(b"true false null ", np.uint8)
+_X: Final = ord("X")
+_PAIRED: Final = (ord("B"), ord("E"))
+_NULL: Final = ord("n")
+
+
+@njit(cache=True, nogil=True)
+def scan_events(text: Text, at: int, limit: int, rows: Int64s, ended: Int64s) -> int:
+    """Takes the complete events of `text[at:limit]` into `rows`, as far as there is room; says why it ended.
+
+    Where it ended goes to `ended`, with the number of rows: all events before that place are taken.
+    """
+    count = 0
+    row = np.empty(COLUMNS, np.int64)
+    while True:
+        ended[0], ended[1] = count, at
+        if count == len(rows):
+            return NO_ROOM
+        # Slices take longer: they make arrays.
+        for column in range(COLUMNS):
+            row[column] = 0
+        for column in range(CORRELATION, SIZE + 1):
+            row[column] = -1
+        row[ODD] = 3
+        row[EVENT] = at
+        at = _event(text, at, limit, row)
+        if at == _REFUSED:
+            return UNKNOWN
+        if row[PH + 1] - row[PH] == 3:
+            phase = text[unsigned(row[PH] + 1)]
+            if phase == _X:
+                for column in range(COLUMNS):
+                    rows[count, column] = row[column]
+                count += 1
+            elif phase in _PAIRED:
+                return UNKNOWN
+        at = _after_space(text, at, limit)
+        # Some write one event a line, without commas.
+        if at < limit and text[unsigned(at)] == _COMMA:
+            at = _after_space(text, at + 1, limit)
+            if at >= limit:
+                return UNKNOWN
+        if at >= limit:
+            ended[0], ended[1] = count, limit
+            return DONE
+
+
+@njit(nogil=True)
+def _event(text: Text, at: int, limit: int, row: Int64s) -> int:
+    """Behind the event that begins at `at`."""
+    if at >= limit or text[unsigned(at)] != _OPEN:
+        return _REFUSED
+    at = _after_space(text, at + 1, limit)
+    if at < limit and text[unsigned(at)] == _CLOSE:
+        return at + 1
+    while True:
+        key = at + 1
+        at = _after_plain_string(text, at, limit)
+        if at == _REFUSED:
+            return _REFUSED
+        field = _field(text, key, at - 1, _OF_EVENT)
+        begin = _to_value(text, at, limit)
+        if begin == _REFUSED:
+            return _REFUSED
+        at = _value_of(text, begin, limit, field, row)
+        if at == _REFUSED:
+            return _REFUSED
+        if field != _OTHER:
+            row[field], row[field + 1] = begin, at
+        at = _after_space(text, at, limit)
+        if at >= limit:
+            return _REFUSED
+        if text[unsigned(at)] == _CLOSE:
+            return at + 1
+        if text[unsigned(at)] != _COMMA:
+            return _REFUSED
+        at = _after_space(text, at + 1, limit)
+
+
+@njit(nogil=True)
+def _field(text: Text, begin: int, end: int, table: int) -> int:
+    """What is known of the key `text[begin:end]`: its column, or of arguments their type."""
+    size = end - begin
+    if size > _LONGEST_KEY:
+        return _OTHER
+    for key in range(_KEYS_OF_LENGTH[table, size], _KEYS_OF_LENGTH[table, size + 1]):
+        first = _KEY_BEGINS[key]
+        i = 0
+        while i < size and text[unsigned(begin + i)] == _KEY_TEXTS[unsigned(first + i)]:
+            i += 1
+        if i == size:
+            return int(_KEY_FIELDS[key])
+    return _OTHER
+
+
+@njit(nogil=True)
+def _value_of(text: Text, at: int, limit: int, field: int, row: Int64s) -> int:
+    """Behind the value of an event's field."""
+    if field in (TS, DUR):
+        return _time(text, at, limit, START if field == TS else DURATION, row)
+    if field in (PID, TID):
+        end = _after_string(text, at, limit)
+        if end == _REFUSED:
+            _, end = _integer(text, at, limit)
+        return end
+    if field == PH:
+        return _after_plain_string(text, at, limit)
+    if field in (NAME, CAT):
+        return _after_string(text, at, limit)
+    if field == ARGS:
+        return _arguments(text, at, limit, row)
+    return _after_value(text, at, limit)
+
+
+@njit(nogil=True)
+def _time(text: Text, at: int, limit: int, column: int, row: Int64s) -> int:
+    """Behind a time, a number or a text."""
+    row[column], end = _thousandths(text, at, limit)
+    if end != _REFUSED:
+        row[ODD] &= ~(1 << column)
+        return end
+    row[ODD] |= 1 << column
+    end = _after_string(text, at, limit)
+    return _after_number(text, at, limit) if end == _REFUSED else end
+
+
+@njit(nogil=True)
+def _arguments(text: Text, at: int, limit: int, row: Int64s) -> int:
+    """Behind the arguments of an event, an object or null."""
+    for column in range(CORRELATION, SIZE + 1):
+        row[column] = -1
+    if at < limit and text[unsigned(at)] == _NULL:
+        return _after_literal(text, at, limit)
+    if at >= limit or text[unsigned(at)] != _OPEN:
+        return _REFUSED
+    at = _after_space(text, at + 1, limit)
+    if at < limit and text[unsigned(at)] == _CLOSE:
+        return at + 1
+    while True:
+        key = at + 1
+        at = _after_plain_string(text, at, limit)
+        if at == _REFUSED:
+            return _REFUSED
+        field = _field(text, key, at - 1, _OF_ARGUMENTS)
+        at = _to_value(text, at, limit)
+        if at == _REFUSED or at >= limit:
+            return _REFUSED
+        if field >= 0:
+            row[field], at = _integer(text, at, limit)
+        elif field == _OTHER or text[unsigned(at)] == _NULL:
+            at = _after_value(text, at, limit)
+        elif field == MAYBE_INTEGER:
+            _, at = _integer(text, at, limit)
+        else:
+            at = _after_plain_string(text, at, limit)
+        if at == _REFUSED:
+            return _REFUSED
+        at = _after_space(text, at, limit)
+        if at >= limit:
+            return _REFUSED
+        if text[unsigned(at)] == _CLOSE:
+            return at + 1
+        if text[unsigned(at)] != _COMMA:
+            return _REFUSED
+        at = _after_space(text, at + 1, limit)
+
+
+@njit(nogil=True)
+def _after_space(text: Text, at: int, limit: int) -> int:
+    """The first place from `at` on that is no white space."""
+    while at < limit and text[unsigned(at)] <= 32 and text[unsigned(at)] in _SPACES:
+        at += 1
+    return at
+
+
+@njit(nogil=True)
+def _after_string(text: Text, at: int, limit: int) -> int:
+    """Behind the text in quotes that begins at `at`. Texts with `\\u` are refused."""
+    if at >= limit or text[unsigned(at)] != _QUOTE:
+        return _REFUSED
+    at += 1
+    while at < limit:
+        sign = text[unsigned(at)]
+        if sign == _QUOTE:
+            return at + 1
+        if sign < 32:
+            return _REFUSED
+        if sign == _BACKSLASH:
+            at += 1
+            if at >= limit or text[unsigned(at)] not in _ESCAPED:
+                return _REFUSED
+        at += 1
+    return _REFUSED
+
+
+@njit(nogil=True)
+def _after_plain_string(text: Text, at: int, limit: int) -> int:
+    """The same of a text that stands for itself: of ASCII, and nothing in it is escaped."""
+    if at >= limit or text[unsigned(at)] != _QUOTE:
+        return _REFUSED
+    at += 1
+    while at < limit:
+        sign = text[unsigned(at)]
+        if sign == _QUOTE:
+            return at + 1
+        if sign < 32 or sign > 126 or sign == _BACKSLASH:
+            return _REFUSED
+        at += 1
+    return _REFUSED
+
+
+@njit(nogil=True)
+def _after_digits(text: Text, at: int, limit: int) -> int:
+    while at < limit and _ZERO <= text[unsigned(at)] <= _NINE:
+        at += 1
+    return at
+
+
+@njit(nogil=True)
+def _after_whole(text: Text, at: int, limit: int) -> int:
+    """Behind the digits before a number's point; no number begins with a zero that others follow."""
+    end = _after_digits(text, at, limit)
+    if end == at or (text[unsigned(at)] == _ZERO and end - at > 1):
+        return _REFUSED
+    return end
+
+
+@njit(nogil=True)
+def _after_number(text: Text, at: int, limit: int) -> int:
+    """Behind a number of moderate length."""
+    begin = at
+    if at < limit and text[unsigned(at)] == _MINUS:
+        at += 1
+    at = _after_whole(text, at, limit)
+    if at == _REFUSED:
+        return _REFUSED
+    if at < limit and text[unsigned(at)] == _POINT:
+        end = _after_digits(text, at + 1, limit)
+        if end == at + 1:
+            return _REFUSED
+        at = end
+    if at < limit and text[unsigned(at)] in _EXPONENTS:
+        at += 1
+        if at < limit and (text[unsigned(at)] == _PLUS or text[unsigned(at)] == _MINUS):
+            at += 1
+        end = _after_digits(text, at, limit)
+        if end == at:
+            return _REFUSED
+        at = end
+    return at if at - begin <= _LONGEST_NUMBER else _REFUSED
+
+
+@njit(nogil=True)
+def _after_literal(text: Text, at: int, limit: int) -> int:
+    """Behind `true`, `false` or `null`."""
+    begin = 0
+    for end in range(len(_LITERALS)):
+        if _LITERALS[end] != 32:
+            continue
+        size = end - begin
+        if at + size <= limit:
+            same = True
+            for i in range(size):
+                same = same and text[unsigned(at + i)] == _LITERALS[begin + i]
+            if same:
+                return at + size
+        begin = end + 1
+    return _REFUSED
+
+
+@njit(nogil=True)
+def _after_key(text: Text, at: int, limit: int) -> int:
+    """From the quote of a key to its value."""
+    at = _after_string(text, at, limit)
+    return at if at == _REFUSED else _to_value(text, at, limit)
+
+
+@njit(nogil=True)
+def _to_value(text: Text, at: int, limit: int) -> int:
+    """From a key's end to its value."""
+    at = _after_space(text, at, limit)
+    if at >= limit or text[unsigned(at)] != _COLON:
+        return _REFUSED
+    return _after_space(text, at + 1, limit)
+
+
+@njit(nogil=True)
+def _after_value(text: Text, at: int, limit: int) -> int:
+    """Behind any value."""
+    depth = 0
+    in_object = 0  # a bit for each level that is open, the innermost is the last
+    while True:
+        if at >= limit:
+            return _REFUSED
+        sign = text[unsigned(at)]
+        if sign == _QUOTE:
+            at = _after_string(text, at, limit)
+        elif sign in (_OPEN, _OPEN_LIST):
+            of_object = 1 if sign == _OPEN else 0
+            at = _after_space(text, at + 1, limit)
+            if at < limit and text[unsigned(at)] == (_CLOSE if of_object else _CLOSE_LIST):
+                at += 1
+            else:
+                if depth == _DEEPEST:
+                    return _REFUSED
+                depth += 1
+                in_object = in_object * 2 + of_object
+                if of_object:
+                    at = _after_key(text, at, limit)
+                    if at == _REFUSED:
+                        return _REFUSED
+                continue
+        elif sign == _MINUS or _ZERO <= sign <= _NINE:
+            at = _after_number(text, at, limit)
+        else:
+            at = _after_literal(text, at, limit)
+        if at == _REFUSED:
+            return _REFUSED
+        while depth:
+            at = _after_space(text, at, limit)
+            if at >= limit:
+                return _REFUSED
+            of_object = in_object % 2
+            if text[unsigned(at)] == _COMMA:
+                at = _after_space(text, at + 1, limit)
+                if of_object:
+                    at = _after_key(text, at, limit)
+                    if at == _REFUSED:
+                        return _REFUSED
+                break
+            if text[unsigned(at)] != (_CLOSE if of_object else _CLOSE_LIST):
+                return _REFUSED
+            at += 1
+            depth -= 1
+            in_object //= 2
+        if depth == 0:
+            return at
+
+
+@njit(nogil=True)
+def _integer(text: Text, at: int, limit: int) -> tuple[int, int]:
+    """A whole number of up to 18 digits, and the place behind it."""
+    negative = at < limit and text[unsigned(at)] == _MINUS
+    begin = at + 1 if negative else at
+    end = _after_whole(text, begin, limit)
+    if end == _REFUSED or end - begin > _MOST_DIGITS:
+        return 0, _REFUSED
+    if end < limit and (text[unsigned(end)] == _POINT or text[unsigned(end)] in _EXPONENTS):
+        return 0, _REFUSED
+    value = 0
+    for i in range(begin, end):
+        value = value * 10 + (text[unsigned(i)] - _ZERO)
+    return -value if negative else value, end
+
+
+@njit(nogil=True)
+def _thousandths(text: Text, at: int, limit: int) -> tuple[int, int]:
+    """A decimal number times 1000, halves to the even one, and the place behind it.
+
+    Numbers with exponents, and of more digits than are needed, are refused.
+    """
+    negative = at < limit and text[unsigned(at)] == _MINUS
+    begin = at + 1 if negative else at
+    point = _after_whole(text, begin, limit)
+    if point == _REFUSED or point - begin > _MOST_DIGITS:
+        return 0, _REFUSED
+    end = point
+    if point < limit and text[unsigned(point)] == _POINT:
+        end = _after_digits(text, point + 1, limit)
+        if end == point + 1 or end - begin > _EXACT_DIGITS:
+            return 0, _REFUSED
+    if end < limit and text[unsigned(end)] in _EXPONENTS:
+        return 0, _REFUSED
+    value = 0
+    for i in range(begin, point):
+        value = value * 10 + (text[unsigned(i)] - _ZERO)
+    if value >= _LATEST:
+        return 0, _REFUSED
+    for i in range(point + 1, point + 4):
+        value = value * 10 + (text[unsigned(i)] - _ZERO if i < end else 0)
+    if end > point + 4 and _rounds_up(text, point + 4, end, value % 2 == 1):
+        value += 1
+    return -value if negative else value, end
+
+
+@njit(nogil=True)
+def _rounds_up(text: Text, begin: int, end: int, is_odd: bool) -> bool:
+    """Whether the digits after the last one that counts are more than half, or half and that one is odd."""
+    if text[unsigned(begin)] != _ZERO + 5:
+        return bool(text[unsigned(begin)] > _ZERO + 5)
+    for i in range(begin + 1, end):
+        if text[unsigned(i)] != _ZERO:
+            return True
+    return is_odd

@@ -1,0 +1,76 @@
+"""Tells which parts of steps stops are taken from: threads' own, or also what waits for threads that serve them."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.results.fix import FIX_KINDS
+from kair_engine.trace.operations import RECV, SEND, Operations
+from kair_engine.whatif.model import Undisturbed
+from kair_engine.whatif.operators.parts import NodeParts
+from kair_engine.whatif.operators.stops import beyond_usual_ns, stops_ns
+
+LONGEST_LATENCY_NS = 100_000
+"""Between a kernel's launch and its begin on a device that is free: 2 to 10 µs on an H100, at most 20."""
+
+
+class StoppedParts:
+    """What stops take of the parts of some steps, and other delays that no peer shows.
+
+    Beside a device, where threads communicate (gloo's), a stop of those leaves its mark on others: on what waits for
+    them, and on what devices wait for. So there a fix of stops takes from all parts but kernels, whose length is the
+    device's, and sends and receives, whose length is mostly the other end's.
+    """
+
+    def __init__(self, parts: NodeParts, recorded: Sequence[Operations]) -> None:
+        self._parts, self._recorded = parts, recorded
+
+    @cached_property
+    def of_threads_ns(self) -> Floats:
+        """Per part, what of it is a stop of the program's own threads."""
+        return stops_ns(self._parts)
+
+    @cached_property
+    def ns(self) -> Floats:
+        """Per part, what a fix of stops takes away."""
+        return np.asarray(stops_ns(self._parts, self._others)) if self._served else self.of_threads_ns
+
+    def disturbed_ns(self, by: Undisturbed) -> Floats:
+        """Per part, what is taken away from it."""
+        if by is Undisturbed.THREADS_RUN:
+            return self.of_threads_ns
+        if by is Undisturbed.USUAL:
+            return beyond_usual_ns(self._parts, self._others)
+        if by is Undisturbed.UNQUEUED:
+            return self._queued_ns
+        return self._queued_ns + beyond_usual_ns(self._parts, self._kernels)
+
+    @cached_property
+    def _served(self) -> bool:
+        return any(ops.has_device and bool((ops.communication & ~ops.on_stream).any()) for ops in self._recorded)
+
+    @cached_property
+    def _kernels(self) -> Bools:
+        parts = self._parts
+        return np.asarray(parts.own & ~parts.thread & (parts.kind == FIX_KINDS.index("compute")))
+
+    @cached_property
+    def _others(self) -> Bools:
+        return ~self._kernels & ~self._of(lambda ops: np.isin(ops.kind, (SEND, RECV)))
+
+    @cached_property
+    def _queued_ns(self) -> Floats:
+        """Delays of what was launched and had all it waited for, beyond what a launch takes."""
+        parts = self._parts
+        queued = parts.delay & self._of(lambda ops: ops.on_stream & (ops.launch != NONE) & ~ops.communication)
+        return np.where(queued & (parts.value_ns > LONGEST_LATENCY_NS), parts.value_ns, 0.0)
+
+    def _of(self, holds: Callable[[Operations], Bools]) -> Bools:
+        """Per part whether its operation is one of some sort."""
+        row, result = self._parts.row, np.zeros(len(self._parts.row), dtype=bool)
+        for at, ops in enumerate(self._recorded):
+            mine: Ints = np.flatnonzero((self._parts.step == at) & (row != NONE))
+            result[mine] = holds(ops)[row[mine]]
+        return result

@@ -1,0 +1,177 @@
+"""Scanned by machine code, events are what they are decoded; without numba the same functions run as Python."""
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.kineto.compiled import scan
+from kair_engine.readers.kineto.compiled.scanner import Scanner
+from kair_engine.readers.kineto.event_stream import EventStream
+from kair_engine.readers.kineto.events import EventArgs
+from kair_engine.readers.kineto.rows import RECORD, Records
+from kair_engine.readers.kineto.tables import EventTables
+
+_COLLECTIVE = {
+    "External id": 3,
+    "Collective name": "allreduce",
+    "Process Group Name": "0",
+    "Process Group Ranks": "[0, 1]",
+    "Seq": 7,
+    "In msg nelems": 1024,
+    "dtype": "Float",
+}
+
+
+def event(**fields: object) -> dict[str, Any]:
+    usual = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10.5, "dur": 3}
+    return {name: value for name, value in (usual | fields).items() if value is not ...}
+
+
+_SEEDS: list[dict[str, Any]] = [
+    event(args={"External id": 1, "Concrete Inputs": ["", "[2]"], "Input Dims": [[4, 2048], []], "Ev Idx": 0}),
+    event(cat="user_annotation", name="ProfilerStep#3", ts=1706850122846038, dur=603240),
+    event(cat="cuda_runtime", name="cudaLaunchKernel", args={"cbid": 211, "correlation": 9, "External id": 9}),
+    event(cat="kernel", name="ncclDevKernel_AllReduce", pid=0, tid=7, args=_COLLECTIVE | {"correlation": 9}),
+    event(cat="gpu_memcpy", name="Memcpy HtoD", pid=0, tid="stream 7", args={"bytes": 4096, "correlation": 8}),
+    event(name="record_param_comms", args=_COLLECTIVE),
+    event(name="c10d::send", args={"Concrete Inputs": ["", "", "1", "0"], "Input type": ["TensorList", "", "", ""]}),
+    event(name="Länge · ✓", cat="Operator", args=None),
+    event(ph="f", id=9, bp="e"),
+    event(ph="M", name="process_name", args={"name": "python"}, dur=...),
+    event(ph="B", name="begun", dur=...),
+    event(ph="E", ts=20, dur=...),
+]
+_TEXTS = ["", "X", "B", "12", "a\\u00e9", "é\ud800", "}, {", "Optimizer.step#SGD.step"]
+_NUMBERS = [0, -0.0, -1, 7, 1 << 63, 10**30, 0.0005, 1e15, 1e300, float("nan"), 1706850122846038.1255]
+_VALUES = st.sampled_from([..., None, True, [], [{"a": [1]}], {}, {"a": {}}, *_TEXTS, *_NUMBERS])
+_KEYS = st.sampled_from(["ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "n\\ame"])
+_ARGUMENTS = st.sampled_from([*scan.ARGUMENTS, "Input Dims", "Input type", "Concrete Inputs", "stream"])
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> bytes:
+    """Events of which some have values that nobody expects, as text of which some bytes are not what they were."""
+    events = [dict(one) for one in draw(st.lists(st.sampled_from(_SEEDS), max_size=8))]
+    for one in events:
+        if draw(st.integers(0, 3)) == 0:
+            one[draw(_KEYS)] = draw(_VALUES)
+        if draw(st.integers(0, 3)) == 0:
+            one["args"] = dict(one.get("args") or {}) if isinstance(one.get("args"), dict | None) else {}
+            one["args"][draw(_ARGUMENTS)] = draw(_VALUES)
+    written = [{name: value for name, value in one.items() if value is not ...} for one in events]
+    as_is = draw(st.booleans())
+    parts = [json.dumps(drop(one), ensure_ascii=as_is, indent=draw(st.sampled_from([None, 1]))) for one in written]
+    text = "[" + draw(st.sampled_from([", ", ",\n", "\n"])).join(parts) + "]"
+    signs = bytearray(text.encode("utf-8", "surrogatepass"))
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(signs)))
+        signs[at : at + draw(st.integers(0, 2))] = draw(st.sampled_from([b"", *(bytes([sign]) for sign in _SIGNS)]))
+    return bytes(signs)
+
+
+_SIGNS = b'{}[],:"\\0.-eEu\x00\x1f\x7f\x80\xff\n tn9'
+
+
+def drop(value: object) -> object:
+    """The value without what JSON cannot have."""
+    if isinstance(value, dict):
+        return {key: drop(one) for key, one in value.items() if one is not ...}
+    return value
+
+
+def read(blocks: Sequence[bytes], *, scanned: bool, chunk: int = 1 << 20) -> tuple[Any, int]:
+    """All that is known of a text's events, and how much of it was scanned."""
+    tables = EventTables()
+    scanner = Scanner(tables)
+    taken: list[int] = []
+
+    def counted(text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
+        for records, at in scanner.records(text, begin, end):
+            taken.append(len(records))
+            yield records, at
+
+    stream = EventStream(iter(blocks), scan=counted if scanned else None, chunk_size=chunk)
+    batches = [np.empty(0, RECORD)]
+    try:
+        batches += [tables.records(batch) if isinstance(batch, list) else batch for batch in stream]
+    except NotATraceError as error:
+        return str(error), 0
+    known = (
+        np.concatenate(batches).tolist(),
+        *(tables.names.items_, tables.tracks.items_, tables.details),
+        *(tables.bad_events, tables.without_category, tables.unpaired),
+        *(stream.bad_events, stream.complete, stream.header),
+    )
+    return known, sum(taken)
+
+
+@settings(deadline=None, max_examples=120)
+@given(text=texts(), chunk=st.sampled_from([1, 200, 1 << 20]))
+@example(b'[{"ph": "X", "name": "a", "ts": "1e3", "dur": 1e0, "cat": "kernel"}, {}]', 1 << 20)
+@example(b'[{"ph": "X", "name": "a", "cat": "", "ts": 0.00050, "dur": 0.0015}, {"ph": "i"}]', 1 << 20)
+@example(b'[{"ph": "X", "name": "a", "name": "b", "args": {"bytes": 3}, "args": null}, {"ph": "i"}]', 1 << 20)
+@example(b'[{"ph": "X", "name": "\x80", "cat": "kernel"}, {"ph": "X", "name": "a", "cat": "cpu_op"}, {}]', 1 << 20)
+@example(b'[{"ph": "X", "name": "a", "args": {"x": %s}}, {}]' % (b"[" * 200 + b"]" * 200), 1 << 20)
+def test_a_scan_finds_what_decoding_finds(text: bytes, chunk: int) -> None:
+    assert read([text], scanned=True, chunk=chunk)[0] == read([text], scanned=False, chunk=chunk)[0]
+
+
+def test_usual_events_are_all_scanned() -> None:
+    usual = [one for one in _SEEDS if one["ph"] not in "BE"]
+    text = json.dumps([*usual * 50, {}], ensure_ascii=False).encode()
+    found, scanned = read([text], scanned=True)
+    assert found == read([text], scanned=False)[0]
+    assert scanned == len(found[0]) == 400
+
+
+def test_what_is_not_known_costs_a_window_and_not_the_scan() -> None:
+    events = [event(name=f"op {number}", tid=number % 7) for number in range(3000)]
+    events[10]["name"] = "\ud800"
+    text = json.dumps([*events, {}]).encode()
+    found, scanned = read([text], scanned=True)
+    assert found == read([text], scanned=False)[0]
+    assert 0.7 * len(found[0]) < scanned < len(found[0])
+
+
+def test_more_names_than_there_is_room_for_at_first() -> None:
+    text = json.dumps([*(event(name=f"op {number}" * 9) for number in range(4500)), {}]).encode()
+    found, scanned = read([text], scanned=True)
+    assert found == read([text], scanned=False)[0]
+    assert scanned == 4500
+
+
+def test_texts_of_equal_hash_do_not_slow_a_scan() -> None:
+    # One that is made for that purpose must not make each search as long as there are names.
+    chance = random.Random(1)
+    tables = EventTables()
+    scanner = Scanner(tables)
+    scanner._tokens.slots[:] = 1  # all taken, by another text
+    scanner._tokens.counts[0] = 2
+    text = json.dumps([event(name=str(chance.random()))])[1:-1].encode()
+    found = list(scanner.records(text, 0, len(text)))
+    assert [len(records) for records, _ in found] == [1]
+    assert len(scanner._tokens.slots) > 4 * 4096
+
+
+@pytest.mark.parametrize(
+    "number", ["10.0005", "10.0015", "10.00150000001", "-0.5", "-10.0025", "0", "9e2", "4000000000000000"]
+)
+def test_times_are_rounded_as_decimals_are(number: str) -> None:
+    text = json.dumps([event(ts=...), {}]).replace('"ph"', f'"ts": {number}, "ph"').encode()
+    assert read([text], scanned=True)[0] == read([text], scanned=False)[0]
+
+
+def test_the_types_that_are_looked_at_are_those_that_are_decoded() -> None:
+    kinds = {int | None: scan.MAYBE_INTEGER, str | None: scan.MAYBE_TEXT}
+    typed = {field.encode_name: field.type for field in msgspec.structs.fields(EventArgs) if field.type != msgspec.Raw}
+    assert set(typed) == set(scan.ARGUMENTS)
+    assert all(scan.ARGUMENTS[name] == kinds.get(kind, scan.ARGUMENTS[name]) for name, kind in typed.items())
+    assert {name for name, kind in typed.items() if kind is int} == {"correlation", "External id", "bytes"}

@@ -1,0 +1,140 @@
+"""What devices wait for: launches one after the other, and devices that others have; tables by hand, in µs."""
+
+from pathlib import Path
+
+import pytest
+from support.trace_builder import operations, trace
+
+from kair_engine.results.triage import Finding
+from kair_engine.trace.operations import Operations
+from kair_engine.triage.analysis import triage
+from kair_engine.triage.devices.launching import launching
+from kair_engine.triage.devices.queueing import queueing
+
+
+def launches(folder: Path, kernel: float, *, begins: list[float] | None = None, latency: float = 1) -> Operations:
+    """Six launches of 5 µs, 10 µs apart or at `begins`; each kernel begins so long after its launch or the last."""
+    lines, free = ["step 0: 0+1000"], 0.0
+    for call, begin in enumerate(begins or [10.0 * call for call in range(6)]):
+        start = max(free, begin + 5 + latency)
+        lines += [f"0 main | launch {begin}+5 ^{call}", f"0 gpu7 | add {start}+{kernel} ^{call}"]
+        free = start + kernel
+    return operations(folder, "\n".join(lines))
+
+
+def test_a_device_idles_between_launches_that_follow_one_another(tmp_path: Path) -> None:
+    """55 µs from the first launch to the last one's end; six kernels of 2 µs, five of them within."""
+    found = launching(launches(tmp_path, 2))
+    assert found.idle_ns.tolist() == [55_000 - 12_000]
+    assert (found.length_ns.tolist(), found.launches.tolist()) == ([55_000], [6])
+    assert found.kernel_ns.tolist() == [2000]
+    assert found.device_idle_ns.tolist() == [1_000_000 - 12_000]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "begins"),
+    [(20.0, None), (2.0, [0.0, 10, 20, 200, 210, 220])],
+    ids=["kernels take longer than launches", "the host does something else in between"],
+)
+def test_what_launches_do_not_hold_up(tmp_path: Path, kernel: float, begins: list[float] | None) -> None:
+    assert launching(launches(tmp_path, kernel, begins=begins)).idle_ns.tolist() == [0]
+
+
+def test_two_ranks_that_launch_one_after_the_other_are_no_row(tmp_path: Path) -> None:
+    """Three launches each, rank 1's in the step's first 30 µs, rank 0's in its last."""
+    lines = ["step 0: 0+100"]
+    for call in range(3):
+        for rank, begin in ((1, 10 * call), (0, 70 + 10 * call)):
+            lines.append(f"{rank} main | launch {begin}+5 ^{call}")
+            lines.append(f"{rank} gpu7 | add {begin + 6}+2 ^{call}")
+    assert launching(operations(tmp_path, "\n".join(lines))).launches.tolist() == [0, 0]
+
+
+def test_a_queue_that_is_soon_empty_again_is_held_up_by_launches(tmp_path: Path) -> None:
+    """Another process has the device for 25 µs: three kernels wait, and then run at once."""
+    found = launching(launches(tmp_path, 2, latency=25))
+    assert found.idle_ns.tolist() == [55_000 - 12_000]
+
+
+@pytest.mark.parametrize(
+    ("between", "waited"),
+    [("", 595), ("| 0 gpu8 | copy 5+590", 0), ("| 0 gpu8 | copy 5+300", 295), ("| 0 gpu7 | relu 2+580 ^2", 0)],
+    ids=["nothing runs", "another stream works", "until in between", "its own stream works"],
+)
+def test_what_is_launched_waits_for_a_device_that_others_have(tmp_path: Path, between: str, waited: float) -> None:
+    more = between.removeprefix("| ")
+    found = queueing(operations(tmp_path, f"step 0: 0+1000\n0 main | launch 0+5 ^1\n{more}\n0 gpu7 | add 600+10 ^1"))
+    assert found.waited_ns.tolist() == [waited * 1000]
+    assert found.waits.tolist() == [1.0 if waited else 0.0]
+
+
+def test_what_a_launch_takes_anyway_is_no_wait(tmp_path: Path) -> None:
+    assert queueing(launches(tmp_path, 2, latency=90)).waited_ns.tolist() == [0]
+
+
+STEPS, RANKS = 8, 4
+
+
+def job(folder: Path, *, kernels: int, latency: float = 1, more: int = 0, slower: float = 0) -> tuple[Finding, ...]:
+    """Four ranks launch kernels of 2 µs, 10 µs apart, and wait for them, then meet.
+
+    Rank 3 launches `more`, and so many µs farther apart.
+    """
+    lines = []
+    for step in range(STEPS):
+        begin = step * 10_000
+        lines.append(f"step {step}: {begin}+{2000}")
+        ends = {}
+        for rank in range(RANKS):
+            last = rank == RANKS - 1
+            count, apart = kernels + (more if last else 0), 10 + (slower if last else 0)
+            for call in range(count):
+                at, name = begin + apart * call, f"^{step * 1000 + call}"
+                lines.append(f"{rank} main | aten::add_ {at}+6 | launch {at + 1}+4 {name}")
+                lines.append(f"{rank} gpu7 | add {at + 5 + latency}+2 {name}")
+            ends[rank] = begin + apart * count + latency
+            waited = latency + 2
+            lines.append(f"{rank} main | cudaStreamSynchronize {ends[rank] - waited + 1}+{waited} :sync")
+        for rank, end in ends.items():
+            lines.append(f"{rank} gpu7 | allreduce@dp#{step} {end + 10}+{max(ends.values()) - end + 100}")
+    return triage(trace(folder, "\n".join(lines))).findings
+
+
+def test_a_job_bound_by_launches_is_told_with_what_shows_it(tmp_path: Path) -> None:
+    (found,) = job(tmp_path, kernels=60)
+    assert (found.cause, found.pattern, found.ranks) == ("launch_bound", "job_wide", ())
+    (shown,) = (one for one in found.evidence if one.kind == "one_by_one")
+    # 59 launches 10 µs apart and the last one's 4: 594 µs, in which 60 kernels run for 2 µs each.
+    assert shown.figures["idle_us"] == pytest.approx(594 - 120)
+    assert shown.figures["launches"] == 60
+    assert shown.figures["kernel_us"] == 2
+    assert found.time_lost_us_per_step == pytest.approx(474)
+
+
+def test_more_launches_on_one_rank_are_uneven_work_and_not_its_host(tmp_path: Path) -> None:
+    """Each of its 60 more kernels keeps the device waiting; one is hardly computing."""
+    of_rank = [one for one in job(tmp_path, kernels=20, more=60) if one.ranks]
+    assert [(one.ranks, one.cause, one.operator) for one in of_rank] == [((3,), "uneven_work", "aten::add_")]
+    (shown,) = (one for one in of_rank[0].evidence if one.kind == "launches_more")
+    assert (shown.figures["calls"], shown.figures["usual_calls"]) == (80, 20)
+    assert of_rank[0].fix[0].kinds == ("compute", "host")
+
+
+def test_slower_launches_of_one_rank_are_told_from_a_host_that_pauses(tmp_path: Path) -> None:
+    """60 launches 25 instead of 10 µs apart."""
+    (of_rank,) = (one for one in job(tmp_path, kernels=60, slower=15) if one.ranks)
+    assert (of_rank.ranks, of_rank.cause) == ((3,), "launch_bound")
+    (shown,) = (one for one in of_rank.evidence if one.kind == "slower_launches")
+    assert shown.figures["idle_us_per_step"] - shown.figures["peers_us_per_step"] == pytest.approx(59 * 15)
+    assert of_rank.time_lost_us_per_step == pytest.approx(60 * 15, rel=0.05)
+
+
+def test_a_device_that_others_have_is_told_and_priced_by_what_waited_for_it(tmp_path: Path) -> None:
+    """One kernel a step waits for 400 µs, and the host for that."""
+    (found,) = (one for one in job(tmp_path, kernels=1, latency=400) if one.cause == "device_contention")
+    (taken,) = (one for one in found.evidence if one.kind == "device_taken")
+    assert taken.figures["waited_us"] == pytest.approx(400)
+    assert taken.figures["waits"] == 1
+    (between,) = (one for one in found.evidence if one.kind == "price_range")
+    assert found.time_lost_us_per_step == pytest.approx(400)
+    assert between.figures["least_us"] <= 400 <= between.figures["most_us"]
