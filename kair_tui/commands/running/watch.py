@@ -10,6 +10,7 @@ from kair_engine.errors import InputError
 from kair_engine.results.runs.watch import WatchResult
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument
+from kair_tui.cli.places import is_mirror
 
 if TYPE_CHECKING:
     from kair_capture.places import JobPlaces
@@ -25,6 +26,10 @@ def run(store: Path, *, job: Annotated[str | None, Argument(_TEXT, offers=job_na
     import msgspec
 
     places = _places(store, job or os.environ.get("KAIR_JOB"))
+    if is_mirror(store):
+        from kair_engine.store.remote import fetch_status
+
+        fetch_status(store, places.job)
     try:
         result = msgspec.json.decode(places.status.read_bytes(), type=WatchResult)
         age = datetime.now(UTC) - datetime.fromisoformat(result.updated_at)
