@@ -243,7 +243,7 @@ def _info(members: range, steps: range, world: int, timeline: Timeline, rows: in
             step=tuple(steps) * len(members),
             begin_ns=tuple(begin.tolist()) * len(members),
             duration_ns=tuple(length.tolist()) * len(members),
-            operations=(rows,) * (len(steps) * len(members)),
+            operations=(rows - 1,) * (len(steps) * len(members)),  # the step's own scope is none
         ),
         warnings=(),
     )

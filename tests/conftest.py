@@ -16,30 +16,33 @@ settings.load_profile("kair")
 
 TESTS = Path(__file__).parent
 LONGEST = (
-    "benchmarks/test_accuracy.py",
-    "benchmarks/test_sample_recorder.py",
-    "capture/test_job.py",
+    "capture/test_beside_a_job.py",
+    "tui/test_tasks_at_scale.py",
+    "tui/test_whatif.py",
+    "cli/test_analyses.py",
     "golden/test_samples.py",
+    "golden/test_consistency.py",
     "tui/test_terminal.py",
+    "capture/test_job.py",
+    "benchmarks/test_accuracy.py",
     "engine/test_sensitivity.py",
-    "engine/test_triage.py",
+    "tui/test_blame.py",
+    "engine/test_evidence.py",
+    "tui/test_ways.py",
+    "unit/test_docs.py",
+    "tui/test_jobs.py",
+    "engine/test_uncompared.py",
+    "cli/test_probe.py",
+    "benchmarks/test_sample_recorder.py",
+    "cli/test_whatif.py",
     "engine/test_assumptions.py",
     "tui/test_common_keys.py",
-    "tui/test_blame.py",
-    "tui/test_whatif.py",
-    "engine/test_evidence.py",
-    "engine/test_invariants.py",
-    "cli/test_analyses.py",
-    "tui/test_jobs.py",
+    "tui/test_signals.py",
+    "tui/test_watching.py",
     "tui/test_frequency.py",
-    "tui/test_rank.py",
-    "tui/test_matrix.py",
-    "golden/test_groups.py",
-    "engine/test_uncompared.py",
-    "unit/test_docs.py",
-    "benchmarks/test_fuzz.py",
+    "shell/test_runbooks.py",
 )
-"""Files of five seconds and more."""
+"""Files of five seconds and more; the first one waits for most of its time."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

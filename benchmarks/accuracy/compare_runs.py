@@ -24,8 +24,8 @@ from table import write_table
 
 from kair_engine.comparison.analysis import compare, compare_profiles
 from kair_engine.comparison.profile import profile_of
-from kair_engine.results.compare import CompareResult
-from kair_engine.results.run_profile import RunProfile
+from kair_engine.results.runs.compare import CompareResult
+from kair_engine.results.runs.run_profile import RunProfile
 
 FACTOR = 1.2
 KERNEL = "attention_backward"

@@ -36,6 +36,8 @@ KINDS = {"kineto": 0.35, "what-if": 0.22, "store": 0.2, "cache": 0.05, "runbook"
 """What inputs are of, and how often."""
 _ADDRESS_SPACE = 8 << 30
 """What a worker may map: whoever wants more is stopped before the machine is."""
+_LONGEST_WAIT_S = 30 * LONGEST_S
+"""By the clock on the wall, which on a busy machine runs that much faster than a process of low priority."""
 _AT_ONCE = 1000
 """Cases of one worker process, then another takes over: what one leaves behind is none of the next one's."""
 
@@ -104,7 +106,7 @@ def work(numbers: Sequence[int], seed: int, through_command: float, out: Path) -
         for number in numbers:
             lines.write(f"{number}\tbegun\n")
             lines.flush()
-            faulthandler.dump_traceback_later(6 * LONGEST_S, exit=True)
+            faulthandler.dump_traceback_later(_LONGEST_WAIT_S, exit=True)
             case, said, wrong = fuzz.run(number)
             faulthandler.cancel_dump_traceback_later()
             told = " // ".join(wrong).replace("\t", " ").encode("unicode_escape", "replace").decode()

@@ -29,6 +29,8 @@ KEPT, FRESH = "kept", "fresh"
 ORPHAN_S = 1.0
 """How long a worker may outlive who started it."""
 _GIVEN_UP_S = 20.0
+_KEPT_FILES = frozenset({"fragments", "verdict.json", "triage.json"})
+"""Of a recording in the store."""
 # The samples are small: a command that is to use workers for them has to be told.
 _PROGRAM = """
 import sys
@@ -163,7 +165,11 @@ class Ground:
             recordings = [path for path in inside if path.name.startswith("recording-")]
             yield from recordings[1:]
             yield from (path for path in inside if path not in recordings and path.name != "job.json")
-            yield from (path for path in recordings[0].iterdir() if path.name not in ("fragments", "verdict.json"))
+            yield from (
+                path
+                for path in recordings[0].iterdir()
+                if path.name not in ("fragments", "verdict.json", "triage.json")
+            )
         if self.cache.exists():
             yield from (self.cache / "unfinished").iterdir()
             stems = Counter(path.stem for path in (self.cache / "fragments").iterdir())

@@ -62,12 +62,25 @@ class JobPlaces:
 
 
 def store_root(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path:
-    """$KAIR_STORE, else the store in the user's data folder, which is the one of the `kair` command."""
+    """$KAIR_STORE, else the store in the user's data folder, which is the one of the `kair` command.
+
+    For a URL the folder that mirrors it.
+    """
     if named := environment.get("KAIR_STORE"):
-        return Path(named)
+        return _mirror(Path(named), environment) if ":" in named else Path(named)
     from platformdirs import user_data_path
 
     return user_data_path("kair", appauthor=False) / "store"
+
+
+def _mirror(place: Path, environment: "os._Environ[str] | dict[str, str]") -> Path:
+    from platformdirs import user_cache_path
+
+    from kair_engine.store.remote import mirror_of, url_in
+
+    url = url_in(place)
+    cache = environment.get("KAIR_CACHE")
+    return place if url is None else mirror_of(url, Path(cache) if cache else user_cache_path("kair", appauthor=False))
 
 
 def address_of(text: str) -> tuple[str, int]:

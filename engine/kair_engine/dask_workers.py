@@ -17,6 +17,7 @@ CONNECT_S: Final = 10
 """How long a scheduler may take to answer."""
 PARTS_PER_THREAD: Final = 2
 """That are under way: as many again wait beside a worker, so that it never does."""
+_ALIKE: Final = "install the same Kair and Dask on all workers, and start them again"
 
 
 class DaskWorkers:
@@ -82,7 +83,20 @@ def _fetched(table: Any) -> Any:  # noqa: ANN401 - a future of anything
             "the recording (or $KAIR_CACHE) has to be on a file system that all workers share",
         ) from error
     except ModuleNotFoundError as error:
-        raise UsageError(f"a worker has no {error.name}", "install the same Kair on all workers") from error
+        raise UsageError(f"a worker has no {error.name}", _ALIKE) from error
+    except Exception as error:
+        if type(error) is RuntimeError and "deserialization" in str(error):
+            raise UsageError(f"the cluster cannot run what it is given: {_first_line(error)}", _ALIKE) from error
+        if not type(error).__module__.startswith("distributed"):
+            raise  # the analysis failed, as it would have here
+        raise InputError(
+            f"the cluster lost a part of the recording: {_first_line(error)}",
+            "a worker that is killed had too little memory: 220 bytes for each operation of the largest step",
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _connect(scheduler: str) -> "Client":

@@ -9,7 +9,7 @@ from kair_tui.cli.output.present import Presenter
 from kair_tui.cli.output.streams import is_terminal, write_answer
 
 if TYPE_CHECKING:
-    from kair_engine.results.watch import Alert, WatchResult
+    from kair_engine.results.runs.watch import Alert, WatchResult
     from kair_tui.cli.options import Following
     from kair_tui.render.answer import Answer
 

@@ -32,7 +32,7 @@ from kair_tui.cli.options import (
 from kair_tui.cli.output.present import Presenter
 from kair_tui.cli.output.progress import ProgressBar, Report, unwatched
 from kair_tui.cli.output.streams import say, write_answer
-from kair_tui.cli.places import store_root
+from kair_tui.cli.places import is_mirror, store_root
 from kair_tui.cli.registry import Entry
 from kair_tui.render.answer import Answer, JobInfo
 from kair_tui.render.text import speaks_unicode
@@ -107,7 +107,12 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> A
     from kair_engine.store.jobs import Store
 
     tidy(take(StorePlace, arguments).store)
-    session = StoreSession(Store(store_root(take(StorePlace, arguments).store)), progress)
+    root = store_root(take(StorePlace, arguments).store)
+    if is_mirror(root):
+        from kair_engine.store.remote import fetch_jobs
+
+        fetch_jobs(root)
+    session = StoreSession(Store(root), progress)
     result = entry.load()(session, **own_arguments(entry, arguments))
     return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
 

@@ -19,7 +19,7 @@ STATUSES: Final = (
 )
 VARIABLES: Final = (
     ("KAIR_JOB", "The job that commands take when none is named."),
-    ("KAIR_STORE", "The folder of the job store."),
+    ("KAIR_STORE", "The folder of the job store, or its URL."),
     ("KAIR_CACHE", "The folder of what was parsed."),
     ("NO_COLOR", "Use no colour."),
 )

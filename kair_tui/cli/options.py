@@ -148,7 +148,9 @@ class StorePlace:
     store: Annotated[
         Path | None,
         Option(
-            "--store", "The folder of the job store. Default: $KAIR_STORE, else one in your data folder.", metavar="DIR"
+            "--store",
+            "The folder or URL of the job store. Default: $KAIR_STORE, else one in your data folder.",
+            metavar="DIR",
         ),
     ] = None
 

@@ -10,12 +10,24 @@ _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def store_root(chosen: Path | None) -> Path:
-    """The job store: `--store`, else $KAIR_STORE, else the user's data folder."""
-    if chosen is not None:
-        return chosen
-    if named := os.environ.get("KAIR_STORE"):
-        return Path(named)
-    return data_root() / "store"
+    """The job store: `--store`, else $KAIR_STORE, else the user's data folder. For a URL the folder that mirrors it."""
+    if chosen is None and (named := os.environ.get("KAIR_STORE")):
+        chosen = Path(named)
+    if chosen is None:
+        return data_root() / "store"
+    return _mirror(chosen) if ":" in str(chosen) else chosen
+
+
+def is_mirror(store: Path) -> bool:
+    """Whether a store's folder mirrors one behind a URL, and is to be brought up to date before it is read."""
+    return (store / ".remote").exists()
+
+
+def _mirror(chosen: Path) -> Path:
+    from kair_engine.store.remote import mirror_of, url_in
+
+    url = url_in(chosen)
+    return chosen if url is None else mirror_of(url, cache_root())
 
 
 def data_root() -> Path:

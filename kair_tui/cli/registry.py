@@ -13,6 +13,23 @@ Needs = Literal[
 ]
 """What a command is about. `shell` and `runbook` run other commands, `process` a job, of which `running` tells."""
 
+ANALYSES: Final = "Find the straggler"
+LOOKS: Final = "Look at the job"
+MACHINE: Final = "Confirm it"
+STORE: Final = "Keep jobs"
+RUNNING: Final = "Watch a running job"
+MACHINES: Final = "For machines"
+
+_ROOMS: Final = {
+    ANALYSES: "find",
+    LOOKS: "look",
+    MACHINE: "look",
+    STORE: "keep",
+    RUNNING: "running",
+    MACHINES: "machines",
+}
+"""Folders of `kair_tui/commands/`, by the heading in `kair --help`."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -40,7 +57,7 @@ class Entry:
     notes: str = ""
     """What its help says after the examples."""
     module: str = ""
-    """Where `run` is, if not in `kair_tui.commands.<name>`."""
+    """Where `run` is, if not in a module of its name in its section's room of `kair_tui.commands`."""
 
     @property
     def has_result(self) -> bool:
@@ -62,15 +79,8 @@ class Entry:
         return import_module(self._module().RENDERER).VIEW
 
     def _module(self) -> Any:  # noqa: ANN401
-        return import_module(self.module or f"kair_tui.commands.{self.name}")
+        return import_module(self.module or f"kair_tui.commands.{_ROOMS[self.section]}.{self.name}")
 
-
-ANALYSES: Final = "Find the straggler"
-LOOKS: Final = "Look at the job"
-MACHINE: Final = "Confirm it"
-STORE: Final = "Keep jobs"
-RUNNING: Final = "Watch a running job"
-MACHINES: Final = "For machines"
 
 GRAPH_NOTES: Final = """\
 Formats of the graph (ranks wait for ranks, which root causes made late):
@@ -303,7 +313,7 @@ COMMANDS: Final = (
             "kair import rank0.json.gz rank1.json.gz --job job123 --replace",
         ),
         needs="store",
-        module="kair_tui.commands.import_",
+        module="kair_tui.commands.keep.import_",
     ),
     Entry(
         "cache",

@@ -1,5 +1,6 @@
 """CUPTI in a job without a framework's profiler: a stand-in for the library delivers records as a GPU would."""
 
+import ctypes
 import json
 import sys
 from collections.abc import Callable
@@ -44,6 +45,7 @@ class Library(SimpleNamespace):
         self.stack: list[int] = []
         self.pending: list[Any] = []
         self.correlation = 0
+        self.lost = 0
         self.deliver: Callable[[list[Any]], None]
 
     def clock(self) -> int:
@@ -84,6 +86,10 @@ class Library(SimpleNamespace):
         for record in self.pending:
             vars(record).update(name="overwritten", start=0, end=0, correlation_id=0)
         self.pending = []
+
+    def activity_get_num_dropped_records(self, context: int, stream: int, address: int) -> None:
+        assert (context, stream) == (0, 0)
+        ctypes.c_size_t.from_address(address).value, self.lost = self.lost, 0
 
     def launch(self, name: str, length: int) -> None:
         """A kernel that runs at once."""
@@ -191,6 +197,26 @@ def test_without_the_library_or_a_gpu_the_reason_is_said(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "cupti", package)
     assert job.start_profile() is None
     assert job.refusal == "CUDA driver is not found (libcuda.so.1)"
+
+
+def test_full_buffers_are_taken_as_they_come_and_records_without_one_are_counted(tmp_path: Path) -> None:
+    library = Library()
+    library.lost = 1  # of somebody before: CUPTI counts from when it is asked last
+    profile = CuptiProfile(library, library.clock)
+    profile.begin_step(4)
+    for _ in range(3):
+        with profile.scope("forward"):
+            library.launch("gemm", 1000)
+        library.activity_flush_all(1)  # a buffer is full in the middle of a step
+    library.lost += 5
+    profile.end_step()
+    profile.stop()
+    library.deliver([])  # one that comes late is empty
+    profile.save(tmp_path / "w.json", {})
+    document = json.loads((tmp_path / "w.json").read_text())
+    kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
+    assert [event["args"]["stage"] for event in kernels] == ["forward"] * 3
+    assert document["kair"]["cupti"]["dropped"] == 5
 
 
 def test_records_past_the_most_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ RANK = 3
 class FakeProfile:
     """Writes which steps it was told of."""
 
+    suffix = ".json"
+
     def __init__(self) -> None:
         self.is_lost = False
         self.steps: list[int] = []
@@ -52,6 +54,9 @@ class FakeProfile:
     def stop(self) -> None:
         pass
 
+    def discard(self) -> None:
+        pass
+
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
         if self.steps == [60]:
             raise OSError(28, "No space left on device")
@@ -65,6 +70,7 @@ class FakeFramework:
     """A framework whose profiler can be someone else's."""
 
     is_taken = False
+    marks_input = False
     refusal = None
 
     def place(self) -> tuple[int, int]:

@@ -244,3 +244,6 @@ def test_a_folder_whose_name_is_not_utf_8_is_answered(tmp_path: Path) -> None:
     outcome = kair("import", folder, "--job", "first", "--store", os.fsdecode(os.fsencode(tmp_path) + b"/s\xe9"))
     assert outcome.status == 2
     assert "not UTF-8" in outcome.err
+    assert kair("baseline", "save", "healthy", folder).status == 0
+    exported = kair("export", folder, "--plain", "-o", os.fsdecode(os.fsencode(tmp_path) + b"/t\xe9.csv"))
+    assert (exported.status, "t\\udce9.csv: " in exported.out) == (0, True)

@@ -105,7 +105,7 @@ def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("module", ["click", "kair_tui.cli.app", "kair_tui.commands.spec"])
+@pytest.mark.parametrize("module", ["click", "kair_tui.cli.app", "kair_tui.commands.machines.spec"])
 def test_an_interrupt_while_the_program_starts_is_status_130_too(module: str) -> None:
     program = (
         "import signal, sys\n"

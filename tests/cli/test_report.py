@@ -14,7 +14,7 @@ from support.places import SAMPLES
 
 from kair_engine.results.evidence import ShownBy
 from kair_engine.results.fix import Fix
-from kair_tui.commands.triage_report import _asker
+from kair_tui.commands.find.triage_report import _asker
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.report.html import html
 from kair_tui.render.report.markdown import markdown

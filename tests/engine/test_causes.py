@@ -13,7 +13,7 @@ from kair_engine.causes import CAUSES, CauseRow
 from kair_engine.triage import findings
 from kair_engine.triage.rank_causes import Why
 from kair_tui.cli.registry import find
-from kair_tui.commands.schema import schema_of
+from kair_tui.commands.machines.schema import schema_of
 
 THROTTLED = CauseRow(
     words="thermal throttling",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kair_engine.fleet.summary import fleet_of, recurring, week_of
-from kair_engine.results.fleet import FleetJob, StragglerCost
+from kair_engine.results.runs.fleet import FleetJob, StragglerCost
 from kair_engine.results.triage import Verdict
 from kair_engine.store.costs import keep_cost, kept_cost
 

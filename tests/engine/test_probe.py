@@ -25,7 +25,7 @@ from kair_engine.probe.link import link_series
 from kair_engine.probe.recording import Recording
 from kair_engine.probe.repetitions import TURNS, Quantity, repeated
 from kair_engine.probe.summary import pattern
-from kair_engine.results.probe import HostCounters, Measurement
+from kair_engine.results.runs.probe import HostCounters, Measurement
 
 HEALTHY = recording(machine("node1"), gpu_matrix_product=around(600_000.0), wake_up=around(60.0))
 

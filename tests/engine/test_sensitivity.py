@@ -196,7 +196,7 @@ def about_the_median(values: Percents, healthy: Percents) -> Percents:
 @pytest.mark.parametrize("size", [0.0, 0.01, 0.02, 0.03, 0.045, 0.07, 0.12, 0.5])
 def test_an_injected_fault_is_found_exactly_when_the_verdict_finds_it(ranks: int, size: float) -> None:
     victim = 1
-    for seed in range(4):
+    for seed in range(2):
         percents, operator = uneven(seed, ranks)
         healthy = table_of(job(percents, operators={"gemm": operator}))
         # 80 % of the step is compute, 5 % of it one operator.
@@ -266,11 +266,11 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
     found = {}
     for factor in (0.6, 1.0, 1.3):
         hits = 0
-        for seed in range(1, 81):
+        for seed in range(1, 41):
             percents, victim = recorded(seed), seed % 8
             percents[:, COMPUTE, victim] += factor * smallest
             hits += blames(longer(job(percents), factor * smallest / 100 * STEP_NS), victim, COMPUTE)
-        found[factor] = hits / 80
+        found[factor] = hits / 40
     assert found[0.6] < 0.7
     assert found[1.0] > 0.85
     assert found[1.3] > 0.95

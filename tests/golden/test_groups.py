@@ -24,7 +24,7 @@ GROUPS = {
     "slow_host": HOSTS | ACROSS,
     "pipeline_slow_operator": {(0, 1, 2), (3, 4, 5), (0, 3), (1, 4), (2, 5)},
 }
-OF_ONE_GROUP = ("healthy", "slow_operator", "slow_input", "intermittent_stall", "busy_host")
+OF_ONE_GROUP = ("healthy", "intermittent_stall")
 
 
 def groups_of(trace: Trace) -> set[tuple[int, ...]]:
@@ -78,7 +78,7 @@ def test_every_collective_is_matched_in_its_group(sample: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sample", GROUPS)
+@pytest.mark.parametrize("sample", ["slow_host", "pipeline_slow_operator"])
 def test_also_where_a_hosts_clock_is_ahead_and_drifts(sample: str, tmp_path: Path) -> None:
     folder = edited(sample, tmp_path / sample, on_a_clock_ahead)
     assert groups_of(open_trace(folder, cache=tmp_path / "cache")) == GROUPS[sample]

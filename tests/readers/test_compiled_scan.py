@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.kineto.compiled import scan
+from kair_engine.readers.kineto.compiled import choice, scan, scanner
 from kair_engine.readers.kineto.compiled.scanner import Scanner
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.events import EventArgs
@@ -90,11 +91,11 @@ def drop(value: object) -> object:
 def read(blocks: Sequence[bytes], *, scanned: bool, chunk: int = 1 << 20) -> tuple[Any, int]:
     """All that is known of a text's events, and how much of it was scanned."""
     tables = EventTables()
-    scanner = Scanner(tables)
+    of_file = Scanner(tables)
     taken: list[int] = []
 
     def counted(text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
-        for records, at in scanner.records(text, begin, end):
+        for records, at in of_file.records(text, begin, end):
             taken.append(len(records))
             yield records, at
 
@@ -152,13 +153,13 @@ def test_texts_of_equal_hash_do_not_slow_a_scan() -> None:
     # One that is made for that purpose must not make each search as long as there are names.
     chance = random.Random(1)
     tables = EventTables()
-    scanner = Scanner(tables)
-    scanner._tokens.slots[:] = 1  # all taken, by another text
-    scanner._tokens.counts[0] = 2
+    of_file = Scanner(tables)
+    of_file._tokens.slots[:] = 1  # all taken, by another text
+    of_file._tokens.counts[0] = 2
     text = json.dumps([event(name=str(chance.random()))])[1:-1].encode()
-    found = list(scanner.records(text, 0, len(text)))
+    found = list(of_file.records(text, 0, len(text)))
     assert [len(records) for records, _ in found] == [1]
-    assert len(scanner._tokens.slots) > 4 * 4096
+    assert len(of_file._tokens.slots) > 4 * 4096
 
 
 @pytest.mark.parametrize(
@@ -175,3 +176,25 @@ def test_the_types_that_are_looked_at_are_those_that_are_decoded() -> None:
     assert set(typed) == set(scan.ARGUMENTS)
     assert all(scan.ARGUMENTS[name] == kinds.get(kind, scan.ARGUMENTS[name]) for name, kind in typed.items())
     assert {name for name, kind in typed.items() if kind is int} == {"correlation", "External id", "bytes"}
+
+
+def test_where_machine_code_cannot_be_made_events_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    source = tmp_path / "trace.json"
+    source.write_bytes(json.dumps({"traceEvents": [event()] * 20_000}).encode())
+    monkeypatch.setattr(choice, "PAYS_FROM", 0)
+    monkeypatch.setattr(choice, "find_spec", lambda _: object())
+    monkeypatch.setattr(scanner, "warm_up", fail)
+    monkeypatch.setattr(scanner, "is_ready", False)
+    assert choice.scanner_for(source, EventTables()) is None
+    monkeypatch.setattr(scanner, "is_ready", True)
+    assert choice.scanner_for(source, EventTables()) is not None
+
+
+def test_small_files_load_no_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "trace.json"
+    source.write_bytes(b"[]")
+    monkeypatch.setattr(choice, "load", lambda: pytest.fail("half a second for nothing"))
+    assert choice.scanner_for(source, EventTables()) is None

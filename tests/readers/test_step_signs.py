@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from kair_engine.readers.kineto.repeating_steps import repeating
-from kair_engine.readers.kineto.step_signs import StepSigns
+from kair_engine.readers.kineto.steps.repeating import repeating
+from kair_engine.readers.kineto.steps.signs import StepSigns
 
 EXTENT = (0, 4_000)
 

@@ -161,6 +161,56 @@ def test_damaged_profiles_give_an_answer_or_one_line(tmp_path: Path) -> None:
     assert 0 < refused < 150
 
 
+def tensorflow_host(*, compiles: bool) -> bytes:
+    """A step of TensorFlow on processors alone, marked by the script and by capture; what waits is on two threads."""
+    plane = PlaneBuilder("/host:CPU")
+
+    def operator(name: str, kind: str, start_us: float, length_us: float) -> bytes:
+        plane.kind_stats[f"{name}:{kind}"] = message(4, kind)
+        return plane.event(f"{name}:{kind}", start_us, length_us)
+
+    waits = {"name": "CollectiveReduceV2", "kernel_type": "CollectiveReduceV2"}
+    main = [
+        plane.event("train", 0, 1000, step_num=77),
+        plane.event("kair step", 0, 1000, step_num=4),
+        plane.event("EagerLocalExecute: MatMul", 10, 100),
+    ]
+    plane.line("python", main, begin_ns=BEGIN_NS)
+    if compiles:
+        call = operator("StatefulPartitionedCall", "StatefulPartitionedCall", 0, 900)
+        forward = operator("StatefulPartitionedCall/model/MatMul", "MatMul", 100, 200)
+        begun = plane.event("ExecutorState::ProcessAsync::Start", 310, 1, _p=9, **waits)
+        plane.line("tf_Compute/1", [call, forward, begun], begin_ns=BEGIN_NS)
+        backward = operator("gradient_tape/model/MatMul", "MatMul", 300, 10)
+        own = operator("CollectiveReduceV2", "CollectiveReduceV2", 320, 2)
+        done = plane.event("ExecutorState::ProcessAsync::Done", 800, 5, _c=9, **waits)
+        update = operator("adam/update", "AssignAddVariableOp", 810, 20)
+        plane.line("tf_Compute/2", [backward, own, done, update], begin_ns=BEGIN_NS)
+        plane.line("tf_data_private/3", [operator("Map", "GatherV2", 0, 500)], begin_ns=BEGIN_NS)
+    return plane.plane()
+
+
+def test_tensorflows_operators_where_no_device_has_a_plane(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.xplane.pb").write_bytes(tensorflow_host(compiles=True))
+    trace = open_trace(tmp_path, cache=tmp_path / "cache")
+    # Capture's marks go before the script's.
+    assert trace.steps == (4,)
+    seen = rows(trace).filter(pl.col("lane").str.starts_with("stream")).select("name", "kind", "phase", "duration_ns")
+    assert sorted(seen.iter_rows()) == [
+        ("CollectiveReduceV2", "collective", "forward", 495_000),
+        ("adam/update", "compute", "optimizer", 20_000),
+        ("gradient_tape/model/MatMul", "compute", "backward", 10_000),
+        ("model/MatMul", "compute", "forward", 200_000),
+    ]
+
+
+def test_tensorflows_operators_where_nothing_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.xplane.pb").write_bytes(tensorflow_host(compiles=False))
+    trace = open_trace(tmp_path, cache=tmp_path / "cache")
+    seen = rows(trace).filter(pl.col("lane").str.starts_with("stream"))
+    assert seen.select("name", "kind", "duration_ns").rows() == [("MatMul", "compute", 100_000)]
+
+
 def test_what_jax_recorded_on_a_gpu() -> None:
     trace = recorded(RECORDINGS / "xplane" / "twice_the_work")
     assert (trace.job.ranks, trace.job.device, trace.job.steps) == ((0, 1), "GPU", tuple(range(8)))

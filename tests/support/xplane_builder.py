@@ -43,7 +43,7 @@ class PlaneBuilder:
             return known + number(4, value)
         return known + message(5 if isinstance(value, str) else 6, value)
 
-    def event(self, name: str, start_us: float, length_us: float, **stats: int | str) -> bytes:
+    def event(self, name: str, start_us: float, length_us: float, /, **stats: int | str) -> bytes:
         kind = self.kinds.setdefault(name, len(self.kinds) + 1)
         parts = [number(1, kind), number(2, round(start_us * US)), number(3, round(length_us * US))]
         return message(4, *parts, *(message(4, self.stat(key, value)) for key, value in stats.items()))

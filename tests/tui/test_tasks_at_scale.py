@@ -109,10 +109,10 @@ JOBS = {
         "straggler: ranks 400-407 (compute",
         "ranks 400-407 fixed: +",
         "1 ▲ ranks 400-407 on node50: compute",
-        401,
+        407,
         "most above its role's median is compute",
         "waiting came from rank 40",
-        "▲ rank 401 smaller delays compute:",
+        "smaller delays compute:",
         "[x] rank=400-407+kind=compute",
     ),
 }

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ import pytest
 from kair_engine.results.evidence import EvidenceKind
 from kair_engine.results.sensitivity import ReasonKind
 from kair_tui.cli.registry import COMMANDS
-from kair_tui.commands.schema import schema_of
+from kair_tui.commands.machines.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests")
@@ -62,6 +63,7 @@ def test_modules_and_folders_that_are_named_exist(page: Path) -> None:
     assert missing == set()
 
 
+@cache
 def constants(module: Path) -> dict[str, str]:
     """The names that a module assigns at its top, several together as they stand there, and the text of the value."""
     text = module.read_text()

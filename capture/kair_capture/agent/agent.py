@@ -28,6 +28,7 @@ from kair_capture.ring.process_identity import is_running
 from kair_capture.settings import default_run_dir
 from kair_capture.wire.keys import KeyFileError, read_key
 from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
+from kair_engine.store.remote import remote_of
 
 _TURN_S: Final = 0.1
 _LOOK_S: Final = 0.5
@@ -49,7 +50,8 @@ class Agent:
         make_own_folder(settings.run_dir)
         self._lock = locked(settings.run_dir / "agent.lock")
         self.journal: Final = Journal(settings.run_dir / "rows.journal")
-        self.spool: Final = Spool(settings.spool, settings.spool_bytes, settings.places.delivered, settings.host)
+        delivered, remote = settings.places.delivered, remote_of(settings.places.store)
+        self.spool: Final = Spool(settings.spool, settings.spool_bytes, delivered, settings.host, remote)
         self._key = KeyBox()
         windows = settings.run_dir / "windows"
         self.scopes: Final = ScopeSums(settings.run_dir)

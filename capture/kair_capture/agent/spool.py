@@ -12,6 +12,8 @@ from typing import Final
 
 from kair_capture.agent.fragment_names import FragmentKind, named, read_name
 from kair_capture.own_folder import make_own_folder
+from kair_engine.errors import UsageError
+from kair_engine.store.remote import RemoteStore
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
 _COPIED_AT_ONCE: Final = 1 << 20
@@ -20,9 +22,13 @@ _COPIED_AT_ONCE: Final = 1 << 20
 class Spool:
     """The folder, and what became of what was in it."""
 
-    def __init__(self, folder: Path, limit: int, target: Path, host: str) -> None:
-        """`target`: the folder of delivered fragments in the store. Raises OSError where `folder` cannot be made."""
+    def __init__(self, folder: Path, limit: int, target: Path, host: str, remote: RemoteStore | None = None) -> None:
+        """`target`: the folder of delivered fragments in the store, or in the mirror of `remote`.
+
+        Raises OSError where `folder` cannot be made.
+        """
         self.folder: Final = folder
+        self._remote = remote
         self._limit, self._host = limit, host
         self._target = target / f"host={host}"
         self.delivered = 0
@@ -91,7 +97,7 @@ class Spool:
                 self.deliver_waiting()
                 wait = _LEAST_WAIT_S
                 self._changed.wait(_MOST_WAIT_S)
-            except OSError:
+            except (OSError, UsageError):
                 # Away, full or read-only: again later.
                 self._ended.wait(wait)
                 wait = min(wait * 2, _MOST_WAIT_S)
@@ -103,7 +109,11 @@ class Spool:
 
     def _deliver(self, name: str) -> None:
         """Whole or not at all; a second time under the same name is harmless."""
-        deliver_file(self.folder / name, self._target / name)
+        if self._remote is None:
+            deliver_file(self.folder / name, self._target / name)
+        elif (self.folder / name).exists():
+            fragments, host = self._target.parts[-3:-1], self._target.name
+            self._remote.put(self.folder / name, "/".join((*fragments, host, name)))
         with self._lock, suppress(FileNotFoundError):
             (self.folder / name).unlink()
             self.delivered += 1

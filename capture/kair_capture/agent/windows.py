@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 from kair_capture.clocks.fit import ClockFit
 from kair_engine.errors import InputError
 from kair_engine.readers.kineto.reader import read_kineto
+from kair_engine.readers.xplane.reader import read_xplane
 from kair_engine.trace.format import FragmentWriter
 from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes
 
-_NAME: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,10})\.json")
+_NAME: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,10})(\.json|\.xplane\.pb)")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def window_files(folder: Path) -> list[WindowFile]:
         matches = [(path, _NAME.fullmatch(path.name)) for path in folder.iterdir()]
     except FileNotFoundError:
         return []
-    found = [WindowFile(path, *map(int, match.groups())) for path, match in matches if match]
+    found = [WindowFile(path, *map(int, match.groups()[:3])) for path, match in matches if match]
     return sorted(found, key=lambda one: (one.first, one.last, one.rank))
 
 
@@ -73,7 +74,7 @@ def convert(
     for file in files:
         out = work / f"{file.path.stem}.parquet"
         try:
-            parsed.append((file, out, _stated(read_kineto(file.path, out, rank_hint=file.rank), file.rank, about)))
+            parsed.append((file, out, _read(file, out, about)))
         except InputError as error:
             refused.append((file, str(error)))
     alike: dict[str, list[tuple[WindowFile, Path, FragmentInfo]]] = {}
@@ -89,11 +90,18 @@ def convert(
     return found, refused
 
 
-def _stated(info: FragmentInfo, rank: int, about: HostOfWindow) -> FragmentInfo:
-    """Raises InputError where the file states to be of another rank than its name."""
-    if info.ranks != (rank,):
-        raise InputError(f"the window of rank {rank} states to be of rank {info.ranks[0]}")
-    hosts = {rank: about.host}
+def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
+    """Raises InputError where the file is no trace, or states to be of another rank than its name."""
+    if file.path.suffix == ".pb":
+        info = read_xplane(file.path, out, rank_hint=file.rank)
+        # A device is a rank: those of processes with several each count on from the ones before.
+        if len(info.ranks) > 1:
+            info = read_xplane(file.path, out, rank_hint=file.rank * len(info.ranks))
+    else:
+        info = read_kineto(file.path, out, rank_hint=file.rank)
+        if info.ranks != (file.rank,):
+            raise InputError(f"the window of rank {file.rank} states to be of rank {info.ranks[0]}")
+    hosts = dict.fromkeys(info.ranks, about.host)
     return replace(info, rank_known=True, world_size=info.world_size or about.world_size, hosts=hosts)
 
 

@@ -20,6 +20,7 @@ from kair_capture.coordinator.endpoint import Endpoint, Order
 from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.memory import Remembered, bounded, remember, remembered
 from kair_capture.coordinator.metrics import MetricsServer
+from kair_capture.coordinator.remote_job import remote_job_of
 from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Budget, Sampler, Window
 from kair_capture.coordinator.scope_log import ScopeLog
@@ -33,7 +34,7 @@ from kair_capture.coordinator.words import in_words
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
-from kair_engine.results.watch import WatchedWindow, WatchResult
+from kair_engine.results.runs.watch import WatchedWindow, WatchResult
 from kair_engine.trace.private_files import write_whole
 
 _TURN_S: Final = 0.1
@@ -50,11 +51,14 @@ class Coordinator:
     """`run` returns when it is told to stop, or when the job is over and it was to leave then."""
 
     def __init__(self, settings: CoordinatorSettings, say: Callable[[str], None] = lambda _: None) -> None:
-        """Raises BusyError, KeyFileError, OSError where the address or the store cannot be had."""
+        """Raises BusyError, KeyFileError, OSError or KairError where the address or the store cannot be had."""
         self._settings, self._say = settings, say
         places = settings.places
         places.capture.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = locked(places.capture / "lock")
+        remote = remote_job_of(places)
+        if remote is not None:
+            remote.restore()
         key_file = settings.key_file or places.key
         if settings.key_file is None and make_key(key_file):
             say(f"made the job's key {key_file}")
@@ -68,7 +72,7 @@ class Coordinator:
         self._log_gone = False
         self._learn()
         self.endpoint: Final = Endpoint(settings.listen, key, self)
-        self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key))
+        self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
         self._delivered = 0
         self._settled = 0
         self._changed = False

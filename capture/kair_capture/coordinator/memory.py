@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from kair_capture.wire.messages import Communication
-from kair_engine.results.watch import Alert, WatchedWindow
+from kair_engine.results.runs.watch import Alert, WatchedWindow
 from kair_engine.trace.private_files import write_whole
 
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from kair_engine.results.watch import WatchResult
+from kair_engine.results.runs.watch import WatchResult
 
 
 def lines_of(status: WatchResult) -> Iterator[str]:

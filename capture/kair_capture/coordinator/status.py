@@ -13,7 +13,7 @@ from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.wire.messages import Beat
-from kair_engine.results.watch import JobState, Sampling, WatchedHost, WatchedRank, WatchResult
+from kair_engine.results.runs.watch import JobState, Sampling, WatchedHost, WatchedRank, WatchResult
 
 _PAIR: Final = 2
 _GONE_S: Final = 60.0

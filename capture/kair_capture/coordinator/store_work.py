@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from kair_capture.coordinator.committing import Committed, Committer, NotOursError
+from kair_capture.coordinator.remote_job import RemoteJob
 from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.step_log import StepLog
+from kair_engine.errors import KairError
 
 _LOOK_S: Final = 10.0
 _AGAIN_S: Final = 2.0
@@ -17,8 +19,9 @@ _AGAIN_S: Final = 2.0
 class StoreWork:
     """Runs when it is told that something was delivered, and now and then besides."""
 
-    def __init__(self, committer: Committer, log: StepLog, scopes: ScopeLog) -> None:
-        self._committer, self._log, self._scopes = committer, log, scopes
+    def __init__(self, committer: Committer, log: StepLog, scopes: ScopeLog, remote: RemoteJob | None = None) -> None:
+        """`remote`: where the store is behind a URL, and what is worked on is its mirror."""
+        self._committer, self._log, self._scopes, self._remote = committer, log, scopes, remote
         self._wanted = threading.Event()
         self._ended = threading.Event()
         self.done: Final[deque[Committed]] = deque()
@@ -50,6 +53,7 @@ class StoreWork:
             failed = self._try(self._commit)
             self._try(self._log.pack)
             self._try(self._scopes.round)
+            failed |= self._try(self._tell_all if is_last else self._tell)
             if is_last:
                 return
             if failed:
@@ -57,17 +61,26 @@ class StoreWork:
                 self._wanted.set()
 
     def _commit(self) -> None:
+        if self._remote is not None:
+            self._remote.take()
         committed = self._committer.round()
         if committed != Committed():
             self.done.append(committed)
         self._committer.compact()
         self._committer.tidy()
 
+    def _tell(self, *, is_last: bool = False) -> None:
+        if self._remote is not None:
+            self._remote.tell(is_last=is_last)
+
+    def _tell_all(self) -> None:
+        self._tell(is_last=True)
+
     def _try(self, work: Callable[[], None]) -> bool:
         """Whether it failed."""
         try:
             work()
-        except (OSError, NotOursError) as error:
+        except (OSError, NotOursError, KairError) as error:
             self.trouble = str(error)
             return True
         self.trouble = ""

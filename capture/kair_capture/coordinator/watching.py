@@ -13,7 +13,7 @@ from kair_capture.coordinator.hosts import Hosts, HostState
 from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
 from kair_capture.coordinator.step_table import Recent, StepTable
-from kair_engine.results.watch import Alert, AlertKind
+from kair_engine.results.runs.watch import Alert, AlertKind
 
 _MOST_LOOKS: Final = 20
 """Tests made up for at once, after a pause."""

@@ -52,6 +52,8 @@ def load_cupti(environment: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN
 class CuptiProfile:
     """One window. Scopes and launches are joined by the launch's own time and correlation id."""
 
+    suffix = ".json"
+
     def __init__(self, cupti: Any, unix_ns: Callable[[], int] = time.time_ns) -> None:  # noqa: ANN401  # see above
         """Starts recording. Raises CuptiRefusedError where there is no driver, or CUPTI has another owner."""
         self.is_lost = False
@@ -78,6 +80,7 @@ class CuptiProfile:
             ):  # fmt: skip
                 cupti.activity_enable(kind)
                 self._enabled.append(kind)
+            _lost_by(cupti)  # by whoever recorded before
             self._begin = self._clock_pair()
         except Exception as error:
             self._disable()
@@ -112,8 +115,13 @@ class CuptiProfile:
         if not self._enabled:
             return
         self._cupti.activity_flush_all(1)
+        self.dropped += _lost_by(self._cupti)
         self._end = self._clock_pair()
         self._disable()
+
+    def discard(self) -> None:
+        """Ends the recording; nothing is kept of what is not saved."""
+        self.stop()
 
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
         """Writes Kineto JSON, with `details` as its `kair`. Raises OSError."""
@@ -211,6 +219,17 @@ class CuptiProfile:
 def _buffer() -> tuple[int, int]:
     """Bytes, and the most records in them; 0 for as many as fit."""
     return BUFFER_BYTES, 0
+
+
+def _lost_by(cupti: Any) -> int:  # noqa: ANN401  # see above
+    """Records that CUPTI had no buffer for since it was asked last."""
+    import ctypes
+
+    lost = ctypes.c_size_t(0)
+    # What was recorded is good without this figure, which a release may tell otherwise.
+    with suppress(Exception):
+        cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(lost))
+    return lost.value
 
 
 def _reason(error: Exception) -> str:

@@ -9,6 +9,8 @@ from kair_capture.frameworks.cupti import CuptiProfile, CuptiRefusedError, load_
 class PlainJob:
     """What a session asks; see Framework."""
 
+    marks_input = False
+
     def __init__(self) -> None:
         self.refusal: str | None = None
         """Why CUPTI was not to be had when it was last asked for."""

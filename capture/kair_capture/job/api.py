@@ -1,6 +1,7 @@
 """What a training script may say itself: start, step, scope, stop. None of it raises, whatever happens in capture."""
 
 import importlib.util
+import sys
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final
@@ -14,7 +15,8 @@ from kair_capture.settings import Settings, SettingsError, settings_of
 def start(job: str | None = None) -> None:
     """Starts capture in this process, for the job of that name (else KAIR_JOB). A second call does nothing.
 
-    Call it before the model is wrapped, or not at all: `kair capture run` needs no call.
+    Call it after the framework's import and before the model is wrapped, or not at all: `kair capture run` needs no
+    call.
     """
     if current.session is not None:
         return
@@ -22,8 +24,8 @@ def start(job: str | None = None) -> None:
         settings = settings_of(job=job)
         if settings.disabled:
             return
-        _arm(settings)
-        current.begin(clock())
+        if _arm(settings):
+            current.begin(clock())
     except SettingsError as error:
         warn(f"capture is off, training goes on: {error}")
     except Exception as error:  # training goes on, whatever it is
@@ -32,7 +34,7 @@ def start(job: str | None = None) -> None:
 
 def step() -> None:
     """A step is over. Where it is called, it alone says so; else the optimizers do."""
-    session = current.session
+    session = current.session or current.begin()
     if session is None:
         return
     try:
@@ -85,17 +87,24 @@ def stop() -> None:
     current.stop()
 
 
-def _arm(settings: Settings) -> None:
-    """For PyTorch, where it is; else for a job that says everything itself."""
-    if importlib.util.find_spec("torch") is None:
+def _arm(settings: Settings) -> bool:
+    """For the frameworks that are imported, else the first that is there, else for a job that says everything itself.
+
+    Whether the session may begin at once: JAX and TensorFlow know a process' rank later, and of several frameworks the
+    first sign of training tells which one it is.
+    """
+    from kair_capture.job.launch import FRAMEWORKS, arm_framework, quiet_profiler, torch_settings
+
+    present = [name for name in FRAMEWORKS if name in sys.modules]
+    found = present or [name for name in FRAMEWORKS if importlib.util.find_spec(name) is not None][:1]
+    if not found:
         from kair_capture.frameworks.plain import PlainJob
 
-        current.arm(lambda begin: Session(settings, PlainJob(), begin=begin))
-        return
-    from kair_capture.job.launch import quiet_profiler, torch_settings
-
-    torch_settings()
-    quiet_profiler()
-    from kair_capture.job.torch_hooks.installing import arm
-
-    arm(settings)
+        current.arm("none", lambda begin: Session(settings, PlainJob(), begin=begin))
+        return True
+    if "torch" in found:
+        torch_settings()
+        quiet_profiler()
+    for name in found:
+        arm_framework(name, settings)
+    return found == ["torch"]

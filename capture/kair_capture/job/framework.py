@@ -33,6 +33,10 @@ class Framework(Protocol):
         """What the rank's file says: name, versions, process groups."""
 
     @property
+    def marks_input(self) -> bool:
+        """Whether its profiler tells by itself when a loop waits for data."""
+
+    @property
     def refusal(self) -> str | None:
         """Why there is no profiler, if there is none for good."""
 
@@ -49,6 +53,8 @@ class Framework(Protocol):
 class Profile(Protocol):
     """The framework's profiler, running."""
 
+    suffix: str
+    """Of the file that it saves: `.json` or `.xplane.pb`."""
     is_lost: bool
     """Someone else wanted the profiler: what was recorded is given up."""
 
@@ -64,8 +70,11 @@ class Profile(Protocol):
     def stop(self) -> None:
         """Ends the recording."""
 
+    def discard(self) -> None:
+        """Ends it without keeping anything, and without waiting for other ranks: the job may be over."""
+
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
-        """Writes what was recorded as Kineto JSON, with `details` as its `kair`."""
+        """Writes what was recorded. Kineto JSON has `details` as its `kair`; a profile of XLA has no place for them."""
 
     def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
         """The collectives that were issued from `begin` to `end` (Unix, ns), as the framework numbers them."""

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping, MutableMapping
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from kair_capture.job.failing import described, warn
-from kair_capture.settings import SettingsError, settings_of
+from kair_capture.settings import Settings, SettingsError, settings_of
 
 SITE: Final = Path(__file__).parent / "site"
 """A folder with a `sitecustomize`, which Python imports at its start."""
@@ -33,15 +34,22 @@ def quiet_profiler(environment: MutableMapping[str, str] = os.environ) -> None:
     environment.setdefault("KINETO_LOG_LEVEL", "6")
 
 
-def arm_process() -> None:
-    """Arms capture in this process, which has imported PyTorch; the first sign of training starts it."""
+FRAMEWORKS: Final = ("torch", "jax", "tensorflow")
+"""The modules of those that capture has hooks for."""
+
+
+def arm_process(framework: str) -> None:
+    """Arms capture in this process, which has imported `framework`; the first sign of training starts it."""
     try:
         settings = settings_of()
         if not settings.disabled:
-            from kair_capture.job.torch_hooks.installing import arm
-
-            arm(settings)
+            arm_framework(framework, settings)
     except SettingsError as error:
         warn(f"capture is off, training goes on: {error}")
     except Exception as error:  # training goes on, whatever it is
         warn(f"capture is off, training goes on: {described(error)}")
+
+
+def arm_framework(framework: str, settings: Settings) -> None:
+    """Puts the framework's hooks into this process, which imports it if it has not."""
+    import_module(f"kair_capture.job.{framework}_hooks.installing").arm(settings)

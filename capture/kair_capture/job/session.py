@@ -3,7 +3,7 @@
 import atexit
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -18,6 +18,9 @@ from kair_capture.job.windows import Windows
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import StepFlag
 from kair_capture.settings import Settings
+
+_LIKELIEST: Final = ("jax", "tensorflow", "torch", "none")
+"""PyTorch's hooks see nearly all of its training, the others' less."""
 
 
 class Session:
@@ -39,6 +42,7 @@ class Session:
             folder, (rank, world_size), self.recorder, framework, control=control, every=settings.sample_every
         )
         self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
+        self._marks_input = framework.marks_input
         self.recorder.watch_pauses()
         self._framework = framework
         self._identify = partial(write_identity, settings, rank, world_size)
@@ -51,6 +55,11 @@ class Session:
     def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope in the profiler's recording; None in steps that are not sampled."""
         return self._windows.scope(name) if self._windows.profiles else None
+
+    def input_scope(self) -> AbstractContextManager[object]:
+        """The same for waiting for data, of which some profilers tell by themselves."""
+        scope = None if self._marks_input else self.sampled_scope("input")
+        return nullcontext() if scope is None else scope
 
     def close(self) -> None:
         """Ends the last step, and the recording."""
@@ -81,27 +90,35 @@ class Current:
 
     def __init__(self) -> None:
         self.session: Session | None = None
-        self._start: Callable[[int | None], Session] | None = None
+        self._starts: dict[str, Callable[[int | None], Session]] = {}
         self._failed = False
 
-    def arm(self, start: Callable[[int | None], Session]) -> None:
-        """A session is to be started by `start(begin)` at the first sign of training."""
+    def arm(self, framework: str, start: Callable[[int | None], Session]) -> None:
+        """A session is to be started by `start(begin)` at the first sign that this framework trains."""
         if not self._failed:
-            self._start = start
+            self._starts[framework] = start
 
-    def begin(self, begin: int | None = None) -> Session | None:
-        """The session, started now where it is armed. `begin` as in Session."""
-        if self.session is None and self._start is not None:
-            start, self._start = self._start, None
-            try:
-                self.session = start(begin)
-            except Exception as error:  # training goes on without capture, whatever it is
-                self.give_up(error)
+    def begin(self, begin: int | None = None, *, framework: str | None = None, alone: bool = False) -> Session | None:
+        """The session, started now where it is armed. `begin` as in Session.
+
+        A job may have imported several frameworks: `framework` says which one trains; with `alone` nothing starts
+        where others are armed too. None: the one that is likeliest to train without being noticed.
+        """
+        if self.session is None and self._starts and not (alone and len(self._starts) > 1):
+            name = framework or next(name for name in _LIKELIEST if name in self._starts)
+            start = self._starts.get(name)
+            if start is not None:
+                self._starts.clear()
+                try:
+                    self.session = start(begin)
+                except Exception as error:  # training goes on without capture, whatever it is
+                    self.give_up(error)
         return self.session
 
     def give_up(self, error: Exception) -> None:
         """Says once why, and is off."""
-        session, self.session, self._start = self.session, None, None
+        session, self.session = self.session, None
+        self._starts.clear()
         if not self._failed:
             self._failed = True
             warn(f"capture is off, training goes on: {described(error)}")
@@ -110,14 +127,16 @@ class Current:
 
     def stop(self) -> None:
         """Ends the session."""
-        session, self.session, self._start = self.session, None, None
+        session, self.session = self.session, None
+        self._starts.clear()
         if session is not None:
             _closed(session)
 
     def forget(self) -> None:
         """In a child forked from a process that is recorded, whose rings it shares: it writes nothing."""
         if self.session is not None:
-            self.session, self._start, self._failed = None, None, True
+            self.session, self._failed = None, True
+            self._starts.clear()
 
 
 def _closed(session: Session) -> None:

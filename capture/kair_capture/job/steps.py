@@ -41,6 +41,8 @@ class StepTracker:
         """Backward passes in the present step."""
         self.sampled = False
         """The profiler is on in the present step."""
+        self.runs_ahead = False
+        """The host hands steps to a device, and goes on before they are over."""
 
     def optimizer_ran(self, optimizer: int, *, skipped: bool = False) -> None:
         """An optimizer's step is over, or was left out."""
@@ -84,8 +86,10 @@ class StepTracker:
         self._processor = ProcessorTime()
 
     def finish(self) -> None:
-        """No more steps: one whose optimizer has run is whole."""
+        """No more steps: one whose optimizer has run is whole, but for what a device has left to do."""
         if self._over_since is not None:
+            if self.runs_ahead:
+                self._flags |= StepFlag.INCOMPLETE
             self._end(self._over_since)
 
     def _end(self, end: int) -> None:

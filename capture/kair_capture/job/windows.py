@@ -62,7 +62,7 @@ class Windows:
         """Gives up a window that is not over."""
         if self._open is not None:
             profile, self._open = self._open[1], None
-            profile.stop()
+            profile.discard()
         self._control.close()
 
     def _is_wanted(self, following: int) -> bool:
@@ -95,7 +95,7 @@ class Windows:
     def _start(self, window: Window) -> None:
         self._wanted = None
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        if sum(1 for _ in self._folder.glob(f"rank-{self._rank}-*.json")) >= MOST_WAITING:
+        if sum(not name.name.endswith(".tmp") for name in self._folder.glob(f"rank-{self._rank}-*")) >= MOST_WAITING:
             self._miss(window)
             return
         profile = self._framework.start_profile()
@@ -124,8 +124,8 @@ class Windows:
         profile.stop()
         stopped = clock()
         details = self._details(profile, stopped - end)
-        path = self._folder / f"rank-{self._rank}-{window.first}-{self._steps[-1][0]}.json"
-        temporary = path.with_suffix(".json.tmp")
+        path = self._folder / f"rank-{self._rank}-{window.first}-{self._steps[-1][0]}{profile.suffix}"
+        temporary = path.with_name(f"{path.name}.tmp")
         try:
             profile.save(temporary, details)
             temporary.replace(path)

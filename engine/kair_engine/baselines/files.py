@@ -11,8 +11,9 @@ import msgspec
 
 from kair_engine.comparison.changes import FEWEST_STEPS
 from kair_engine.errors import InputError, KairError, NameTakenError, UsageError
-from kair_engine.results.baseline import SavedBaseline
-from kair_engine.results.run_profile import Amount, RunProfile
+from kair_engine.results.runs.baseline import SavedBaseline
+from kair_engine.results.runs.run_profile import Amount, RunProfile
+from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.private_files import write_whole
 
 FILE_VERSION: Final = 1
@@ -47,7 +48,7 @@ class Baselines:
         kept = _File(FILE_VERSION, datetime.now(UTC).isoformat(timespec="seconds"), profile)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path(name), msgspec.json.encode(kept))
+            write_whole(self._path(name), encode_json(kept))
         except OSError as error:
             raise KairError(f"cannot write {self._folder}: {error.strerror or error}") from error
 

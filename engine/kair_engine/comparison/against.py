@@ -6,9 +6,9 @@ from typing import TypeVar
 from kair_engine.comparison.analysis import compare_profiles
 from kair_engine.comparison.profile import profile_of
 from kair_engine.errors import UsageError
-from kair_engine.results.changes import AgainstBaseline, ChosenBaseline, OperatorChange
 from kair_engine.results.localize import LocalizeResult
-from kair_engine.results.run_profile import RunProfile
+from kair_engine.results.runs.changes import AgainstBaseline, ChosenBaseline, OperatorChange
+from kair_engine.results.runs.run_profile import RunProfile
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import KairWarning, Trace
 

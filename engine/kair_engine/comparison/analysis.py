@@ -22,8 +22,9 @@ from kair_engine.comparison.profile import profile_of
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.ranks import Rank
-from kair_engine.results.changes import ChangeSort, OperatorChange
-from kair_engine.results.compare import (
+from kair_engine.results.localize import RankScore
+from kair_engine.results.runs.changes import ChangeSort, OperatorChange
+from kair_engine.results.runs.compare import (
     ComparedOperator,
     ComparedRun,
     CompareResult,
@@ -31,8 +32,7 @@ from kair_engine.results.compare import (
     RankStanding,
     SubgraphChange,
 )
-from kair_engine.results.localize import RankScore
-from kair_engine.results.run_profile import Amount, RunProfile
+from kair_engine.results.runs.run_profile import Amount, RunProfile
 from kair_engine.trace.model import KairWarning, Trace
 
 LEAST_IN_COMMON: Final = 0.5

@@ -14,7 +14,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.comparison.matching import Pair, matched
 from kair_engine.comparison.profile import trimmed
 from kair_engine.localize.noise import inflation
-from kair_engine.results.run_profile import Amount, OperatorProfile, RunProfile
+from kair_engine.results.runs.run_profile import Amount, OperatorProfile, RunProfile
 from kair_engine.stats import MAD_TO_SIGMA, mad, student_t_tail
 
 FALSE_ALARM_RATE: Final = 0.01

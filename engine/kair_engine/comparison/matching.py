@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final
 
-from kair_engine.results.run_profile import OperatorProfile
+from kair_engine.results.runs.run_profile import OperatorProfile
 
 LIKE_CALLS: Final = 0.05
 """A renamed operator is called as often as before, but for this share."""

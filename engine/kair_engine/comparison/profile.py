@@ -10,8 +10,8 @@ import numpy.typing as npt
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.noise import inflation
 from kair_engine.localize.unknown_communication import told_apart
-from kair_engine.results.changes import ChangeKind
-from kair_engine.results.run_profile import Amount, OperatorProfile, RunProfile, SubgraphProfile
+from kair_engine.results.runs.changes import ChangeKind
+from kair_engine.results.runs.run_profile import Amount, OperatorProfile, RunProfile, SubgraphProfile
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.step_time import step_times_ns

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal
 
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UnwritableError, UsageError, unwritable
@@ -117,13 +117,15 @@ def _write_table(trace: Trace, part: Path, suffix: str) -> int:
 
     texts = ("lane", "name", "kind", "phase", "group")
     rows = trace.scan().with_columns(pl.col(name).cast(pl.String) for name in texts)
-    write: dict[str, Callable[[Path], Any]] = {
+    write: dict[str, Callable[[IO[bytes]], Any]] = {
         ".parquet": rows.sink_parquet,
         ".csv": rows.sink_csv,
         ".arrow": rows.sink_ipc,
     }
     try:
-        write[suffix.lower()](part)
+        # Not by its name, which polars cannot take where it is not UTF-8.
+        with part.open("wb") as file:
+            write[suffix.lower()](file)
     except pl.exceptions.ComputeError as error:
         if "IO error" in str(error):  # that is how polars tells a full disk from its own
             raise OSError(str(error)) from error

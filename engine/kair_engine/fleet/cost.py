@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
-from kair_engine.results.fleet import StragglerCost
+from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.trace.hosts import hosts_of

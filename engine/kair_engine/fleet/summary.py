@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from kair_engine.results.fleet import FleetGroup, FleetHost, FleetJob, FleetResult, ShareOfJobs
+from kair_engine.results.runs.fleet import FleetGroup, FleetHost, FleetJob, FleetResult, ShareOfJobs
 from kair_engine.trace.model import KairWarning
 from kair_engine.whatif.verdict import SLOW
 

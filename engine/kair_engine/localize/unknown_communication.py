@@ -48,7 +48,8 @@ def told_apart(trace: Trace) -> Trace:
 
 
 def _told_apart(trace: Trace) -> Trace:
-    trace = trace if trace.memory is not None else keeping_steps(trace, _READ_ONCE)
+    if trace.memory is None and trace.workers is None:
+        trace = keeping_steps(trace, _READ_ONCE)
     if not trace.steps or (found := knowing_communication(trace, conclude(job_excess(trace)))) is None:
         return trace
     return _told_apart(found)

@@ -10,7 +10,14 @@ from kair_engine.arrays import Floats
 from kair_engine.errors import InputError
 from kair_engine.probe.recording import Recording, Series, busy_warning, is_busy
 from kair_engine.probe.summary import measurement, summary
-from kair_engine.results.probe import Measurement, MeasureName, ProbedMachine, ProbeResult, ProbeVerdict, RowVerdict
+from kair_engine.results.runs.probe import (
+    Measurement,
+    MeasureName,
+    ProbedMachine,
+    ProbeResult,
+    ProbeVerdict,
+    RowVerdict,
+)
 from kair_engine.trace.model import KairWarning
 
 ERROR_RATE: Final = 0.01

@@ -9,7 +9,7 @@ import msgspec
 
 from kair_engine.errors import InputError
 from kair_engine.probe.recording import FILE_VERSION, Recording, Series
-from kair_engine.results.probe import LinkState, MeasureName, ProbedMachine, Unit
+from kair_engine.results.runs.probe import LinkState, MeasureName, ProbedMachine, Unit
 
 SCHEMA: Final = "kair.probe"
 MAX_BYTES: Final = 16 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.probe.repetitions import Quantity, timed
-from kair_engine.results.probe import HostCounters
+from kair_engine.results.runs.probe import HostCounters
 
 SLEEP_S: Final = 0.001
 _SLEEPS: Final = 5

@@ -9,7 +9,7 @@ from kair_engine.probe.gpu import Torch, torch_if_there
 from kair_engine.probe.launch import Launch
 from kair_engine.probe.recording import Series
 from kair_engine.probe.repetitions import MAX_REPETITIONS, seconds_of
-from kair_engine.results.probe import LinkState, MeasureName
+from kair_engine.results.runs.probe import LinkState, MeasureName
 from kair_engine.trace.model import KairWarning
 
 SIZES: Final[tuple[tuple[MeasureName, int], ...]] = (

@@ -16,7 +16,7 @@ from kair_engine.probe.processor import numpy_on_one_core, processor_quantities
 from kair_engine.probe.recording import Recording, busy_warning, is_busy
 from kair_engine.probe.repetitions import Quantity, Report, repeated, repetition_seconds
 from kair_engine.ranks import Rank
-from kair_engine.results.probe import HostCounters, ProbedMachine
+from kair_engine.results.runs.probe import HostCounters, ProbedMachine
 
 SHORTEST_S: Final = 0.1
 LONGEST_S: Final = 3600

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from kair_engine.results.probe import LinkState, MeasureName, ProbedMachine, Unit
+from kair_engine.results.runs.probe import LinkState, MeasureName, ProbedMachine, Unit
 from kair_engine.trace.model import KairWarning
 
 FILE_VERSION: Final = 1

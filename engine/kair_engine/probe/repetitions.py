@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kair_engine.probe.recording import Series
-from kair_engine.results.probe import MeasureName, Unit
+from kair_engine.results.runs.probe import MeasureName, Unit
 
 TURNS: Final = 8
 MAX_REPETITIONS: Final = 500

@@ -7,7 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.probe.recording import FILE_VERSION, Recording, Series
-from kair_engine.results.probe import Measurement, Pattern, ProbeResult
+from kair_engine.results.runs.probe import Measurement, Pattern, ProbeResult
 
 STEADY_BELOW: Final = 0.05
 _RUNS_Z: Final = 3.0

@@ -26,7 +26,7 @@ from kair_engine.trace.private_files import OWN, make_folder, why_distrusted, wr
 from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
-READER_VERSION: Final = 14
+READER_VERSION: Final = 15
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 _TEMPORARY: Final = "kair-without-cache-"

@@ -17,7 +17,7 @@ from kair_engine.recording.in_use import Hold, hold
 from kair_engine.recording.job_assembly import Fragment, assemble
 from kair_engine.recording.seals import Seal, is_intact, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
+from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace
 from kair_engine.trace.private_files import Modes, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
@@ -116,6 +116,14 @@ def open_job_folder(folder: Path) -> Trace:
     trace = assemble(job.name, str(folder), fragments, warnings).trace
     stored = replace(trace.job, source=job.source, stored_in=str(folder / job.recording))
     return replace(trace, job=stored, held=held)
+
+
+def described_job(folder: Path) -> Job:
+    """What a job folder says of its job, whether its recordings are there or not. Raises InputError."""
+    job = read_job_file(folder)
+    return assemble(
+        job.name, str(folder), [Fragment(folder / kept.path, kept.info) for kept in job.fragments], [*job.warnings]
+    ).trace.job
 
 
 def _in_use(folder: Path) -> tuple[JobFile, Hold | None]:

@@ -5,8 +5,8 @@ from typing import Literal
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.changes import AgainstBaseline
 from kair_engine.results.common import Method
+from kair_engine.results.runs.changes import AgainstBaseline
 from kair_engine.trace.model import KairWarning
 
 GroupBy = Literal["rank", "host", "role"]

@@ -5,10 +5,10 @@ from typing import Literal
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.changes import AgainstBaseline
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.rank import PartOfStep
+from kair_engine.results.runs.changes import AgainstBaseline
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import KairWarning
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.recording.seals import sealed, unsealed
-from kair_engine.results.fleet import StragglerCost
+from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.private_files import modes_below, write_whole
 

@@ -22,6 +22,7 @@ from kair_engine.recording.job_file import (
     RECORDING,
     JobFile,
     KeptFragment,
+    described_job,
     holds_job,
     open_job_folder,
     read_job_file,
@@ -30,8 +31,9 @@ from kair_engine.recording.job_file import (
 from kair_engine.recording.opening import open_sources
 from kair_engine.recording.seals import seal_of
 from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
-from kair_engine.results.fleet import StragglerCost
+from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.store.costs import kept_cost
+from kair_engine.store.remote import remote_of
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
 from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, write_whole
@@ -77,9 +79,10 @@ class Store:
         except OSError:
             return [], []
         found, damaged = [], []
+        is_mirror = remote_of(self.root) is not None
         for folder in filter(holds_job, folders):
             try:
-                found.append(_summary(folder))
+                found.append(_summary(folder, is_mirror=is_mirror))
             except InputError as error:
                 damaged.append(short_warning("damaged_job", f"job {folder.name} is left out: {error}"))
         return found, damaged
@@ -90,6 +93,7 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Removes a job, a damaged one too. Raises UsageError where there is none, BusyError while it is imported."""
+        self._require_own()
         folder = self._existing(name)
         gone = self.root / f".{name}.{os.urandom(4).hex()}{REMOVED}"
         try:
@@ -135,6 +139,7 @@ class Store:
         Raises NameTakenError, UsageError for a name that is not allowed, InputError where there is no trace, BusyError
         while another process imports that job, UnwritableStoreError when the disk is full.
         """
+        self._require_own()
         self._check_free(job, replace)
         try:
             _require_utf8(self.root)
@@ -147,6 +152,11 @@ class Store:
         except OSError as error:
             raise UnwritableStoreError(self.root, error) from error
         return self.open(job)
+
+    def _require_own(self) -> None:
+        """Raises UsageError where this is the mirror of a store behind a URL, which only `kair coordinator` writes."""
+        if remote_of(self.root) is not None:
+            raise UsageError("stores behind URLs are written by kair coordinator alone", "choose a folder")
 
     def _check_free(self, name: str, replace: bool) -> None:
         if not _NAME.fullmatch(name):
@@ -260,9 +270,10 @@ def _fragment_path(info: FragmentInfo, number: int) -> str:
     return f"fragments/host={host}/{ranks}-{number:05}.parquet"
 
 
-def _summary(folder: Path) -> StoredJob:
+def _summary(folder: Path, *, is_mirror: bool) -> StoredJob:
     job = read_job_file(folder)
-    opened = open_job_folder(folder).job
+    # Of a store behind a URL a job's recordings come when it is opened.
+    opened = described_job(folder) if is_mirror else open_job_folder(folder).job
     return StoredJob(
         folder.name,
         job.imported_at,

@@ -13,6 +13,7 @@ import msgspec
 
 from kair_engine.recording.job_file import JOB_FILE
 from kair_engine.results.triage import TriageResult
+from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.private_files import modes_below, write_whole
 
 _FILE: Final = "triage.json"
@@ -26,7 +27,7 @@ class _Kept(msgspec.Struct):
 def keep_triage(folder: Path, result: TriageResult) -> None:
     """Keeps what was found in all steps. A store that cannot be written goes without."""
     with suppress(OSError):
-        write_whole(folder / _FILE, msgspec.json.encode(_Kept(_digest(folder), result)), modes_below(folder))
+        write_whole(folder / _FILE, encode_json(_Kept(_digest(folder), result)), modes_below(folder))
 
 
 def kept_triage(folder: Path) -> TriageResult | None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kair_engine.results.changes import ChosenBaseline
+from kair_engine.results.runs.changes import ChosenBaseline
 
 
 def chosen_baseline(wanted: str | None, store: Path) -> ChosenBaseline | None:

@@ -7,9 +7,9 @@ from typing import Final, Literal, get_args
 
 from kair_engine.errors import UsageError
 from kair_engine.results.localize import LocalizeResult
-from kair_engine.results.probe import ProbeResult
+from kair_engine.results.runs.probe import ProbeResult
+from kair_engine.results.runs.watch import AlertKind, WatchResult
 from kair_engine.results.triage import TriageResult
-from kair_engine.results.watch import AlertKind, WatchResult
 
 Found = Literal["straggler", "job_wide", "inconclusive", "finding"]
 """Verdicts, and any finding at all."""

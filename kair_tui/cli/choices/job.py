@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kair_engine.errors import InputError, KairError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
-from kair_tui.cli.places import cache_limit, cache_root, store_root
+from kair_tui.cli.places import cache_limit, cache_root, is_mirror, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,6 +76,9 @@ def locate(job: str | None, chosen_store: Path | None) -> JobSource:
     """Where `job`, or the job in use, is. Raises InputError where there is none, UsageError for an empty name."""
     root = store_root(chosen_store)
     why = None
+    mirrors = is_mirror(root)
+    if mirrors and job is None:
+        _fetch(root, None)
     if job is None:
         job, why = _default_job(root)
     if not job.strip():
@@ -83,6 +86,8 @@ def locate(job: str | None, chosen_store: Path | None) -> JobSource:
             "the job's name is empty", "a variable that is not set? Without any name the job in use is taken"
         )
     path = Path(job)
+    if mirrors:
+        _fetch(root, job)
     if is_stored(job, root):
         return JobSource(job, root / job, True, why)
     if path.exists():
@@ -90,6 +95,16 @@ def locate(job: str | None, chosen_store: Path | None) -> JobSource:
     if _looks_like_path(job):
         raise InputError(f"{path}: no such file or folder")
     raise unknown_job(job, root)
+
+
+def _fetch(root: Path, job: str | None) -> None:
+    """Of a store behind a URL: the job, or without one the list of all."""
+    from kair_engine.store.remote import fetch_job, fetch_jobs
+
+    if job is None:
+        fetch_jobs(root)
+    else:
+        fetch_job(root, job)
 
 
 def open_source(source: JobSource, *, progress: "Progress") -> Trace:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from kair_engine.results.fleet import FleetResult
+from kair_engine.results.runs.fleet import FleetResult
 from kair_tui.render.report.content import Block, Command, Facts, Node, Report, Section, Text, Tone, Tree, table
 from kair_tui.render.report.pictures import shares
 from kair_tui.render.units import count, one_decimal, percent, slowdown

@@ -5,8 +5,8 @@ from math import ceil
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from kair_engine.results.fleet import ShareOfJobs
 from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.runs.fleet import ShareOfJobs
 from kair_engine.results.triage import RankedRank
 from kair_tui.render.drawing.curve import draw as draw_in_signs
 from kair_tui.render.drawing.curve import draw_shares, signs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.changes import OperatorChange
-from kair_engine.results.compare import CompareResult, SubgraphChange
+from kair_engine.results.runs.changes import OperatorChange
+from kair_engine.results.runs.compare import CompareResult, SubgraphChange
 from kair_tui.render.column import Column
 from kair_tui.render.units import duration, gain, p_value, percent, plural, ratio, signed_duration
 from kair_tui.render.view import View

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.probe import LinkState, Measurement, ProbedMachine
+from kair_engine.results.runs.probe import LinkState, Measurement, ProbedMachine
 from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, percent, plural, significant
 from kair_tui.render.view import View

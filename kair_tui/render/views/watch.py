@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.watch import WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.runs.watch import WatchedHost, WatchedRank, WatchedWindow, WatchResult
 from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, score, signed_duration
 from kair_tui.render.view import View

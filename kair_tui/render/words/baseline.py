@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kair_engine.results.changes import AgainstBaseline, OperatorChange
+from kair_engine.results.runs.changes import AgainstBaseline, OperatorChange
 from kair_tui.render.units import duration, plural, ratio, signed_duration, signed_whole_percent
 from kair_tui.render.words.compare import operator_in_words, whom
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.changes import OperatorChange
+from kair_engine.results.runs.changes import OperatorChange
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, plural, ranks_in_words, signed_duration, signed_whole_percent
 
 if TYPE_CHECKING:  # baselines are told in the same words, without it
-    from kair_engine.results.compare import CompareResult
+    from kair_engine.results.runs.compare import CompareResult
 
 _NAMED = 3
 """Changes in the one sentence."""

@@ -1,6 +1,6 @@
 """A fleet in words: the answer in one sentence."""
 
-from kair_engine.results.fleet import FleetJob, FleetResult
+from kair_engine.results.runs.fleet import FleetJob, FleetResult
 from kair_engine.whatif.verdict import SLOW
 from kair_tui.render.units import count, money, one_decimal, percent, plural, ranks_in_words, ratio, whole_percent
 

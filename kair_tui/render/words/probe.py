@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from kair_engine.probe.recording import is_busy
-from kair_engine.results.probe import Measurement, MeasureName, ProbedMachine, ProbeResult
+from kair_engine.results.runs.probe import Measurement, MeasureName, ProbedMachine, ProbeResult
 from kair_tui.render.units import percent
 
 NAMES: Final[dict[MeasureName, str]] = {

@@ -7,7 +7,7 @@ from kair_engine.errors import InputError
 from kair_tui.cli.choices.job import JobSource
 
 if TYPE_CHECKING:
-    from kair_engine.results.watch import WatchResult
+    from kair_engine.results.runs.watch import WatchResult
 
 _OPEN_FOR_MORE = ("waiting", "training", "stalled")
 

@@ -15,7 +15,7 @@ from kair_tui.tui.frame.view import ViewScreen
 if TYPE_CHECKING:
     from textual.app import App
 
-    from kair_engine.results.watch import WatchResult
+    from kair_engine.results.runs.watch import WatchResult
     from kair_engine.trace.model import Trace
     from kair_tui.render.words.triage import TriageInWords
     from kair_tui.tui.frame.screen import Program

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair_engine.results.store import JobsResult, ListedJob
+from kair_engine.results.runs.store import JobsResult, ListedJob
 from kair_tui.render.answer import Answer
 from kair_tui.render.page_options import PageOptions
 from kair_tui.render.units import count, plural

@@ -1,7 +1,7 @@
-"""Runs at the start of every Python process of a captured job: what imports PyTorch will be captured.
+"""Runs at the start of every Python process of a captured job: what imports a framework will be captured.
 
 Python imports one `sitecustomize`, the first on the path: this one lets the next one have its turn, as if it were not
-there. Nothing is imported here that Python has not loaded by now: most processes of a job never import PyTorch.
+there. Nothing is imported here that Python has not loaded by now: most processes of a job never import a framework.
 """
 
 from __future__ import annotations
@@ -21,37 +21,41 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pa
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120  # see above
 
 
-class _AfterTorch:
-    """Finds `torch` where the others find it, and arms capture once it is imported."""
+class _AfterImport:
+    """Finds a framework where the others find it, and arms capture once it is imported."""
+
+    def __init__(self) -> None:
+        self._awaited = {"torch", "jax", "tensorflow"}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The real spec, its loader wrapped; None for everything else."""
-        if name != "torch":
+        if name not in self._awaited:
             return None
-        if self in sys.meta_path:
+        self._awaited.discard(name)
+        if not self._awaited and self in sys.meta_path:
             sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
+        for finder in list(sys.meta_path):
+            spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    _arm_after(spec.loader)
+                    _arm_after(spec.loader, name)
                 return spec
         return None
 
 
-def _arm_after(loader: Loader) -> None:
+def _arm_after(loader: Loader, framework: str) -> None:
     original = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         original(module)
-        _arm()
+        _arm(framework)
 
-    loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader's, which loads torch alone
+    loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader's, which loads this module alone
 
 
-def _arm() -> None:
+def _arm(framework: str) -> None:
     """The package by its place: the job's interpreter may be another one than Kair's."""
     try:
         if "kair_capture" not in sys.modules:
@@ -64,7 +68,7 @@ def _arm() -> None:
             spec.loader.exec_module(sys.modules["kair_capture"])
         from kair_capture.job.launch import arm_process
 
-        arm_process()
+        arm_process(framework)
     except Exception as error:  # the job goes on without capture
         sys.stderr.write(f"kair: warning: capture is off, training goes on: {error}\n")
 
@@ -82,5 +86,5 @@ def _run_next() -> None:
 
 
 if os.environ.get("KAIR_CAPTURE") == "1":
-    sys.meta_path.insert(0, _AfterTorch())
+    sys.meta_path.insert(0, _AfterImport())
 _run_next()

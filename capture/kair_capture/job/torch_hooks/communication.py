@@ -10,7 +10,8 @@ from typing import Any, Final
 import torch.distributed
 
 from kair_capture.job.framework import Communication
-from kair_capture.job.torch_hooks.guarding import is_compiling, replace
+from kair_capture.job.guarding import replace
+from kair_capture.job.torch_hooks.guarding import is_compiling
 
 _MOST_GROUPS: Final = 1000
 

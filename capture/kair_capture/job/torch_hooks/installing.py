@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import torch
 
-from kair_capture.job.failing import described, warn
 from kair_capture.job.framework import Communication
+from kair_capture.job.guarding import attempt
 from kair_capture.job.session import Session, current
 from kair_capture.job.torch_hooks.communication import CommunicationFinder
 from kair_capture.job.torch_hooks.profile import ProfilerOwner, TorchProfile
@@ -26,6 +26,7 @@ class TorchJob:
     def __init__(self, owner: ProfilerOwner, communication: CommunicationFinder) -> None:
         self._owner, self._communication = owner, communication
 
+    marks_input = True
     refusal: str | None = None
     """There always is a profiler, though at times the job has it."""
 
@@ -78,12 +79,11 @@ def install(settings: Settings) -> TorchJob:
     waits = Waits(scopes.input_ended)
     communication = CommunicationFinder()
     if settings.hooks:
-        # A release of PyTorch that lacks one of these names costs what that hook would have seen, and nothing else.
         for part in (scopes.install, waits.install_input):
-            _attempt(part)
+            attempt(part, "PyTorch")
     if settings.collectives:
         for part in (waits.install_collectives, waits.install_functional, communication.install):
-            _attempt(part)
+            attempt(part, "PyTorch")
     _Installed.job = TorchJob(owner, communication)
     return _Installed.job
 
@@ -96,14 +96,7 @@ def start_session(settings: Settings, begin: int | None) -> Session:
 def arm(settings: Settings) -> None:
     """Installs the hooks; the session starts with the first sign of training."""
     install(settings)
-    current.arm(lambda begin: start_session(settings, begin))
-
-
-def _attempt(part: Any) -> None:  # noqa: ANN401
-    try:
-        part()
-    except Exception as error:  # see above
-        warn(f"a part of capture does not fit this PyTorch: {described(error)}")
+    current.arm("torch", lambda begin: start_session(settings, begin))
 
 
 def _process_groups() -> dict[str, list[int]]:

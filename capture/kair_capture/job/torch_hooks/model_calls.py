@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from torch import nn
 
-from kair_capture.job.torch_hooks.guarding import is_compiling, replace
+from kair_capture.job.guarding import replace
+from kair_capture.job.torch_hooks.guarding import is_compiling
 
 _SLOT: Final = "_compiled_call_impl"
 """Where a module keeps what is called instead of itself (`Module.compile`); it is left out of copies and files."""

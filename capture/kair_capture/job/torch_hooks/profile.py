@@ -12,13 +12,15 @@ from torch.profiler import ProfilerActivity, record_function
 from torch.profiler.profiler import _KinetoProfile
 
 from kair_capture.job.files import add_to_json
-from kair_capture.job.torch_hooks.guarding import replace
+from kair_capture.job.guarding import replace
 
 _MOST_COLLECTIVES: Final = 100_000
 
 
 class TorchProfile:
     """One use of the profiler."""
+
+    suffix = ".json"
 
     def __init__(self) -> None:
         """Starts it."""
@@ -51,6 +53,10 @@ class TorchProfile:
         """Ends the recording. Takes 2 to 6 µs an event."""
         if not self.is_lost:
             self._profile.stop()
+
+    def discard(self) -> None:
+        """Ends the recording; nothing is kept of what is not saved."""
+        self.stop()
 
     def yield_to(self, other: object) -> bool:
         """Gives the recording up where another profiler than this one is about to start. Whether it did."""

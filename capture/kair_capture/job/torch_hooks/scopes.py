@@ -13,10 +13,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from kair_capture.job.guarding import replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session
 from kair_capture.job.torch_hooks.gradients import GradientWaits
-from kair_capture.job.torch_hooks.guarding import beginning, guarded, is_compiling, replace
+from kair_capture.job.torch_hooks.guarding import beginning, guarded, is_compiling
 from kair_capture.job.torch_hooks.model_calls import let_replicas_go, watch_calls
 from kair_capture.job.torch_hooks.roots import find_roots
 

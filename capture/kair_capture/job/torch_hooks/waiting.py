@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch.distributed
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from kair_capture.job.guarding import replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
-from kair_capture.job.torch_hooks.guarding import beginning, guarded, is_compiling, replace
+from kair_capture.job.torch_hooks.guarding import beginning_alone, guarded, is_compiling
 from kair_capture.ring.layout import Kind
 
 
@@ -45,12 +47,13 @@ class Waits:
         replace(_functional_collectives, "wait_tensor", self._around("wait"))
 
     def _around_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        began, ended = beginning(_before_input), guarded(self._after_input)
+        began, ended = beginning_alone(_before_input), guarded(self._after_input)
 
         def following(iterator: Any) -> Any:  # noqa: ANN401
             began()
-            begin = clock()
-            result = original(iterator)
+            session, begin = current.session, clock()
+            with nullcontext() if session is None else session.input_scope():
+                result = original(iterator)
             ended(begin)
             return result
 

@@ -2,6 +2,7 @@
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -101,6 +102,7 @@ def category_of(text: str) -> Category:
     return _CATEGORIES.get(text, Category.NONE)
 
 
+@lru_cache(maxsize=4096)  # a job's ranks run the same operations
 def name_class_of(name: str) -> NameClass:
     """The class of an operation's name."""
     for name_class, pattern in _RULES:

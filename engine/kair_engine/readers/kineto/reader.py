@@ -24,8 +24,8 @@ from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
 from kair_engine.readers.kineto.merged import Member, members
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill
-from kair_engine.readers.kineto.step_table import StepAssembler
-from kair_engine.readers.kineto.steps import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
+from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
+from kair_engine.readers.kineto.steps.table import StepAssembler
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.trace.format import FragmentWriter
 from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes

@@ -10,7 +10,7 @@ import numpy as np
 from kair_engine.readers.columns import Int64s
 from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.readers.kineto.classify import name_class_of as class_of
-from kair_engine.readers.kineto.step_phases import host_phases
+from kair_engine.readers.kineto.steps.phases import host_phases
 from kair_engine.readers.nsys.database import Report
 from kair_engine.readers.recorded import Rows
 from kair_engine.readers.step_marks import Mark

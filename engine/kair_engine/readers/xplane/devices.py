@@ -8,6 +8,8 @@ from typing import Final
 
 from kair_engine.readers.xplane.classify import collective_part
 from kair_engine.readers.xplane.hlo import Instruction, Module
+from kair_engine.readers.xplane.operation import Operation, leaves
+from kair_engine.readers.xplane.operators import operators_on
 from kair_engine.readers.xplane.space import Event, Line, Plane, Space
 
 _DEVICE: Final = re.compile(r"^/device:(?P<kind>[A-Za-z_]+):(?P<number>\d{1,6})$")
@@ -18,28 +20,6 @@ _STEPS: Final = "Steps"
 _STREAM: Final = re.compile(r"^Stream #(\d+)")
 _NUMBER: Final = re.compile(r"^\D*(\d{1,9})\D*$")
 _UNKNOWN: Final = Instruction("")
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation on a device; times in ns."""
-
-    lane: str
-    name: str
-    start: int
-    duration: int
-    instruction: Instruction
-    op_name: str
-    module: str
-    run: int | None = None
-    """Which execution of a module it is part of."""
-    correlation: int | None = None
-    """The call that launched it, where calls are recorded."""
-
-    @property
-    def end(self) -> int:
-        """When it was over, in ns."""
-        return self.start + self.duration
 
 
 @dataclass
@@ -92,6 +72,9 @@ def devices_of(space: Space, modules: Modules) -> list[Device]:
     kept = [device for device in found if device.operations]
     if not kept:
         kept = [device for plane in space.named("/host:") for device in _on_threads(plane, modules)]
+    if not kept:
+        operators = [one for plane in space.named("/host:") for one in operators_on(plane)]
+        kept = [Device(0, "CPU", operators)] if operators else []
     return sorted(kept, key=lambda device: device.number)
 
 
@@ -119,7 +102,7 @@ def _read_plane(plane: Plane, device: Device, modules: Modules) -> None:
         elif line.name == _ASYNCHRONOUS:
             device.operations += [one for one in rows if collective_part(one.instruction.opcode, one.name)]
         else:
-            device.operations += _leaves(list(_joined(rows, drop=has_asynchronous)))
+            device.operations += leaves(list(_joined(rows, drop=has_asynchronous)))
     for line in plane.lines:
         if line.name == _STEPS:
             device.steps += [
@@ -179,7 +162,7 @@ def _on_threads(plane: Plane, modules: Modules) -> list[Device]:
             ordinal = ordinal if isinstance(ordinal, int) else 0
             rows.setdefault(ordinal, []).append(_operation(event, start, f"stream {number}", modules))
         for ordinal, some in rows.items():
-            devices.setdefault(ordinal, Device(ordinal, "CPU")).operations += _leaves(some)
+            devices.setdefault(ordinal, Device(ordinal, "CPU")).operations += leaves(some)
     return list(devices.values())
 
 
@@ -216,16 +199,3 @@ def _begun_as(begun: Sequence[Operation], done: Operation) -> int:
     """Which of the collectives under way is done: the one of the same number, else the first."""
     wanted = done.name.replace("-done", "-start")
     return next((at for at, one in enumerate(begun) if one.name == wanted), 0)
-
-
-def _leaves(rows: list[Operation]) -> list[Operation]:
-    """The operations without those that hold others of their lane: loops and calls, whose time is their parts'."""
-    rows.sort(key=lambda one: (one.lane, one.start, -one.duration))
-    return [
-        one
-        for at, one in enumerate(rows)
-        if at + 1 == len(rows)
-        or rows[at + 1].lane != one.lane
-        or rows[at + 1].end > one.end
-        or rows[at + 1].start >= one.end
-    ]

@@ -8,6 +8,10 @@ from typing import Final
 from kair_engine.readers.xplane.classify import host_kind
 from kair_engine.readers.xplane.space import Plane, Space
 
+Mark = tuple[int, int, int]
+"""A step: (number, begin, end)."""
+CAPTURED_STEP: Final = "kair step"
+"""The name of the marks that capture makes in a profile of its own."""
 _LAUNCH: Final = re.compile(r"^PjitFunction\((?P<function>.*)\)$")
 # The Python tracer's frames, thread pools' own marks, and the ends of asynchronous work.
 _NOISE: Final = ("$", "ThreadpoolListener::", "end: ", "ThunkExecutor::")
@@ -26,9 +30,8 @@ class HostEvent:
 class HostThreads:
     """The threads of a profile's host."""
 
-    marks: list[tuple[int, int, int]] = field(default_factory=list)
-    """Steps: (number, begin, end)."""
-    mark_name: str = ""
+    marks: list[Mark] = field(default_factory=list)
+    """Capture's own, where it made the profile, else the script's."""
     main: list[HostEvent] = field(default_factory=list)
     """What the thread did that marks the steps, or launches most."""
     main_lane: str = "thread host"
@@ -42,22 +45,25 @@ def host_threads(space: Space) -> HostThreads:
     """What the host's planes hold. Raises WireError where an event is damaged."""
     found = HostThreads()
     best = (-1, -1)
+    named: list[tuple[str, Mark]] = []
     for plane in space.named("/host:"):
         for number, line in enumerate(plane.lines):
             marks, events = _read_line(plane, number, found)
-            found.marks += marks
+            named += marks
             launches = sum(1 for event in events if _LAUNCH.match(event.name))
             if events and (len(marks), launches) > best:
                 best = (len(marks), launches)
                 found.main = events
                 found.main_lane = f"thread {line.name or line.id}"
+    captured = [mark for name, mark in named if name == CAPTURED_STEP]
+    found.marks = captured or [mark for _, mark in named]
     found.launches = _outermost(found.main)
     return found
 
 
-def _read_line(plane: Plane, number: int, found: HostThreads) -> tuple[list[tuple[int, int, int]], list[HostEvent]]:
+def _read_line(plane: Plane, number: int, found: HostThreads) -> tuple[list[tuple[str, Mark]], list[HostEvent]]:
     line = plane.lines[number]
-    marks: list[tuple[int, int, int]] = []
+    marks: list[tuple[str, Mark]] = []
     events: list[HostEvent] = []
     awaited: dict[tuple[str, int], int] = {}
     for event in plane.events(line):
@@ -67,8 +73,7 @@ def _read_line(plane: Plane, number: int, found: HostThreads) -> tuple[list[tupl
         start, duration = line.timestamp_ns + event.offset_ps // 1000, event.duration_ps // 1000
         step = event.stats.get("step_num")
         if isinstance(step, int | str) and str(step).isdecimal() and len(str(step)) < 10:
-            marks.append((int(step), start, start + duration))
-            found.mark_name = name
+            marks.append((name, (int(step), start, start + duration)))
             continue
         if host_kind(name) == "sync":
             # Two instants tell a wait: where the thread began to await something, and where it went on.

@@ -12,9 +12,10 @@ from kair_engine.readers.identity import host_from_name, rank_from_name
 from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.classify import device_kind, host_kind, phase_of
-from kair_engine.readers.xplane.devices import Device, Modules, Operation, devices_of
+from kair_engine.readers.xplane.devices import Device, Modules, devices_of
 from kair_engine.readers.xplane.hlo import Groups, read_module
 from kair_engine.readers.xplane.host import HostEvent, HostThreads, host_threads
+from kair_engine.readers.xplane.operation import Operation
 from kair_engine.readers.xplane.space import Space, read_space
 from kair_engine.readers.xplane.wire import WireError
 from kair_engine.trace.model import FragmentInfo, KairWarning

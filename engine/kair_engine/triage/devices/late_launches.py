@@ -1,11 +1,11 @@
 """Tells why a rank's device idles beside its peers': for more operators to launch, or for slower launches."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.timeline.self_time import host_gap_ns

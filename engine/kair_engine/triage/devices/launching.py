@@ -1,11 +1,11 @@
 """Finds launches one after the other: the device has run each kernel before the next is launched, and idles."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.trace.operations import Operations
 from kair_engine.triage.devices.spans import Clock, Spans
 

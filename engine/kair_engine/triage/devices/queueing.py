@@ -1,10 +1,9 @@
 """Finds kernels that wait for a device which runs nothing of their rank: another process has it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats
+from kair_engine.frozen import dataclass
 from kair_engine.trace.nesting import lane_order
 from kair_engine.trace.operations import SYNC, Operations
 from kair_engine.triage.devices.spans import Clock, Spans

@@ -1,10 +1,9 @@
 """Unites spans of time of several ranks, and tells how much of others they cover."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
 
 BETWEEN_RANKS_NS = 1_000_000_000
 """What is near in time lies far apart if it is of two ranks."""

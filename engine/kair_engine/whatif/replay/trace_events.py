@@ -7,9 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
-import msgspec
-
 from kair_engine.errors import unwritable
+from kair_engine.trace.json_text import encode_json
 
 Event = dict[str, Any]
 CRITICAL = "critical path"
@@ -24,13 +23,12 @@ def write_events(path: Path, events: Iterable[Event]) -> None:
 
     Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
     """
-    encode = msgspec.json.Encoder().encode
     try:
         with path.open("wb", buffering=_BUFFER) as plain, _packed(plain, path) as file:
             file.write(b'{"displayTimeUnit":"ms","traceEvents":[')
             between = b"\n"
             for event in events:
-                file.write(between + encode(event))
+                file.write(between + encode_json(event))
                 between = b",\n"
             file.write(b"\n]}\n")
     except OSError as error:

@@ -22,10 +22,10 @@ _Edge = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Neighbour:
-    """A line of the tree."""
+class WaitingLine:
+    """A line about waiting: who waited, or what made ranks wait."""
 
-    role: Literal["cause", "late", "waited", "also"]
+    role: str
     text: str
     detail: str
     """What more there is to know."""
@@ -34,6 +34,13 @@ class Neighbour:
     """Of all waiting."""
     rank: int | None
     """Where it leads."""
+
+
+@dataclass(frozen=True)
+class Neighbour(WaitingLine):
+    """A line of the tree."""
+
+    role: Literal["cause", "late", "waited", "also"]
     is_last: tuple[bool, ...] = ()
     """On each level below the top down to its own: whether nothing follows there."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kair_engine.blame.waiting_graph import OTHERS
 from kair_engine.results.blame import STEP_BEGIN
 from kair_tui.render.units import count, duration, plural, spans, whole_percent
-from kair_tui.render.views.blame.neighbours import times, waiting_groups
+from kair_tui.render.views.blame.neighbours import WaitingLine, times, waiting_groups
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -24,18 +24,13 @@ MOST_CAUSES: Final = 4
 
 
 @dataclass(frozen=True)
-class Edge:
-    """What stands under a rank: ranks that waited for it, or what made it late."""
+class Edge(WaitingLine):
+    """What stands under a rank: ranks that waited for it, or what made it late.
+
+    It leads to the rank at its other end; of several to the one that waited longest, to None where that is not known.
+    """
 
     role: Literal["waited", "late"]
-    text: str
-    detail: str
-    """What more there is to know."""
-    time_us: float
-    share: float
-    """Of all waiting."""
-    rank: int | None
-    """At its other end; of several the one that waited longest. None where that is not known."""
 
 
 @dataclass(frozen=True)

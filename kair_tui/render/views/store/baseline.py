@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.baseline import BaselineResult, SavedBaseline
+from kair_engine.results.runs.baseline import BaselineResult, SavedBaseline
 from kair_tui.render.column import Column
 from kair_tui.render.units import count, duration, plural
 from kair_tui.render.view import View

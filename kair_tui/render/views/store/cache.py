@@ -1,6 +1,6 @@
 """The cache's size in a line."""
 
-from kair_engine.results.store import CacheResult
+from kair_engine.results.runs.store import CacheResult
 from kair_tui.render.units import plural, size
 from kair_tui.render.view import View
 

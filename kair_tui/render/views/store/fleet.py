@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.fleet import FleetGroup, FleetHost, FleetJob, FleetResult
+from kair_engine.results.runs.fleet import FleetGroup, FleetHost, FleetJob, FleetResult
 from kair_engine.whatif.verdict import SLOW
 from kair_tui.render.column import ALARM, DIM, Column, Styled
 from kair_tui.render.drawing.curve import draw_shares

@@ -1,6 +1,6 @@
 """An import, confirmed."""
 
-from kair_engine.results.store import ImportResult
+from kair_engine.results.runs.store import ImportResult
 from kair_tui.render.units import plural
 from kair_tui.render.view import View
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.store import JobsResult, ListedJob
+from kair_engine.results.runs.store import JobsResult, ListedJob
 from kair_tui.render.column import Column
 from kair_tui.render.units import count, plural
 from kair_tui.render.view import View

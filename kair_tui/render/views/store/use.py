@@ -1,6 +1,6 @@
 """The choice of a job, confirmed."""
 
-from kair_engine.results.store import UseResult
+from kair_engine.results.runs.store import UseResult
 from kair_tui.render.view import View
 
 VIEW = View[UseResult, UseResult](

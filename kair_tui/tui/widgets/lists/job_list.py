@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kair_engine.results.store import ListedJob
+from kair_engine.results.runs.store import ListedJob
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural

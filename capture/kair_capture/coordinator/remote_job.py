@@ -1,0 +1,108 @@
+"""Keeps the job in a store behind a URL as it is in the mirror here, on which the coordinator works.
+
+Fragments come from there; everything else goes there: first what `job.json` names, then `job.json`, and only then is
+removed what it names no more. Who reads finds a whole job at any time, or asks again.
+"""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kair_capture.agent.fragment_names import read_name
+from kair_capture.places import JobPlaces
+from kair_engine.recording.job_file import JOB_FILE, RECORDING, is_job_folder, read_job_file
+from kair_engine.store.remote import RemoteStore, remote_of, restore_job
+
+_STEPS_EVERY_S: Final = 30.0
+
+
+def remote_job_of(places: JobPlaces) -> "RemoteJob | None":
+    """The job behind the URL that the store here mirrors; None for a store of its own."""
+    remote = remote_of(places.store)
+    return None if remote is None else RemoteJob(places, remote)
+
+
+class RemoteJob:
+    """Of one job. Its methods raise OSError where the store is away, and go on from there when called again."""
+
+    def __init__(self, places: JobPlaces, remote: RemoteStore) -> None:
+        self._places, self._remote = places, remote
+        self._there: dict[str, int] = {}
+        """Files that never change → their sizes there."""
+        self._told: dict[str, tuple[int, int]] = {}
+        """Files that change → size and time of what was sent last."""
+        self._delivered: set[str] = set()
+        """Fragments there that are here as well."""
+        self._steps_told = float("-inf")
+
+    def restore(self) -> None:
+        """What another host's coordinator has kept of the job. Raises InputError where that cannot be read."""
+        restore_job(self._places.store, self._places.job)
+        kept = {folder.name: any(folder.glob("[!.]*")) for folder in (self._places.steps, self._places.scopes)}
+        for name, size in self._remote.sizes(self._places.job).items():
+            part = name.split("/")[1]
+            if size >= 0 and part.startswith(RECORDING):
+                self._there[name] = size
+            elif size >= 0 and part in kept:
+                # Those that are here are ahead of those there.
+                if not kept[part]:
+                    self._remote.get(name, self._places.store / name)
+                self._told[name] = (size, 0)
+
+    def take(self) -> None:
+        """Brings here what agents have delivered."""
+        for name, size in self._remote.sizes(f"{self._places.job}/fragments").items():
+            path = self._places.store / name
+            if size < 0 or name in self._delivered or read_name(path.name) is None:
+                continue
+            if not path.exists():
+                self._remote.get(name, path)
+            self._delivered.add(name)
+
+    def tell(self, *, is_last: bool) -> None:
+        """Puts there what is new here, and removes what is no longer here."""
+        named = None
+        if is_job_folder(self._places.folder):
+            named = [fragment.path for fragment in read_job_file(self._places.folder).fragments]
+            for path in named:
+                self._put_once(path)
+            self._put(self._places.folder / JOB_FILE)
+        if is_last or time.monotonic() - self._steps_told > _STEPS_EVERY_S:
+            self._steps_told = time.monotonic()
+            for folder in (self._places.steps, self._places.scopes):
+                for part in sorted(folder.glob("[!.]*")):
+                    self._put(part)
+        for told in (self._places.status, self._places.alerts):
+            self._put(told)
+        if named is not None:
+            self._remove_old({f"{self._places.job}/{path}" for path in named})
+
+    def _put_once(self, relative: str) -> None:
+        name, path = f"{self._places.job}/{relative}", self._places.folder / relative
+        if name in self._delivered or self._there.get(name) == path.stat().st_size:
+            return
+        self._remote.put(path, name)
+        self._there[name] = path.stat().st_size
+
+    def _put(self, path: Path) -> None:
+        name = path.relative_to(self._places.store).as_posix()
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            state = status.st_size, status.st_mtime_ns
+            if self._told.get(name) != state:
+                self._remote.put(path, name)
+                self._told[name] = state
+
+    def _remove_old(self, named: set[str]) -> None:
+        """Steps that were packed, fragments that became part of others, recordings that were joined."""
+        gone = [
+            name
+            for name in {*self._delivered, *self._there, *self._told}
+            if name not in named and not (self._places.store / name).exists()
+        ]
+        for name in gone:
+            self._remote.remove(name)
+            self._delivered.discard(name)
+            self._there.pop(name, None)
+            self._told.pop(name, None)

@@ -1,0 +1,1 @@
+"""What the hooks of frameworks share that compile a step as one: JAX and TensorFlow."""

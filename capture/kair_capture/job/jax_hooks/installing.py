@@ -1,0 +1,200 @@
+"""Puts the hooks into a process that has JAX, once."""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Final
+
+import jax
+import jax.monitoring
+import jax.profiler
+
+from kair_capture.job.compiled_hooks.training_calls import TrainingCalls
+from kair_capture.job.compiled_hooks.waiting_for_device import around_wait
+from kair_capture.job.compiled_hooks.xplane_profile import ProfilerTurns
+from kair_capture.job.guarding import attempt, guard, replace
+from kair_capture.job.jax_hooks.jitted import watching
+from kair_capture.job.jax_hooks.profile import JaxProfile
+from kair_capture.job.recorder import clock
+from kair_capture.job.session import Session, current
+from kair_capture.settings import Settings
+
+_COMPILATION: Final = "/jax/core/compile/"
+_GRADIENTS: Final = ("grad", "value_and_grad")
+
+
+class JaxJob:
+    """JAX, as a session asks it."""
+
+    marks_input = False
+    refusal: str | None = None
+    """There always is a profiler, though at times the job has it."""
+
+    def __init__(self, turns: ProfilerTurns) -> None:
+        self._turns = turns
+
+    def place(self) -> tuple[int, int] | None:
+        """As jax.distributed has it."""
+        # Asked for its processes, JAX would start its devices; a job that has not yet may have its reasons.
+        if not _has_devices() or jax.process_count() == 1:
+            return None
+        return jax.process_index(), jax.process_count()
+
+    def description(self) -> Mapping[str, Any]:
+        """Version and devices."""
+        has_devices = _has_devices()
+        return {
+            "framework": "jax",
+            "framework_version": str(jax.__version__),
+            "device": jax.default_backend() if has_devices else "unknown",
+            "local_devices": jax.local_device_count() if has_devices else 0,
+        }
+
+    def watch_communication(self) -> None:
+        """Nobody tells of it: collectives are part of what is compiled."""
+
+    def communication(self) -> None:
+        """Nobody tells of it."""
+
+    def start_profile(self) -> JaxProfile | None:
+        """The profiler, where the job does not use it itself."""
+        profile = self._turns.start()
+        assert profile is None or isinstance(profile, JaxProfile)
+        return profile
+
+
+class _Installed:
+    """What is in this process already."""
+
+    job: JaxJob | None = None
+
+
+def arm(settings: Settings) -> None:
+    """Installs the hooks; the session starts with the first step."""
+    if _Installed.job is None:
+        _Installed.job = _install(settings)
+    job, armed = _Installed.job, clock()
+    current.arm("jax", lambda begin: Session(settings, job, begin=armed if begin is None else begin))
+
+
+def _install(settings: Settings) -> JaxJob:
+    start = jax.profiler.start_trace
+    turns = ProfilerTurns(lambda: JaxProfile.started(settings.run_dir, start))
+    attempt(lambda: _watch_profiler(turns), "JAX")
+    if settings.hooks:
+        calls = TrainingCalls("jax", lambda: not _is_clean())
+        for part in (_watch_calls, _watch_gradients, _watch_compilation):
+            attempt(lambda part=part: part(calls), "JAX")  # type: ignore[misc]  # mypy takes no default in a lambda
+        attempt(_watch_marks, "JAX")
+    if settings.collectives:
+        attempt(_watch_waits, "JAX")
+    return JaxJob(turns)
+
+
+def _watch_profiler(turns: ProfilerTurns) -> None:
+    """The job's own use of it goes before capture's."""
+    from jax._src import profiler
+
+    replace(profiler, "start_trace", turns.giving_way)
+    jax.profiler.start_trace = profiler.start_trace
+
+
+def _watch_calls(calls: TrainingCalls) -> None:
+    for name in ("jit", "pmap"):
+        replace(jax, name, lambda jit: watching(jit, calls))
+
+
+def _watch_gradients(calls: TrainingCalls) -> None:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        def differentiate(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            made = original(*args, **kwargs)
+
+            @wraps(made)
+            def gradient(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+                calls.gradient_taken()
+                return made(*args, **kwargs)
+
+            return gradient
+
+        return differentiate
+
+    def around_now(original: Callable[..., Any]) -> Callable[..., Any]:
+        def differentiate(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            calls.gradient_taken()
+            return original(*args, **kwargs)
+
+        return differentiate
+
+    for name in _GRADIENTS:
+        replace(jax, name, around)
+    replace(jax, "vjp", around_now)
+
+
+def _watch_compilation(calls: TrainingCalls) -> None:
+    def ended(event: str, seconds: float, **_: object) -> None:
+        if event.startswith(_COMPILATION):
+            end = clock()
+            calls.compiled(end - round(seconds * 1e9), end)
+
+    jax.monitoring.register_event_duration_secs_listener(ended)
+
+
+def _watch_marks() -> None:
+    """A script that marks its steps for the profiler marks them for capture too."""
+    began = guard(lambda session: session.steps.phase_begins(), unless=lambda: False, begins="jax")
+    ended = guard(lambda session: session.steps.step(), unless=lambda: False)
+
+    def around_enter(original: Callable[..., Any]) -> Callable[..., Any]:
+        def enter(mark: Any) -> Any:  # noqa: ANN401
+            began()
+            return original(mark)
+
+        return enter
+
+    def around_exit(original: Callable[..., Any]) -> Callable[..., Any]:
+        def leave(mark: Any, *error: Any) -> Any:  # noqa: ANN401
+            try:
+                return original(mark, *error)
+            finally:
+                ended()
+
+        return leave
+
+    replace(jax.profiler.StepTraceAnnotation, "__enter__", around_enter)
+    replace(jax.profiler.StepTraceAnnotation, "__exit__", around_exit)
+
+
+def _watch_waits() -> None:
+    """Where the host stands still until the device has a value."""
+    from jax._src.array import ArrayImpl
+
+    replace(jax, "block_until_ready", around_wait)
+    replace(ArrayImpl, "block_until_ready", around_wait)
+    value = ArrayImpl._value
+    if not getattr(value.fget, "is_kairs", False):
+        getter = around_wait(value.fget)
+        getter.is_kairs = True  # type: ignore[attr-defined]  # a mark on a function of our own
+        ArrayImpl._value = property(getter)
+
+
+def _is_clean() -> bool:
+    """Whether nothing is being traced."""
+    return bool(_trace_state_clean())
+
+
+def _has_devices() -> bool:
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return True
+    return bool(backends_are_initialized())
+
+
+try:
+    from jax.core import trace_state_clean as _trace_state_clean
+except ImportError:
+    try:
+        from jax._src.core import trace_state_clean as _trace_state_clean
+    except ImportError:  # then a call within another one's tracing may count as a step
+
+        def _trace_state_clean() -> bool:
+            return True

@@ -1,0 +1,1 @@
+"""Steps of a recording: where they are, and what each consists of."""

@@ -1,0 +1,244 @@
+"""The rows of one step, from its records: one row group of a fragment."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kair_engine.arrays import order_by
+from kair_engine.readers.columns import dictionary, nullable, occurrences
+from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
+from kair_engine.readers.kineto.collective_details import global_peers
+from kair_engine.readers.kineto.rows import Records
+from kair_engine.readers.kineto.steps.collectives import StepCollectives
+from kair_engine.readers.kineto.steps.found import StepWindows
+from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
+from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
+
+Int64s = npt.NDArray[np.int64]
+_HOST_TIMED: Final = (NameClass.HOST_COLLECTIVE, NameClass.HOST_SEND, NameClass.HOST_RECV)
+
+
+@dataclass
+class _Columns:
+    """The columns of one step, equally long; -1 stands for absent until they become an Arrow table."""
+
+    lane: Int64s
+    name: Int64s
+    kind: Int64s
+    phase: Int64s
+    start: Int64s
+    duration: Int64s
+    group: Int64s
+    sequence: Int64s
+    size: Int64s
+    peer: Int64s
+    correlation: Int64s
+
+
+class StepAssembler:
+    """Makes the table of one step after another; everything a file's steps share is worked out once."""
+
+    def __init__(
+        self,
+        tables: EventTables,
+        windows: StepWindows,
+        *,
+        rank: int,
+        base_ns: int,
+        default_group: str | None,
+        groups_listed: bool,
+        lost_device: bool,
+        own: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """`groups_listed`: which groups a peer on the host can be counted in is known, if not which of them it is.
+
+        `lost_device`: the recording ran on a device although no operation of it may be left. `own`: which tracks are
+        the rank's, where the file holds others' too.
+        """
+        self._tables, self._windows = tables, windows
+        self._rank, self._base, self._default_group = rank, base_ns, default_group
+        self._groups_listed = groups_listed
+        self._category = tables.categories().astype(np.int64)
+        self._name_class = tables.name_classes().astype(np.int64)
+        self._from_device = np.array(["DtoH" in name for name in tables.names.items_], dtype=bool)
+        lanes = tables.lane_names(own)
+        self._lanes = sorted(set(lanes))
+        numbers = {lane: number for number, lane in enumerate(self._lanes)}
+        self._lane = np.array([numbers[lane] for lane in lanes], np.int64)
+        self.has_device = lost_device or bool(np.isin(self._category, DEVICE_CATEGORIES).any())
+        self._kinds = kind_codes(
+            has_device=self.has_device,
+            host_collectives=bool(np.isin(self._name_class, _HOST_TIMED).any()),
+        )
+        self._names = [*tables.names.items_, STEP_SCOPE]
+        self.groups_missing = False
+        """Whether communication timed on the host, in the tables made so far, does not say its process group."""
+
+    def table(self, records: Records, step: int) -> pa.Table:
+        """The table of the step with index `step`, its scope row among the others."""
+        records = records[~self._is_step_mark(records)]
+        columns, groups = self._columns(records)
+        columns = self._with_scope(columns, step)
+        order = _rows_in_order(columns)
+        columns = _Columns(**{name: values[order] for name, values in vars(columns).items()})
+        number = int(self._windows.number[step])
+        return self._arrow(columns, groups, number)
+
+    def _is_step_mark(self, records: Records) -> npt.NDArray[np.bool_]:
+        category = self._category[records["track"]]
+        on_host = (category == Category.CPU_OP) | (category == Category.ANNOTATION)
+        marks: npt.NDArray[np.bool_] = on_host & (self._name_class[records["name"]] == NameClass.STEP)
+        return marks
+
+    def _columns(self, records: Records) -> tuple[_Columns, list[str]]:
+        category = self._category[records["track"]]
+        name_class = self._name_class[records["name"]]
+        thread = self._lane[records["track"]]
+        start = records["start"].astype(np.int64)
+        end = start + records["duration"]
+        device = np.isin(category, DEVICE_CATEGORIES)
+        scopes = (category == Category.CPU_OP) | (category == Category.ANNOTATION)
+        phase = host_phases(
+            start=start,
+            end=end,
+            thread=thread,
+            name_class=name_class,
+            is_scope=scopes,
+            main_thread=self._main_lane(),
+        ).astype(np.int64)
+        launch = _launch_rows(records, category, device)
+        phase[device] = np.where(launch[device] >= 0, phase[launch[device]], UNKNOWN)
+        count = len(records)
+        correlated = device | (category == Category.RUNTIME)
+        columns = _Columns(
+            lane=thread,
+            name=records["name"].astype(np.int64),
+            kind=self._kinds[category, name_class].astype(np.int64),
+            phase=phase,
+            start=start + self._base,
+            duration=records["duration"].astype(np.int64),
+            group=np.full(count, -1),
+            sequence=np.full(count, -1),
+            size=np.where(category == Category.COPY, records["size"], -1),
+            peer=np.full(count, -1),
+            correlation=np.where(correlated, records["correlation"], -1),
+        )
+        collectives = StepCollectives(
+            self._tables,
+            detail=records["detail"].astype(np.int64),
+            category=category,
+            name=columns.name,
+            name_class=name_class,
+            thread=thread,
+            start=start,
+            end=end,
+        )
+        return columns, self._describe_collectives(columns, collectives, launch, device)
+
+    def _describe_collectives(
+        self, columns: _Columns, collectives: StepCollectives, launch: Int64s, device: npt.NDArray[np.bool_]
+    ) -> list[str]:
+        """Fills group, sequence, bytes, peer and kind of communication rows; returns the groups' names."""
+        communication = np.isin(columns.kind, [KINDS.index(kind) for kind in ("collective", "send", "recv")])
+        on_device = np.flatnonzero(communication & device)
+        on_host = np.flatnonzero(communication & ~device)
+        issued_by = collectives.calls_of_host_rows(on_host)
+        copies = np.flatnonzero(device & self._from_device[columns.name])
+        begins = collectives.begins_of_host_rows(on_host, issued_by, copies, launch) + self._base
+        columns.duration[on_host] -= begins - columns.start[on_host]
+        columns.start[on_host] = begins
+        columns.phase[on_host] = np.where(issued_by >= 0, columns.phase[issued_by], columns.phase[on_host])
+        known = [
+            (row, collectives.of_device_row(row, int(launch[row]) if launch[row] >= 0 else None))
+            for row in on_device.tolist()
+        ]
+        known += zip(on_host.tolist(), collectives.of_host_rows(on_host), strict=True)
+        groups: dict[str, int] = {}
+        peers: dict[str | None, dict[int, int]] = {}
+        for row, details in known:
+            group = (details.group if details else None) or self._default_group
+            if group:
+                columns.group[row] = groups.setdefault(group, len(groups))
+            elif not device[row]:
+                self.groups_missing = True
+            if details is None:
+                continue
+            if details.kind != "collective":
+                columns.kind[row] = KINDS.index(details.kind)
+            columns.sequence[row] = -1 if details.sequence is None else details.sequence
+            columns.size[row] = -1 if details.size is None else details.size
+            if details.peer is not None and (group or device[row] or self._groups_listed):
+                peers.setdefault(group, {})[row] = details.peer
+        for group, of_row in peers.items():
+            columns.peer[list(of_row)] = global_peers(list(of_row.values()), group, self._rank)
+        return list(groups)
+
+    def _main_lane(self) -> int:
+        return int(self._lane[self._windows.track]) if self._windows.track >= 0 else 0
+
+    def _with_scope(self, columns: _Columns, step: int) -> _Columns:
+        begin, end = int(self._windows.begin[step]), int(self._windows.end[step])
+        scope = dict.fromkeys(vars(columns), -1) | {
+            "lane": self._main_lane(),
+            "name": len(self._names) - 1,
+            "kind": KINDS.index("scope"),
+            "start": begin + self._base,
+            "duration": end - begin,
+        }
+        return _Columns(**{name: np.append(values, np.int64(scope[name])) for name, values in vars(columns).items()})
+
+    def _arrow(self, columns: _Columns, groups: list[str], step: int) -> pa.Table:
+        count = len(columns.start)
+        absent = pa.nulls(count, pa.int32())
+        arrays = {
+            "step": np.full(count, step, np.int32),
+            "rank": np.full(count, self._rank, np.int32),
+            "lane": dictionary(columns.lane, self._lanes),
+            "name": dictionary(columns.name, self._names),
+            "kind": dictionary(columns.kind, KINDS),
+            "phase": dictionary(columns.phase, PHASES),
+            "occurrence": occurrences(columns.phase, columns.name, columns.kind, columns.start).astype(np.int32),
+            "start_ns": columns.start,
+            "duration_ns": columns.duration,
+            "group": dictionary(columns.group, groups),
+            "group_seq": nullable(columns.sequence, pa.int64()),
+            "bytes": nullable(columns.size, pa.int64()),
+            "peer": nullable(columns.peer, pa.int32()),
+            "microbatch": absent,
+            "chunk": absent,
+            "correlation": nullable(columns.correlation, pa.int64()),
+        }
+        return pa.table(
+            [value if isinstance(value, pa.Array) else pa.array(value) for value in arrays.values()],
+            schema=SCHEMA,
+        )
+
+
+def _rows_in_order(columns: _Columns) -> Int64s:
+    """The rows by lane and start, of those that begin together the longer one first."""
+    order = order_by(columns.lane, columns.start)
+    lane, start = columns.lane[order], columns.start[order]
+    together = (lane[1:] == lane[:-1]) & (start[1:] == start[:-1])
+    places = np.flatnonzero(np.append(together, False) | np.append(False, together))
+    rows = order[places]
+    # Few, and sorting by three keys takes thirty times as long.
+    order[places] = rows[np.lexsort((-columns.duration[rows], start[places], lane[places]))]
+    return order
+
+
+def _launch_rows(records: Records, category: Int64s, device: npt.NDArray[np.bool_]) -> Int64s:
+    """For each device row the row that launched it, by correlation, else by external id; -1: unknown."""
+    launch = np.full(len(records), -1)
+    for field, wanted in (("external_id", Category.CPU_OP), ("correlation", Category.RUNTIME)):
+        calls = np.flatnonzero((category == wanted) & (records[field] >= 0))
+        if not len(calls) or not device.any():
+            continue
+        calls = calls[np.argsort(records[field][calls], kind="stable")]
+        ids, wanted_ids = records[field][calls], records[field][device]
+        at = np.minimum(np.searchsorted(ids, wanted_ids), len(ids) - 1)
+        launch[device] = np.where((ids[at] == wanted_ids) & (wanted_ids >= 0), calls[at], launch[device])
+    return launch

@@ -1,0 +1,261 @@
+"""A store behind a URL (`s3://…`, `gs://…`, whatever pyarrow or fsspec know), and its mirror on this machine.
+
+What is read is read from the mirror, a folder of the cache, into which jobs are fetched as they are asked for. What is
+written appears whole: it goes to a key of its own first and is moved to its name then. A move is what the file system
+has for it; object stores copy, and a copy appears whole as well. Nothing that has a name is ever changed but
+`job.json` and what says how a job is doing, each in one such move, after everything that it names.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from kair_engine.errors import InputError, UsageError
+from kair_engine.recording.job_file import JOB_FILE, JobFile, is_job_folder, read_job_file
+from kair_engine.trace.private_files import make_folder, write_whole
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")
+_MARK: Final = ".remote"
+_MIRRORS: Final = "stores"
+_COPIED_AT_ONCE: Final = 1 << 20
+_STATUS: Final = ("capture/status.json", "capture/alerts.ndjson")
+_COORDINATORS_LOCK: Final = "capture/lock"
+_JOB: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def url_in(place: Path) -> str | None:
+    """The URL that was given for a store's folder, of which a path has swallowed a slash; None where it is a folder."""
+    match = _URL.fullmatch(str(place))
+    if match is None or place.exists():
+        return None
+    return f"{match[1]}://{'/' if match[1] == 'file' else ''}{match[2]}"
+
+
+def mirror_of(url: str, cache: Path) -> Path:
+    """The folder that stands for the store `url` here; it is made where it is missing. Raises OSError."""
+    folder = cache / _MIRRORS / blake2b(url.encode(), digest_size=12).hexdigest()
+    if not (folder / _MARK).exists():
+        make_folder(folder)
+        write_whole(folder / _MARK, url.encode())
+    return folder
+
+
+def remote_of(store: Path) -> "RemoteStore | None":
+    """What a folder is the mirror of; None for a store of its own. Raises UsageError where the URL cannot be used."""
+    try:
+        return RemoteStore((store / _MARK).read_text())
+    except OSError:
+        return None
+
+
+class RemoteStore:
+    """The keys below one URL. Names are relative, with slashes. All methods raise OSError where it is away."""
+
+    def __init__(self, url: str) -> None:
+        """Raises UsageError where nothing is known of such URLs."""
+        self.url: Final = url
+        self._given: tuple[Any, str] | None = None
+
+    def put(self, source: Path, name: str) -> None:
+        """Writes a file; it appears whole, or is replaced in one step."""
+        files, root = self._files()
+        target = f"{root}/{name}"
+        parent, _, last = target.rpartition("/")
+        unfinished = f"{parent}/.{last}.{secrets.token_hex(4)}"
+        with self._told():
+            files.create_dir(parent, recursive=True)
+            try:
+                with source.open("rb") as content, files.open_output_stream(unfinished) as copy:
+                    shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
+                files.move(unfinished, target)
+            except BaseException:
+                with suppress(Exception):
+                    files.delete_file(unfinished)
+                raise
+
+    def get(self, name: str, target: Path) -> None:
+        """Reads a key into a file, which appears whole. Raises FileNotFoundError where there is none."""
+        files, root = self._files()
+        make_folder(target.parent)
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            with self._told(), files.open_input_stream(f"{root}/{name}") as content, unfinished.open("xb") as copy:
+                os.fchmod(copy.fileno(), 0o600)
+                shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def sizes(self, folder: str = "", *, deep: bool = True) -> dict[str, int]:
+        """The names below a folder and their sizes, -1 for folders; unfinished ones are left out."""
+        from pyarrow.fs import FileSelector, FileType
+
+        files, root = self._files()
+        base = f"{root}/{folder}".rstrip("/")
+        with self._told():
+            found = files.get_file_info(FileSelector(base, allow_not_found=True, recursive=deep))
+        return {
+            str(PurePosixPath(one.path.lstrip("/")).relative_to(root.lstrip("/"))): one.size
+            if one.type == FileType.File
+            else -1
+            for one in found
+            if not one.base_name.startswith(".")
+        }
+
+    def remove(self, name: str) -> None:
+        """Removes a key, which may be gone already."""
+        files, root = self._files()
+        with suppress(FileNotFoundError), self._told():
+            files.delete_file(f"{root}/{name}")
+
+    def _files(self) -> tuple[Any, str]:
+        """The file system, and the path of the store in it; connected when it is needed first."""
+        if self._given is None:
+            with self._told():
+                files, path = _connected(self.url)
+            self._given = files, path.rstrip("/")
+        return self._given
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What file systems raise that are written elsewhere, as OSError."""
+        try:
+            yield
+        except (OSError, UsageError):
+            raise
+        except Exception as error:
+            raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+def _connected(url: str) -> tuple[Any, str]:
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
+
+    try:
+        files, path = FileSystem.from_uri(url)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        try:
+            import fsspec
+        except ImportError:
+            raise UsageError(f"the store {url} needs fsspec ({error})", "pip install 'kair[fsspec]'") from error
+        try:
+            found, path = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as unknown:
+            raise UsageError(f"the store {url} cannot be used: {unknown}") from unknown
+        files = PyFileSystem(FSSpecHandler(found))
+    return files, path
+
+
+def fetch_jobs(store: Path) -> None:
+    """Makes a mirror list the jobs that its store has; a job that was opened here stays as it was then.
+
+    Does nothing for a store of its own. Raises InputError where the store is away.
+    """
+    remote = remote_of(store)
+    if remote is None:
+        return
+    with _away(remote):
+        jobs = [name for name, size in remote.sizes(deep=False).items() if size < 0 and _JOB.fullmatch(name)]
+        for job in jobs:
+            if not is_job_folder(store / job):
+                with suppress(FileNotFoundError):  # one of which nothing was sampled yet
+                    remote.get(f"{job}/{JOB_FILE}", store / job / JOB_FILE)
+    for folder in store.iterdir():
+        if is_job_folder(folder) and folder.name not in jobs:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def fetch_job(store: Path, job: str) -> None:
+    """Brings a mirror's job up to date: what is missing of it, and its `job.json` then.
+
+    Does nothing for a store of its own, where the store has no such job, or where a coordinator works on the mirror:
+    then it is ahead of the store. Raises InputError where the store is away.
+    """
+    if not _is_worked_on(store / job):
+        restore_job(store, job)
+
+
+def restore_job(store: Path, job: str) -> None:
+    """The same for the coordinator itself."""
+    remote = remote_of(store)
+    if remote is None or not _JOB.fullmatch(job):
+        return
+    with _away(remote):
+        for again in (True, True, False):
+            try:
+                _fetch(remote, store / job, job)
+            except FileNotFoundError:
+                # What the job named was joined with others and removed meanwhile: it names those now.
+                if not again:
+                    raise
+            else:
+                return
+
+
+def fetch_status(store: Path, job: str) -> None:
+    """The same for how a job that is watched is doing."""
+    remote = remote_of(store)
+    if remote is None or not _JOB.fullmatch(job) or _is_worked_on(store / job):
+        return
+    with _away(remote):
+        for name in _STATUS:
+            with suppress(FileNotFoundError):
+                remote.get(f"{job}/{name}", store / job / name)
+
+
+def _is_worked_on(folder: Path) -> bool:
+    try:
+        handle = os.open(folder / _COORDINATORS_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _fetch(remote: RemoteStore, folder: Path, job: str) -> None:
+    """Raises FileNotFoundError where something went while it was fetched."""
+    beside = folder / f".fetched-{secrets.token_hex(4)}"
+    try:
+        try:
+            remote.get(f"{job}/{JOB_FILE}", beside / JOB_FILE)
+        except FileNotFoundError:
+            return
+        document = read_job_file(beside)
+        for name in _missing(folder, document):
+            remote.get(f"{job}/{name}", folder / name)
+        make_folder(folder / document.recording)
+        (beside / JOB_FILE).replace(folder / JOB_FILE)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _missing(folder: Path, job: JobFile) -> Iterator[str]:
+    """The files of a job that are not here. read_job_file has seen to it that no path leads out of the folder."""
+    for fragment in job.fragments:
+        try:
+            is_here = (folder / fragment.path).stat().st_size == fragment.seal.bytes
+        except OSError:
+            is_here = False
+        if not is_here:
+            yield fragment.path
+
+
+@contextmanager
+def _away(remote: RemoteStore) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = " ".join(str(error).split())[:300]
+        raise InputError(f"cannot read the store {remote.url}: {text}") from error

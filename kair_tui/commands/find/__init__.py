@@ -1,0 +1,1 @@
+"""Find the straggler: the investigation and its stages, and what runs several commands."""

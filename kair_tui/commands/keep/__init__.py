@@ -1,0 +1,1 @@
+"""Keep jobs: the store, baselines, the cache of parsed traces."""

@@ -1,0 +1,1 @@
+"""Look at the job: views that accuse nobody, and a machine measured."""

@@ -1,0 +1,1 @@
+"""For machines: the commands and their answers described as JSON."""

@@ -1,0 +1,1 @@
+"""Watch a running job: capture, its coordinator, and what that says."""

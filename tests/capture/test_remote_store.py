@@ -1,0 +1,158 @@
+"""Stores behind URLs: what agents deliver becomes a job there, which commands read by its mirror."""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.captured import fragment_of
+
+from kair_capture.agent.spool import Spool
+from kair_capture.coordinator.committing import Committer
+from kair_capture.coordinator.remote_job import RemoteJob, remote_job_of
+from kair_capture.places import JobPlaces, store_root
+from kair_engine.errors import InputError, UsageError
+from kair_engine.recording.job_file import open_job_folder
+from kair_engine.store.jobs import Store
+from kair_engine.store.remote import RemoteStore, fetch_job, fetch_jobs, fetch_status, mirror_of, remote_of, url_in
+from kair_tui.cli.process import main
+
+KEY = hashlib.sha256(b"the job's").digest()
+
+
+class Away(RemoteStore):
+    """One whose next write is the last for a while."""
+
+    writes = 0
+
+    def put(self, source: Path, name: str) -> None:
+        self.writes -= 1
+        if self.writes == 0:
+            raise OSError("the network is down")
+        super().put(source, name)
+
+
+def deliver(tmp_path: Path, places: JobPlaces, first: int) -> None:
+    """What an agent does, on a host of its own."""
+    spool = Spool(tmp_path / "spool", 1 << 30, places.delivered, "node-1", remote_of(places.store))
+    spool.put(fragment_of(tmp_path / "work", range(2), first=first), first, first + 3, KEY)
+    spool.start()
+    wait_for(lambda: not spool.waiting)
+    spool.stop(5)
+
+
+def wait_for(done: Callable[[], object]) -> None:
+    ended = threading.Event()
+    for _ in range(2000):
+        if done():
+            return
+        ended.wait(0.005)
+    pytest.fail("it does not come to that")
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: str) -> None:
+    if scheme == "memory":
+        pytest.importorskip("fsspec")
+    url = f"{scheme}://{tmp_path}/remote" if scheme == "file" else f"memory://{tmp_path.name}"
+    there = RemoteStore(url)
+    places = JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job")
+    remote, committer = remote_job_of(places), Committer(places, KEY)
+    assert remote is not None
+    remote.restore()
+    deliver(tmp_path, places, 5)
+    assert not places.delivered.exists()
+    remote.take()
+    committer.round()
+    places.capture.mkdir()
+    places.status.write_text("{}")
+    places.steps.mkdir()
+    (places.steps / "rows-00000000.journal").write_bytes(b"rows")
+    remote.tell(is_last=True)
+
+    mirror = mirror_of(url, tmp_path / "readers")
+    fetch_jobs(mirror)
+    assert [job.name for job in Store(mirror).jobs()] == ["job"]
+    fetch_job(mirror, "job")
+    trace = Store(mirror).open("job")
+    assert (trace.job.steps, trace.job.ranks, trace.job.warnings) == ((5, 6, 7, 8), (0, 1), ())
+    fetch_status(mirror, "job")
+    assert JobPlaces(mirror, "job").status.read_text() == "{}"
+
+    # Joined, while somebody reads what was before; then that goes there as well.
+    deliver(tmp_path, places, 20)
+    remote.take()
+    committer.round()
+    assert committer.compact(least=2)
+    committer.tidy()
+    remote.tell(is_last=False)
+    assert not [name for name in there.sizes("job/fragments") if name.endswith(".parquet")]
+    fetch_job(mirror, "job")
+    assert Store(mirror).open("job").job.steps == (*range(5, 9), *range(20, 24))
+
+    # Another host's coordinator goes on with it.
+    elsewhere = JobPlaces(mirror_of(url, tmp_path / "elsewhere"), "job")
+    following = remote_job_of(elsewhere)
+    assert following is not None
+    following.restore()
+    assert (elsewhere.steps / "rows-00000000.journal").read_bytes() == b"rows"
+    deliver(tmp_path, elsewhere, 30)
+    following.take()
+    assert [window[:2] for window in Committer(elsewhere, KEY).round().windows] == [(30, 33)]
+    following.tell(is_last=False)
+    fetch_job(mirror, "job")
+    assert len(Store(mirror).open("job").job.steps) == 12
+
+    for change in (lambda: Store(mirror).remove("job"), lambda: Store(mirror).import_traces([], "x", cache=tmp_path)):
+        with pytest.raises(UsageError, match="kair coordinator alone"):
+            change()
+    there.remove("job/job.json")
+    fetch_jobs(mirror_of(url, tmp_path / "new"))
+    assert Store(mirror_of(url, tmp_path / "new")).jobs() == []
+
+
+def test_wherever_the_store_fails_readers_find_a_whole_job(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/remote"
+    places = JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job")
+    committer, broken = Committer(places, KEY), Away(url)
+    remote = RemoteJob(places, broken)
+    deliver(tmp_path, places, 5)
+    remote.take()
+    committer.round()
+    remote.tell(is_last=True)
+    deliver(tmp_path, places, 20)
+    remote.take()
+    committer.round()
+    committer.compact(least=2)
+    committer.tidy()
+    expected = [(5, 6, 7, 8), (5, 6, 7, 8), (*range(5, 9), *range(20, 24))]
+    for writes, steps in zip((1, 2, 0), expected, strict=True):
+        broken.writes = writes
+        if writes:
+            with pytest.raises(OSError, match="the network is down"):
+                remote.tell(is_last=True)
+        else:
+            remote.tell(is_last=True)
+        mirror = mirror_of(url, tmp_path / f"reader-{writes}")
+        fetch_job(mirror, "job")
+        assert open_job_folder(mirror / "job").job.steps == steps
+    assert not [name for name in broken.sizes() if "/." in name]
+
+
+def test_a_url_is_taken_wherever_a_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert url_in(Path("s3://bucket/a?region=x")) == "s3://bucket/a?region=x"
+    assert url_in(Path("file:///srv/a")) == "file:///srv/a"
+    assert url_in(tmp_path) is None
+    environment = {"KAIR_STORE": f"file://{tmp_path}/remote", "KAIR_CACHE": str(tmp_path / "cache")}
+    mirror = store_root(environment)
+    assert mirror.is_relative_to(tmp_path / "cache")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["jobs"]) == 0
+    with pytest.raises(UsageError, match="nonsense"):
+        RemoteStore("nonsense://x").sizes()
+    with pytest.raises(InputError, match="cannot read the store"):
+        blocked = tmp_path / "a file"
+        blocked.write_text("")
+        fetch_jobs(mirror_of(f"file://{blocked}", tmp_path / "cache"))
