@@ -41,7 +41,7 @@ def live_status(source: JobSource) -> "WatchResult | None":
     """As it is now; None of a job without a coordinator, or of one that has gone."""
     if not source.stored or not Path(source.path, "capture", "status.json").exists():
         return None
-    from kair_tui.commands.watch import run
+    from kair_tui.commands.running.watch import run
 
     try:
         return run(source.path.parent, job=source.path.name)
