@@ -98,6 +98,9 @@ def measured(ranks: int, seconds: float) -> dict[str, Any]:
             trains = (sys.executable, __file__, "--train", str(seconds))
             command = (*kair, "capture", "run", "--job", places.job, "--", *trains)
             with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as trainer:
+                # All count their steps from the same moment: a window is of the same steps everywhere.
+                while trainer.poll() is None and not any(Path(folder, "run").glob("*.ring")):
+                    time.sleep(0.05)
                 crowd.run_beside(trainer)
                 told = json.loads(trainer.communicate(timeout=60)[0])
             status = json.loads(places.status.read_bytes())

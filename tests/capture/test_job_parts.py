@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
+from time import thread_time_ns
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kair_capture.job.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
+from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.session import Session
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
 from kair_capture.job.windows import MOST_WAITING
@@ -293,3 +295,20 @@ def test_the_commands_environment_leaves_what_the_job_set() -> None:
     assert environment["TORCH_FR_BUFFER_SIZE"] == "7"
     assert environment_of({}, job="a", run_dir=Path("/run"))["PYTHONPATH"] == str(SITE)
     assert base == {"PYTHONPATH": "/own", "TORCH_FR_BUFFER_SIZE": "7"}
+
+
+def test_what_a_thread_computes_is_told_as_the_mean_of_four_steps() -> None:
+    times = ProcessorTime()
+    told = [times.after_step() for _ in range(4)]
+    assert told == [0] * 4
+    until = thread_time_ns() + 40_000_000
+    while thread_time_ns() < until:
+        pass
+    for _ in range(3):
+        cpu = times.after_step() & (1 << WORD_BITS) - 1
+        assert 10_000 <= cpu < 30_000
+    other = threading.Thread(target=lambda: told.append(times.after_step()))
+    other.start()
+    other.join()
+    assert told[-1] == 0
+    times.close()

@@ -85,10 +85,6 @@ class StepTracker:
         """From here on it is told what of each step the training thread computed: not where it waits busily."""
         self._processor = ProcessorTime()
 
-    def _processor_since(self) -> int:
-        """As ProcessorTime has it; 0 where it is not counted."""
-        return 0 if self._processor is None else self._processor.since()
-
     def finish(self) -> None:
         """No more steps: one whose optimizer has run is whole, but for what a device has left to do."""
         if self._over_since is not None:
@@ -103,10 +99,12 @@ class StepTracker:
             flags |= StepFlag.ACCUMULATING
         if self.sampled:
             flags |= StepFlag.SAMPLED
-        recorder.end_step(begin, end, flags, self._processor_since())
+        recorder.end_step(begin, end, flags, 0 if self._processor is None else self._processor.after_step())
         self._over_since, self._flags, self.backwards = None, 0, 0
         paused = self._between(recorder.step, begin, end)
         recorder.step += 1
         self._begin = end
         if paused:
-            self._begin, _ = clock(), self._processor_since()
+            if self._processor is not None:
+                self._processor.begin()
+            self._begin = clock()
