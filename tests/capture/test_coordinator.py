@@ -20,6 +20,7 @@ from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.step_rows import Rows, ScopeSum
 from kair_capture.alone import BusyError
+from kair_capture.coordinator import step_log
 from kair_capture.coordinator.committing import Committed, Committer
 from kair_capture.coordinator.coordinator import Coordinator
 from kair_capture.coordinator.detection import STEPS, When, Who
@@ -210,6 +211,23 @@ def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twic
     again.append(rows_for(0, range(10, 15)))
     assert not journal.exists()
     assert read_all(tmp_path)["step"].tolist() == list(range(15))
+
+
+def test_a_journal_that_is_full_while_the_store_is_away_goes_on_and_counts_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_log, "ROWS_A_PART", 10)
+    folder, away = tmp_path / "steps", tmp_path / "away"
+    log = StepLog(folder)
+    folder.rename(away)
+    # What is open stays open: these rows are written, though no next journal can be made.
+    log.append(rows_for(0, range(12)))
+    away.rename(folder)
+    log.append(rows_for(0, range(12, 14)))
+    log.append(rows_for(0, range(14, 16)))
+    log.pack()
+    assert len(list(folder.glob("*.parquet"))) == 1
+    assert read_all(folder)["step"].tolist() == list(range(16))
 
 
 def test_a_rank_that_is_heard_for_the_first_time_late_is_no_return_to_a_checkpoint() -> None:

@@ -49,8 +49,11 @@ class StepLog:
             raise
         self._rows += len(rows)
         if self._rows >= ROWS_A_PART:
-            self._to_pack.append(self._path(self._number))
-            self._open(self._number + 1)
+            full = self._path(self._number)
+            # These rows are written: where no next journal can be opened now, this one goes on.
+            with suppress(OSError):
+                self._open(self._number + 1)
+                self._to_pack.append(full)
 
     def recover(self) -> Rows:
         """The rows of the last journals, for who starts again."""
