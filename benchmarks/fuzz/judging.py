@@ -49,7 +49,7 @@ class Case:
 
 
 def ask(words: Sequence[str]) -> Said:
-    """Runs a command in this process; its peak is that of the process since the command began.
+    """Runs a command in this process; its peak is what the process took more at most than when the command began.
 
     What it took is processor time: on a busy machine the clock on the wall tells of others.
     """
@@ -57,13 +57,13 @@ def ask(words: Sequence[str]) -> Said:
 
     out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", of, newline="") for of in ("strict", "backslashreplace"))
     forget_peak()
-    began = time.process_time()
+    held, began = peak_mb(), time.process_time()
     with redirect_stdout(out), redirect_stderr(errors):
         try:
             status = main(list(words))
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
-    took, peak = time.process_time() - began, peak_mb()
+    took, peak = time.process_time() - began, peak_mb() - held
     return Said(status, _written(out), _written(errors), took, peak)
 
 
