@@ -1,21 +1,25 @@
 """Ask triage about healthy jobs under noise as it is, and write how often it accuses a rank.
 
-python benchmarks/accuracy/noise.py [--jobs 100] [--sizes 4x8,8x20] [--only burst,pairs] [--write FILE]
+python benchmarks/accuracy/noise.py [--jobs 100] [--sizes 4x8,8x20] [--only burst,pairs] [--answers FILE] [--write FILE]
 
-Seeds below 1000 were looked at while tuning; those from 1000 on are reported.
+Seeds below 1000 were looked at while tuning; those from 1000 on are reported. What is asked takes the place of the same
+in FILE, and the page is of all that is in it: the sizes need not be asked in one go.
 """
 
 import argparse
+import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from noise_models import MODELS, healthy, write_job
 from report import Share
 
@@ -35,15 +39,34 @@ class Job:
     seed: int
 
 
+SLOWER = 0.02
+"""By so much of its peers' median a rank must have worked longer for its noise to have made it a slow one."""
+
+
 @dataclass(frozen=True)
 class Said:
     """What triage says of it."""
 
-    job: Job
-    verdict: str
     accused: bool
-    job_wide: tuple[str, ...]
-    """Causes that it finds on all ranks."""
+    measured: bool
+    """Whether each accused rank did work longer than its peers, in the mean of the recorded steps."""
+    others: tuple[str, ...]
+    """Causes that it finds on all ranks, and whether it leaves the verdict open."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What triage says of the jobs of one model and size."""
+
+    model: str
+    ranks: int
+    steps: int
+    jobs: int
+    accused: int
+    measured: int
+    """Of them, those whose rank did work longer."""
+    others: dict[str, int]
+    """How many jobs of which no rank is accused were told what else."""
 
 
 def main() -> None:
@@ -54,20 +77,24 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(MODELS), help="models")
     parser.add_argument("--tuning", action="store_true", help=f"seeds below {REPORTED}")
     parser.add_argument("--workers", type=int, default=2, help="processes, each with one thread")
+    parser.add_argument("--answers", type=Path, metavar="FILE", help="keep the answers there, beside those of before")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the page to write")
     options = parser.parse_args()
     sizes = [(int(size.partition("x")[0]), int(size.partition("x")[2])) for size in options.sizes.split(",")]
     first = 0 if options.tuning else REPORTED
     jobs = [
         Job(model, *size, seed)
-        for size in sizes
         for model in options.only.split(",")
+        for size in sizes
         for seed in range(first, first + options.jobs)
     ]
     os.environ |= {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-        answers = list(pool.map(ask, jobs, chunksize=10))
-    text = "\n".join(page(answers, sizes, options.only.split(","), options.jobs))
+        answers = zip(jobs, pool.map(ask, jobs, chunksize=10), strict=True)
+        rows = [row_of([said for _, said in of], *key) for key, of in groupby(answers, lambda one: _of(one[0]))]
+    if options.answers is not None:
+        rows = kept(options.answers, rows)
+    text = "\n".join(page(rows))
     print(text)
     if options.write is not None:
         options.write.write_text(text + "\n", encoding="utf-8")
@@ -75,41 +102,68 @@ def main() -> None:
 
 def ask(job: Job) -> Said:
     """Draws the job and asks."""
+    costs = healthy(job.model, job.ranks, job.steps, job.seed)
     with TemporaryDirectory(prefix="kair-noise-") as folder:
-        result = triage(write_job(healthy(job.model, job.ranks, job.steps, job.seed), Path(folder)))
-    wide = tuple(sorted({one.cause for one in result.findings if not one.ranks}))
-    return Said(job, result.verdict, any(one.ranks for one in result.findings), wide)
+        result = triage(write_job(costs, Path(folder)))
+    worked = costs.work.sum(axis=2).mean(axis=0)
+    slower = set(np.flatnonzero(worked > (1 + SLOWER) * np.median(worked)).tolist())
+    accused = {rank for one in result.findings for rank in one.ranks}
+    wide = {one.cause for one in result.findings if not one.ranks}
+    others = wide | ({"inconclusive"} if result.verdict == "inconclusive" else set())
+    return Said(bool(accused), bool(accused) and accused <= slower, tuple(sorted(others)))
 
 
-def page(answers: Sequence[Said], sizes: Sequence[tuple[int, int]], models: Sequence[str], jobs: int) -> Iterator[str]:
+def row_of(answers: Sequence[Said], model: str, ranks: int, steps: int) -> Row:
+    """Counts them."""
+    others = Counter(one for said in answers if not said.accused for one in said.others)
+    accused, measured = (sum(getattr(said, what) for said in answers) for what in ("accused", "measured"))
+    return Row(model, ranks, steps, len(answers), accused, measured, dict(others.most_common()))
+
+
+def kept(path: Path, rows: Sequence[Row]) -> list[Row]:
+    """The rows of the file with these in the place of the same; written, in the order of models and sizes."""
+    before = [Row(**row) for row in json.loads(path.read_text("utf-8"))] if path.exists() else []
+    by_key = {(row.model, row.ranks, row.steps): row for row in (*before, *rows)}
+    order = list(MODELS)
+    found = sorted(by_key.values(), key=lambda row: (order.index(row.model), row.ranks, row.steps))
+    path.write_text(json.dumps([asdict(row) for row in found], indent=0) + "\n", encoding="utf-8")
+    return found
+
+
+def page(rows: Sequence[Row]) -> Iterator[str]:
     """The page's lines."""
+    sizes = sorted({(row.ranks, row.steps) for row in rows})
+    jobs = sorted({row.jobs for row in rows})
     yield "# Healthy jobs under noise as it is"
     yield ""
-    yield "Written by `benchmarks/accuracy/noise.py`; `noise_models.py` says what each is. No rank is slow in any"
-    yield f"of these jobs, {jobs} of each kind and size. Shares of jobs with a rank accused (95 % interval); after it,"
-    yield "where something else is said: `inconclusive`, or what all ranks have."
+    each = " or ".join(map(str, jobs))
+    yield "Written by `benchmarks/accuracy/noise.py`; `noise_models.py` says what each is. Nobody made a rank slow"
+    yield f"in any of these jobs, {each} of each kind and size. Jobs with a rank accused: of all sizes, with"
+    yield "the 95 % interval, and of each size (ranks × steps). *Of them measured*: noise alone can make a rank"
+    yield f"work longer than its peers for as long as was recorded; so many of the accused did, by {SLOWER:.0%} and"
+    yield "more. Last, what was said of the others: causes that all ranks have, or that the verdict is open."
     yield ""
-    yield "| model | " + " | ".join(f"{ranks} ranks × {steps} steps" for ranks, steps in sizes) + " |"
-    yield "|---|" + "---|" * len(sizes)
-    for model in models:
-        cells = (_cell([one for one in answers if _of(one.job) == (model, *size)]) for size in sizes)
-        yield f"| {model} | " + " | ".join(cells) + " |"
+    sizes_named = " | ".join(f"{ranks} × {steps}" for ranks, steps in sizes)
+    yield f"| model | a rank accused | of them measured | {sizes_named} | otherwise |"
+    yield "|---|---|---|" + "---|" * len(sizes) + "---|"
+    for model, of in groupby(rows, lambda row: row.model):
+        yield _line(model, list(of), sizes)
+
+
+def _line(model: str, rows: Sequence[Row], sizes: Sequence[tuple[int, int]]) -> str:
+    accused = Share(sum(row.accused for row in rows), sum(row.jobs for row in rows))
+    low, high = accused.interval
+    by_size = {(row.ranks, row.steps): str(row.accused) for row in rows}
+    others: Counter[str] = sum((Counter(row.others) for row in rows), Counter())
+    said = "; ".join(f"{name.replace('_', ' ')} {count / accused.jobs:.0%}" for name, count in others.most_common())
+    cells = " | ".join(by_size.get(size, "–") for size in sizes)
+    measured = str(sum(row.measured for row in rows)) if accused.hits else ""
+    share = f"{accused.hits} of {accused.jobs}: {accused.hits / max(accused.jobs, 1):.1%} ({low:.1%}–{high:.1%})"
+    return f"| {model} | {share} | {measured} | {cells} | {said} |"
 
 
 def _of(job: Job) -> tuple[str, int, int]:
     return job.model, job.ranks, job.steps
-
-
-def _cell(answers: Sequence[Said]) -> str:
-    accused = Share(sum(one.accused for one in answers), len(answers))
-    low, high = accused.interval
-    others = Counter(cause for one in answers if not one.accused for cause in (*one.job_wide, *_open(one)))
-    said = "".join(f"; {name.replace('_', ' ')} {count / len(answers):.0%}" for name, count in others.most_common())
-    return f"{accused.hits / max(accused.jobs, 1):.0%} ({low:.0%}–{high:.0%}){said}"
-
-
-def _open(one: Said) -> tuple[str, ...]:
-    return ("inconclusive",) if one.verdict == "inconclusive" else ()
 
 
 if __name__ == "__main__":
