@@ -81,7 +81,7 @@ class Plane:
 def _event(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[Span]]:
     """Kind, offset, duration and the places of the properties, as `fields` tells them.
 
-    Half of a file is these: what every event has is read here, a third of the time, and what is rare by `fields`.
+    Most of a file is these: what every event has is read here, and what is rare by `fields`.
     """
     found = [0, 0, 0, 0]
     spans: list[Span] = []
