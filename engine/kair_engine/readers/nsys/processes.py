@@ -34,9 +34,15 @@ class _Columns:
     name: Int64s
     """By the report's list of names."""
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Self:
+    def where(self, chosen: npt.NDArray[np.bool_] | Int64s) -> Self:
         """The chosen rows."""
         return type(self)(*(getattr(self, one.name)[chosen] for one in fields(self)))
+
+    def by_process(self) -> dict[int, Self]:
+        """The rows of each process, in their order."""
+        order = np.argsort(self.process, kind="stable")
+        bounds = np.flatnonzero(np.diff(self.process[order])) + 1
+        return {int(self.process[some[0]]): self.where(some) for some in np.split(order, bounds) if len(some)}
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -131,9 +137,9 @@ def processes_of(report: Report) -> list[Process]:
     only = numbers == [0]
     ranges, marks = _ranges(report, texts, names, only=only)
     host = HostRows.joined([*_calls(report, texts, names, only=only), *ranges])
+    of_device, of_host, nothing = device.by_process(), host.by_process(), HostRows.joined([])
     found = {
-        number: Process(number, names.texts, device.where(device.process == number), host.where(host.process == number))
-        for number in numbers
+        number: Process(number, names.texts, of_device[number], of_host.get(number, nothing)) for number in numbers
     }
     for number, name in marks:
         if number in found:

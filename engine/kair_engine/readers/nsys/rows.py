@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.arrays import present
 from kair_engine.readers.columns import Int64s
 from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.readers.kineto.classify import name_class_of as class_of
@@ -81,9 +82,7 @@ def rows_of(process: Process, base: int, thread: int) -> Rows:
 
 def _host_kinds(process: Process) -> Int64s:
     call, of_range = np.zeros((2, len(process.names)), np.int64)
-    used = np.zeros(len(process.names), np.bool_)
-    used[process.host.name] = True
-    for at in np.flatnonzero(used).tolist():
+    for at in present(process.host.name).tolist():
         call[at], of_range[at] = map(KINDS.index, _kinds_on_host(process.names[at]))
     return np.where(process.host.is_range > 0, of_range[process.host.name], call[process.host.name])
 
@@ -104,8 +103,11 @@ def _fetches(name: str) -> bool:
 def _host_phases(process: Process, thread: int) -> Int64s:
     """The phase of every host row, from the ranges around it; all unknown where no range tells phases."""
     host = process.host
-    classes = np.array([name_class_of(name) for name in process.names], np.int8)[host.name]
     ranges: npt.NDArray[np.bool_] = host.is_range > 0
+    class_of_name = np.zeros(len(process.names), np.int8)
+    for at in present(host.name[ranges]).tolist():
+        class_of_name[at] = name_class_of(process.names[at])
+    classes = class_of_name[host.name]
     if not (ranges & np.isin(classes, _PHASE_CLASSES)).any():
         return np.full(len(host.start), UNKNOWN, np.int64)
     codes = host_phases(
@@ -141,9 +143,7 @@ def _lanes(process: Process) -> Coded:
 def _device_kinds(process: Process) -> Int64s:
     device = process.device
     kinds = np.zeros(len(process.names), np.int64)
-    kernels = np.zeros(len(process.names), np.bool_)
-    kernels[device.name[device.is_copy == 0]] = True
-    for at in np.flatnonzero(kernels).tolist():
+    for at in present(device.name[device.is_copy == 0]).tolist():
         kinds[at] = KINDS.index(_kernel_kind(process.names[at]))
     return np.where(device.is_copy > 0, KINDS.index("memory"), kinds[device.name])
 
