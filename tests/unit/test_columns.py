@@ -1,12 +1,16 @@
 """Columns of the operations table as arrays: nothing is lost on the way, and what is left out was not asked for."""
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from support.trace_builder import trace
 
 from kair_engine.arrays import NONE
+from kair_engine.trace import columns
 from kair_engine.trace.columns import joined, read_columns
 from kair_engine.trace.counting import count_operations
 from kair_engine.trace.model import Trace
@@ -57,3 +61,30 @@ def test_operations_are_counted_the_most_frequent_first(made: Trace) -> None:
     counts = count_operations(made, ("name", "phase"), lambda rows: ~rows.is_any("kind", ("scope",)), also=("kind",))
     assert counts == {("a", ""): 2, ("b", "input"): 2, ("c", ""): 2}
     assert [*count_operations(made, ("name",))] == [("step",), ("a",), ("b",), ("c",)]
+
+
+def test_no_footer_is_held_but_of_the_files_that_are_read(made: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not in a set: the hash of a footer asks for its schema.
+    read: list[weakref.ref[pq.FileMetaData]] = []
+
+    def noted(fragment: Path) -> pq.FileMetaData:
+        footer = pq.ParquetFile(fragment).metadata
+        read.append(weakref.ref(footer))
+        return footer
+
+    def held() -> int:
+        return sum(footer() is not None for footer in read)
+
+    monkeypatch.setattr(pq, "read_metadata", noted)
+    # Of a large recording the collector comes by when too much is held already.
+    gc.disable()
+    try:
+        assert not len(read_columns(made, ("name",), [9]))
+        assert len(read) == 2
+        assert held() == 0
+        assert len(read_columns(made, ("name",), [3]))
+        assert held() == 2  # a file per rank, which the next step is read from as well
+        columns._footer.cache_clear()
+        assert held() == 0
+    finally:
+        gc.enable()

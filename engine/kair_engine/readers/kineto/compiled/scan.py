@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.readers.kineto.compiled.numba_or_not import Int64s, Text, njit, unsigned
+from kair_engine.numba_or_not import Int64s, Text, njit, unsigned
 
 # What became of a scan.
 DONE: Final = 0

@@ -6,10 +6,10 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
+from kair_engine.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import Category
 from kair_engine.readers.kineto.compiled import scan, tokens
-from kair_engine.readers.kineto.compiled.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
 from kair_engine.readers.kineto.compiled.scan import scan_events
 from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs

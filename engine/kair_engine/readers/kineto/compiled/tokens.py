@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kair_engine.readers.kineto.compiled.numba_or_not import Int32s, Int64s, Text, njit, unsigned
+from kair_engine.numba_or_not import Int32s, Int64s, Text, njit, unsigned
 
 # Columns of tokens.
 NAME: Final = 0
