@@ -20,17 +20,17 @@ from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.step_rows import Rows, ScopeSum
 from kair_capture.alone import BusyError
-from kair_capture.coordinator import step_log
-from kair_capture.coordinator.committing import Committed, Committer
 from kair_capture.coordinator.coordinator import Coordinator
 from kair_capture.coordinator.detection import STEPS, When, Who
 from kair_capture.coordinator.hosts import Hosts
+from kair_capture.coordinator.keeping import step_log
+from kair_capture.coordinator.keeping.committing import Committed, Committer
+from kair_capture.coordinator.keeping.scope_log import ScopeLog
+from kair_capture.coordinator.keeping.step_log import StepLog, read_all
 from kair_capture.coordinator.metrics import lines_of
 from kair_capture.coordinator.roles import Roles, role_names
 from kair_capture.coordinator.sampling import Budget, Sampler
-from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.settings import CoordinatorSettings
-from kair_capture.coordinator.step_log import StepLog, read_all
 from kair_capture.coordinator.step_table import Recent, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
@@ -203,7 +203,7 @@ def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twic
     log = StepLog(tmp_path)
     log.append(rows_for(0, range(10)))
     (journal,) = tmp_path.glob("*.journal")
-    from kair_capture.coordinator.step_log import write_part
+    from kair_capture.coordinator.keeping.step_log import write_part
 
     write_part(tmp_path / "part-00000001.parquet", read_all(tmp_path))
     assert len(read_all(tmp_path)) == 10
@@ -310,7 +310,7 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
 
 
 def test_sums_of_scopes_are_kept_once_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kair_capture.coordinator.scope_log.JOIN_FROM", 3)
+    monkeypatch.setattr("kair_capture.coordinator.keeping.scope_log.JOIN_FROM", 3)
     places, log = JobPlaces(tmp_path / "store", "job"), ScopeLog(JobPlaces(tmp_path / "store", "job"), KEY)
     spool = Spool(tmp_path / "spool", 1 << 20, places.delivered, "node-1")
 

@@ -9,8 +9,8 @@ import pytest
 from support.captured import fragment_of
 
 from kair_capture.agent.spool import Spool
-from kair_capture.coordinator.committing import Committer
-from kair_capture.coordinator.remote_job import RemoteJob, remote_job_of
+from kair_capture.coordinator.keeping.committing import Committer
+from kair_capture.coordinator.keeping.remote_job import RemoteJob, remote_job_of
 from kair_capture.places import JobPlaces, store_root
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.job_file import open_job_folder

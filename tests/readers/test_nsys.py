@@ -80,6 +80,22 @@ def test_a_report_without_marks_is_one_step(tmp_path: Path) -> None:
     assert info.operations == 2
 
 
+def test_values_that_are_no_numbers_stay_within_their_rows(tmp_path: Path) -> None:
+    export = Export(tmp_path / "a.sqlite")
+    training(export, 4000, steps=2)
+    for change in (
+        "CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 1",
+        "CUPTI_ACTIVITY_KIND_KERNEL SET end = 9223372036854775807 WHERE rowid = 2",
+        "CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = NULL, demangledName = x'00' WHERE rowid = 3",
+        "CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = 'x' WHERE rowid = 1",
+    ):
+        export.connection.execute(f"UPDATE {change}")
+    info = read_nsys(export.close(), tmp_path / "out.parquet", rank_hint=0)
+    assert [warning.code for warning in info.warnings] == ["bad_events"]
+    # Of 15 the first step lost a kernel without a time, and one that never ends.
+    assert info.step_times.operations == (13, 15)
+
+
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [

@@ -15,20 +15,20 @@ import numpy as np
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.alone import locked
-from kair_capture.coordinator.committing import Committer
 from kair_capture.coordinator.endpoint import Endpoint, Order
 from kair_capture.coordinator.hosts import Hosts
-from kair_capture.coordinator.memory import Remembered, bounded, remember, remembered
+from kair_capture.coordinator.keeping.committing import Committer
+from kair_capture.coordinator.keeping.memory import Remembered, bounded, remember, remembered
+from kair_capture.coordinator.keeping.remote_job import remote_job_of
+from kair_capture.coordinator.keeping.scope_log import ScopeLog
+from kair_capture.coordinator.keeping.step_log import StepLog
+from kair_capture.coordinator.keeping.store_work import StoreWork
 from kair_capture.coordinator.metrics import MetricsServer
-from kair_capture.coordinator.remote_job import remote_job_of
 from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Budget, Sampler, Window
-from kair_capture.coordinator.scope_log import ScopeLog
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.status import status_of
-from kair_capture.coordinator.step_log import StepLog
 from kair_capture.coordinator.step_table import HISTORY, StepTable
-from kair_capture.coordinator.store_work import StoreWork
 from kair_capture.coordinator.watching import Watching
 from kair_capture.coordinator.words import in_words
 from kair_capture.ring.layout import StepFlag

@@ -50,6 +50,10 @@ class _Codes(dict[str, int]):
         return self[text]
 
 
+Coded = tuple[Int64s, Sequence[str]]
+"""Texts as numbers, and what each number stands for."""
+
+
 def _column() -> "array[int]":
     return array("q")
 
@@ -115,10 +119,64 @@ class Rows:
         self.peer.append(peer if peer is not None and peer in _PEERS else _ABSENT)
         self.correlation.append(correlation if correlation is not None and correlation in _NUMBERS else _ABSENT)
 
+    def extend(
+        self,
+        lane: Coded,
+        name: Coded,
+        kind: Int64s,
+        start: Int64s,
+        duration: Int64s,
+        *,
+        phase: Int64s,
+        correlation: Int64s,
+        moment: Int64s,
+        size: Int64s | None = None,
+    ) -> None:
+        """Adds operations as columns, one after another as `add` would: kinds and phases by their numbers, -1 for none.
+
+        Times that left 64 bits on the way here are such as no clock reads, and are turned away as those are.
+        """
+        good = _within(start, _TIMES) & _within(duration, _DURATIONS)
+        self.bad += len(good) - int(good.sum())
+        absent = np.full(len(good), _ABSENT, np.int64)
+        columns = {
+            "kind": kind,
+            "phase": phase,
+            "start": start,
+            "duration": duration,
+            "moment": np.where(_within(moment, _TIMES), moment, start),
+            "group": absent,
+            "sequence": absent,
+            "size": absent if size is None else np.where(_within(size, _NUMBERS), size, _ABSENT),
+            "peer": absent,
+            "correlation": np.where(_within(correlation, _NUMBERS), correlation, _ABSENT),
+        }
+        for of, values in columns.items():
+            getattr(self, of).frombytes(values[good].astype(np.int64, copy=False).tobytes())
+        self.lane.frombytes(_recoded(lane, good, self.lanes).tobytes())
+        self.name.frombytes(_recoded(name, good, self.names).tobytes())
+
     def extent(self) -> tuple[int, int]:
         """The first begin and the last end. Raises ValueError where there are no rows."""
         start, duration = _numbers(self.start), _numbers(self.duration)
         return int(start.min()), int((start + duration).max())
+
+
+def _within(values: Int64s, bounds: range) -> npt.NDArray[np.bool_]:
+    inside: npt.NDArray[np.bool_] = (values >= bounds.start) & (values < bounds.stop)
+    return inside
+
+
+def _recoded(coded: Coded, chosen: npt.NDArray[np.bool_], known: _Codes) -> Int64s:
+    """The chosen ones by the numbers of `known`, which those it lacks get in the order of their first use."""
+    codes, texts = coded[0][chosen], coded[1]
+    first = np.full(len(texts), len(codes))
+    # Of several values for one place the last stays: from the end, that is the first use.
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    number = np.full(len(texts), _ABSENT)
+    for at in np.argsort(first, kind="stable")[: int((first < len(codes)).sum())].tolist():
+        number[at] = known[texts[at]]
+    return number[codes]
 
 
 @dataclass(frozen=True)

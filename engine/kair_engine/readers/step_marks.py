@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -95,13 +96,20 @@ def marked_steps(marks: Sequence[Mark]) -> Steps | None:
     """
     families: dict[str, list[tuple[int | None, Mark]]] = {}
     for mark in marks:
-        numbered = _NUMBERED.match(mark.name)
-        stem = numbered["stem"] if numbered else mark.name
-        if _NO_STEP.search(stem) or (stem and not _STEP_WORD.search(stem)):
-            continue
-        families.setdefault(stem, []).append((int(numbered["number"]) if numbered else None, mark))
+        if (named := _stem_and_number(mark.name)) is not None:
+            families.setdefault(named[0], []).append((named[1], mark))
     candidates = [found for stem, some in families.items() if (found := _family(stem, some)) is not None]
     return max(candidates, key=_worth, default=None)
+
+
+@lru_cache(1 << 14)  # a recording has few names, and each of them many times
+def _stem_and_number(name: str) -> tuple[str, int | None] | None:
+    """Of a range that may be a step what its name begins with, and the number it ends with; None of another."""
+    numbered = _NUMBERED.match(name)
+    stem = numbered["stem"] if numbered else name
+    if _NO_STEP.search(stem) or (stem and not _STEP_WORD.search(stem)):
+        return None
+    return stem, int(numbered["number"]) if numbered else None
 
 
 def _family(stem: str, some: list[tuple[int | None, Mark]]) -> Steps | None:

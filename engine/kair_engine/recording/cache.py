@@ -144,11 +144,15 @@ class FragmentCache:
 
 
 def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
-    """Moves a fragment that was written to its place, with what it holds. Raises OSError when the disk is full."""
-    beside = unfinished.with_suffix(".json")
+    """Moves a fragment that was written to its place, with what it holds. Raises OSError when the disk is full.
+
+    It is read for its checksum before: few moments are left to be killed in between both moves. Moving it changes it.
+    """
+    beside, seal = unfinished.with_suffix(".json"), seal_of(unfinished)
     unfinished.replace(final)
     try:
-        write_whole(beside, sealed(encode_json(_Entry(seal_of(final), info))))
+        seal = Seal(seal.bytes, seal.checksum, final.stat().st_ctime_ns)
+        write_whole(beside, sealed(encode_json(_Entry(seal, info))))
         beside.replace(final.with_suffix(".json"))
     except BaseException:
         final.unlink(missing_ok=True)

@@ -173,8 +173,8 @@ def _lost(finding: Finding) -> str:
     least, most = map(duration, lost_us(finding))
     if least == most:
         return f"{least} lost per step"
-    replayed = duration(finding.time_lost_us_per_step)
-    return f"{least} to {most} lost per step; by the replay {replayed}"
+    counted = "by the replay" if finding.priced_by == "replay" else "most likely"
+    return f"{least} to {most} lost per step; {counted} {duration(finding.time_lost_us_per_step)}"
 
 
 def _tree(result: TriageInWords, page: Page) -> None:

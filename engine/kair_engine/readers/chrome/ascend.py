@@ -82,8 +82,9 @@ def _launches(trace: ChromeTrace) -> dict[tuple[str, str, int], int]:
         if event.ph == "s" and (at := event.begin) is not None:
             begun[_identity(event)] = at
     for event in trace.events:
-        at = event.begin
-        if event.ph == "f" and at is not None and (start := begun.get(_identity(event))) is not None:
+        if event.ph != "f" or (at := event.begin) is None:
+            continue
+        if (start := begun.get(_identity(event))) is not None:
             found[str(event.pid), str(event.tid), at] = start
     return found
 

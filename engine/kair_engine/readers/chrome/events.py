@@ -15,8 +15,10 @@ from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
 
 _LARGEST: Final = 1 << 31
+_LASTING: Final = ("X", "B", "E")
 _NOTHING: Final = msgspec.Raw(b"")
 _TIME: Final = re.compile(rb'^"?\s*(-?\d{1,18})(?:\.(\d+))?\s*"?$')
+_MOST_DIGITS: Final = 18
 _LONGEST_NAME: Final = 100_000
 
 
@@ -71,20 +73,20 @@ class ChromeTrace:
 
     def complete(self) -> Iterator[tuple[ChromeEvent, int, int]]:
         """Events with a length: (event, begin, duration) in ns, those of pairs of begin and end among them."""
-        waiting: dict[tuple[str, str], list[ChromeEvent]] = {}
+        waiting: dict[tuple[str, str], list[tuple[ChromeEvent, int]]] = {}
         for event in self.events:
-            begin = event.begin
-            if begin is None:
+            # Half of a file may be arrows, of which no times are needed here.
+            if event.ph not in _LASTING or (begin := event.begin) is None:
                 continue
             if event.ph == "X":
                 duration = nanoseconds(event.dur)
                 if duration is not None:
                     yield event, begin, duration
             elif event.ph == "B":
-                waiting.setdefault((str(event.pid), str(event.tid)), []).append(event)
-            elif event.ph == "E" and (begun := waiting.get((str(event.pid), str(event.tid)))):
-                first = begun.pop()
-                yield first, first.begin or 0, begin - (first.begin or 0)
+                waiting.setdefault((str(event.pid), str(event.tid)), []).append((event, begin))
+            elif begun := waiting.get((str(event.pid), str(event.tid))):
+                first, start = begun.pop()
+                yield first, start, begin - start
 
     def warnings(self, source: Path) -> tuple[KairWarning, ...]:
         """What is said of a file that could not be read whole."""
@@ -135,7 +137,12 @@ def _by_lines(lines: Iterable[bytes]) -> ChromeTrace:
 
 def nanoseconds(raw: msgspec.Raw) -> int | None:
     """Microseconds as text, quoted or not, in ns."""
-    match = _TIME.match(bytes(raw))
+    text = bytes(raw)
+    whole, point, fraction = text.strip(b'"').partition(b".")
+    # As nearly all are written; what is not is looked at closely.
+    if whole.isdigit() and len(whole) <= _MOST_DIGITS and (fraction.isdigit() or not point):
+        return int(whole + fraction[:3].ljust(3, b"0"))
+    match = _TIME.match(text)
     if match is None:
         return None
     whole, fraction = match.groups()

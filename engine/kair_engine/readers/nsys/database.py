@@ -15,6 +15,9 @@ _ROWS_AT_A_TIME: Final = 4096
 _LONGEST_TEXT: Final = 1 << 20
 _MOST_ROWS: Final = 200_000_000
 
+Column = tuple[Any, ...]
+"""One column's values, of any type: SQLite's columns hold what was put in them."""
+
 
 class Report:
     """The tables of one export."""
@@ -32,6 +35,15 @@ class Report:
 
         Nothing where the table or one of the wanted columns is missing.
         """
+        for some in self._some_rows(table, wanted, optional):
+            yield from some
+
+    def columns(self, table: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[list[Column]]:
+        """The same, some thousand rows at a time, as one tuple for each column."""
+        for some in self._some_rows(table, wanted, optional):
+            yield list(zip(*some, strict=True))
+
+    def _some_rows(self, table: str, wanted: Sequence[str], optional: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
         if not self.has(table, *wanted):
             return
         chosen = [*wanted, *(name if self.has(table, name) else "NULL" for name in optional)]
@@ -41,7 +53,7 @@ class Report:
             some = cursor.fetchmany(_ROWS_AT_A_TIME)
             if not some:
                 return
-            yield from some
+            yield some
 
 
 @contextmanager

@@ -1,53 +1,85 @@
-"""The processes of a report that use a GPU, and what each of them did."""
+"""The processes of a report that use a GPU, and what each of them did, as columns."""
 
 from array import array
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.readers.columns import Int64s
-from kair_engine.readers.kineto.classify import NameClass
-from kair_engine.readers.kineto.classify import name_class_of as class_of
-from kair_engine.readers.kineto.steps.phases import host_phases
-from kair_engine.readers.nsys.database import Report
-from kair_engine.readers.recorded import Rows
-from kair_engine.readers.step_marks import Mark
-from kair_engine.trace.format import PHASES
+from kair_engine.readers.nsys.database import Column, Report
 
+NONE: Final = -(1 << 63)
+"""What is no number, or not recorded."""
 _THREAD_BITS: Final = 24
-_PUSH_POP, _START_END, _MARK = 59, 60, 34
-_EARLIER_MARKS: Final = frozenset((34, 39, 75))
+_RANGES: Final = (59, 60)  # pushed and popped, started and ended
+_MARKS: Final = (34, 39, 75)
 _COPIES: Final = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
-# A report has few names, and each of them many times.
-name_class_of: Final = lru_cache(1 << 14)(class_of)
-_PHASE_CLASSES: Final = (NameClass.BACKWARD, NameClass.OPTIMIZER, NameClass.DATA_LOADER)
+_KERNEL: Final = "kernel"
+_ON_DEVICE: Final = ("start", "end", "deviceId", "streamId", "correlationId")
 
 
-@dataclass
-class HostRow:
-    """One call or range on a thread; times in ns."""
+@dataclass(frozen=True)
+class _Columns:
+    """Rows as columns of one length."""
 
-    thread: int
-    name: str
-    start: int
-    end: int
-    is_range: bool
-    correlation: int | None = None
+    process: Int64s
+    """Of which process, by its id of the report (globalPid)."""
+    start: Int64s
+    end: Int64s
+    correlation: Int64s
+    """Which call launched which operation, or NONE."""
+    name: Int64s
+    """By the report's list of names."""
+
+    def where(self, chosen: npt.NDArray[np.bool_] | Int64s) -> Self:
+        """The chosen rows."""
+        return type(self)(*(getattr(self, one.name)[chosen] for one in fields(self)))
+
+    def by_process(self) -> dict[int, Self]:
+        """The rows of each process, in their order."""
+        order = np.argsort(self.process, kind="stable")
+        bounds = np.flatnonzero(np.diff(self.process[order])) + 1
+        return {int(self.process[some[0]]): self.where(some) for some in np.split(order, bounds) if len(some)}
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rows of one after another."""
+        empty = np.empty(0, np.int64)
+        return cls(*(np.concatenate([empty, *(getattr(part, one.name) for part in parts)]) for one in fields(cls)))
+
+
+@dataclass(frozen=True)
+class DeviceRows(_Columns):
+    """Kernels, then copies."""
+
+    device: Int64s
+    stream: Int64s
+    size: Int64s
+    """Bytes, or NONE."""
+    is_copy: Int64s
+
+
+@dataclass(frozen=True)
+class HostRows(_Columns):
+    """Calls and ranges on threads."""
+
+    thread: Int64s
+    is_range: Int64s
 
 
 @dataclass
 class Process:
-    """One process: a rank."""
+    """One process: a rank. Times in ns."""
 
     number: int
     """Its id of the report (globalPid)."""
-    kernels: list[tuple[int, int, int, int, int | None, str]] = field(default_factory=list)
-    """(start, end, device, stream, correlation, name)."""
-    copies: list[tuple[int, int, int, int, int | None, str, int]] = field(default_factory=list)
-    """The same with bytes."""
-    host: list[HostRow] = field(default_factory=list)
+    names: Sequence[str]
+    """The report's."""
+    device: DeviceRows
+    host: HostRows
     said: set[str] = field(default_factory=set)
     """Marks without a length, and names of its threads: they may say its rank."""
 
@@ -62,6 +94,34 @@ class _Texts(dict[int, str]):
         return ""
 
 
+class _Names(dict[str, int]):
+    """Name → its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def __missing__(self, text: str) -> int:
+        self.texts.append(text)
+        self[text] = len(self.texts) - 1
+        return self[text]
+
+
+class _Found(dict[Hashable, int]):
+    """What rows say of a name → the name's number: the name of each is made up once."""
+
+    def __init__(self, names: _Names, name_of: Callable[[Any], str]) -> None:
+        super().__init__()
+        self._names, self._name_of = names, name_of
+
+    def __missing__(self, key: Hashable) -> int:
+        self[key] = self._names[self._name_of(key)]
+        return self[key]
+
+    def of(self, keys: Iterable[Hashable]) -> Int64s:
+        return np.array([self[key] for key in keys], np.int64)
+
+
 def processes_of(report: Report) -> list[Process]:
     """The processes with kernels or copies, by their process ids."""
     texts = _Texts(
@@ -69,185 +129,112 @@ def processes_of(report: Report) -> list[Process]:
         for number, value in report.rows("StringIds", ("id", "value"))
         if isinstance(number, int) and isinstance(value, str)
     )
-    found: dict[int, Process] = {}
-    _read_device(report, texts, found)
-    if found:
-        _read_calls(report, texts, found)
-        _read_ranges(report, texts, found)
-        for number, thread in report.rows("ThreadNames", ("nameId", "globalTid")):
-            if isinstance(thread, int) and (process := found.get(_process_of(thread))) is not None:
-                process.said.add(texts[number])
+    names = _Names()
+    device = DeviceRows.joined([*_kernels(report, texts, names), *_copies(report, names)])
+    if not len(device.start):
+        return []
+    numbers = in_order(device.process)
+    only = numbers == [0]
+    ranges, marks = _ranges(report, texts, names, only=only)
+    host = HostRows.joined([*_calls(report, texts, names, only=only), *ranges])
+    of_device, of_host, nothing = device.by_process(), host.by_process(), HostRows.joined([])
+    found = {
+        number: Process(number, names.texts, of_device[number], of_host.get(number, nothing)) for number in numbers
+    }
+    for number, name in marks:
+        if number in found:
+            found[number].said.add(names.texts[name])
+    for name, thread in report.rows("ThreadNames", ("nameId", "globalTid")):
+        if isinstance(thread, int) and (process := found.get(thread >> _THREAD_BITS << _THREAD_BITS)) is not None:
+            process.said.add(texts[name])
     return sorted(found.values(), key=lambda process: process.pid)
 
 
-def _process_of(thread: int) -> int:
-    return thread >> _THREAD_BITS << _THREAD_BITS
+def in_order(values: Int64s) -> list[int]:
+    """Each value once, in the order of first use."""
+    return list(dict.fromkeys(values[np.flatnonzero(np.diff(values, prepend=~values[:1]))].tolist()))
 
 
-def _read_device(report: Report, texts: _Texts, found: dict[int, Process]) -> None:
-    common = ("start", "end", "deviceId", "streamId", "correlationId")
-    for *numbers, name, short, owner in report.rows(
-        "CUPTI_ACTIVITY_KIND_KERNEL", common, ("demangledName", "shortName", "globalPid")
-    ):
-        row = _whole(numbers)
-        if row is not None:
-            process = _owner(found, owner)
-            process.kernels.append((*row, texts[name] or texts[short] or "kernel"))
-    for *numbers, size, kind, owner in report.rows(
-        "CUPTI_ACTIVITY_KIND_MEMCPY", (*common, "bytes"), ("copyKind", "globalPid")
-    ):
-        row = _whole(numbers)
-        if row is not None:
-            name = f"Memcpy {_COPIES.get(kind, '')}".rstrip()
-            _owner(found, owner).copies.append((*row, name, size if isinstance(size, int) else -1))
-    for *numbers, size, owner in report.rows("CUPTI_ACTIVITY_KIND_MEMSET", (*common, "bytes"), ("globalPid",)):
-        row = _whole(numbers)
-        if row is not None:
-            _owner(found, owner).copies.append((*row, "Memset (Device)", size if isinstance(size, int) else -1))
+def _kernels(report: Report, texts: _Texts, names: _Names) -> Iterable[DeviceRows]:
+    found = _Found(names, lambda pair: texts[pair[0]] or texts[pair[1]] or _KERNEL)
+    optional = ("demangledName", "shortName", "globalPid")
+    for *numbers, name, short, owner in report.columns("CUPTI_ACTIVITY_KIND_KERNEL", _ON_DEVICE, optional):
+        yield _device_rows(numbers, found.of(zip(name, short, strict=True)), owner, None)
 
 
-def _whole(numbers: list[Any]) -> tuple[int, int, int, int, int | None] | None:
-    start, end, device, stream, correlation = numbers
-    if not all(isinstance(value, int) for value in (start, end, device, stream)):
-        return None
-    return start, end, device, stream, correlation if isinstance(correlation, int) else None
+def _copies(report: Report, names: _Names) -> Iterable[DeviceRows]:
+    found = _Found(names, lambda kind: f"Memcpy {_COPIES.get(kind, '')}".rstrip())
+    wanted = (*_ON_DEVICE, "bytes")
+    for *numbers, size, kind, owner in report.columns("CUPTI_ACTIVITY_KIND_MEMCPY", wanted, ("copyKind", "globalPid")):
+        yield _device_rows(numbers, found.of(kind), owner, size)
+    for *numbers, size, owner in report.columns("CUPTI_ACTIVITY_KIND_MEMSET", wanted, ("globalPid",)):
+        name = np.full(len(size), names["Memset (Device)"])
+        yield _device_rows(numbers, name, owner, size)
 
 
-def _owner(found: dict[int, Process], number: object) -> Process:
-    """The process of that number; exports before 2021 name none, and are of one."""
-    key = _process_of(number) if isinstance(number, int) else 0
-    return found.setdefault(key, Process(key))
-
-
-def _read_calls(report: Report, texts: _Texts, found: dict[int, Process]) -> None:
-    only = next(iter(found.values())) if list(found) == [0] else None
-    for start, end, thread, correlation, name in report.rows(
-        "CUPTI_ACTIVITY_KIND_RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId")
-    ):
-        if not all(isinstance(value, int) for value in (start, end, thread)):
-            continue
-        process = only or found.get(_process_of(thread))
-        if process is not None:
-            number = correlation if isinstance(correlation, int) else None
-            # The number of the interface's version is no part of the name.
-            text = texts[name].partition("_v")[0] or "cuda call"
-            process.host.append(HostRow(thread, text, start, end, is_range=False, correlation=number))
-
-
-def _read_ranges(report: Report, texts: _Texts, found: dict[int, Process]) -> None:
-    only = next(iter(found.values())) if list(found) == [0] else None
-    for start, end, kind, thread, text, number in report.rows(
-        "NVTX_EVENTS", ("start", "end", "eventType", "globalTid", "text"), ("textId",)
-    ):
-        name = text if isinstance(text, str) and text else texts[number] if isinstance(number, int) else ""
-        if not isinstance(start, int) or not isinstance(thread, int) or not name:
-            continue
-        process = only or found.get(_process_of(thread))
-        if process is None:
-            continue
-        if kind in (_PUSH_POP, _START_END) and isinstance(end, int):
-            process.host.append(HostRow(thread, name, start, end, is_range=True))
-        elif kind in _EARLIER_MARKS:
-            process.said.add(name)
-
-
-def main_thread(process: Process) -> int:
-    """The thread that marks most ranges, else that calls most: the one that runs the training loop."""
-    score: dict[int, tuple[int, int]] = {}
-    for row in process.host:
-        ranges, calls = score.get(row.thread, (0, 0))
-        score[row.thread] = (ranges + row.is_range, calls + 1)
-    return max(score, key=lambda thread: score[thread], default=0)
-
-
-def marks_of(process: Process, thread: int) -> list[Mark]:
-    """The ranges of its main thread, which may be steps."""
-    return [Mark(row.name, row.start, row.end) for row in process.host if row.is_range and row.thread == thread]
-
-
-def rows_of(process: Process, base: int, thread: int) -> Rows:
-    """All rows of a process, `base` ns later than the report has them."""
-    rows = Rows()
-    phases = _host_phases(process, thread)
-    launched: dict[int, tuple[int, str | None]] = {}
-    for row, phase in zip(process.host, phases, strict=True):
-        _add_host(rows, row, base, phase)
-        if row.correlation is not None:
-            launched[row.correlation] = (row.start, phase)
-    several = len({one[2] for one in (*process.kernels, *process.copies)}) > 1
-    for start, end, device, stream, correlation, name in process.kernels:
-        moment, phase = launched.get(correlation, (start, None)) if correlation is not None else (start, None)
-        lane = f"stream {device}/{stream}" if several else f"stream {stream}"
-        rows.add(
-            lane,
-            name,
-            _kernel_kind(name),
-            start + base,
-            end - start,
-            phase=phase,
-            correlation=correlation,
-            moment=moment + base,
-        )
-    for start, end, device, stream, correlation, name, size in process.copies:
-        moment, phase = launched.get(correlation, (start, None)) if correlation is not None else (start, None)
-        lane = f"stream {device}/{stream}" if several else f"stream {stream}"
-        rows.add(
-            lane,
-            name,
-            "memory",
-            start + base,
-            end - start,
-            phase=phase,
-            correlation=correlation,
-            size=size,
-            moment=moment + base,
-        )
-    return rows
-
-
-def _kernel_kind(name: str) -> str:
-    if name_class_of(name) is not NameClass.DEVICE_COLLECTIVE:
-        return "compute"
-    # Which ranks a transfer is between is not recorded: it must not be matched as if all took part.
-    return "send" if "sendrecv" in name.lower() else "collective"
-
-
-def _add_host(rows: Rows, row: HostRow, base: int, phase: str | None) -> None:
-    name_class = name_class_of(row.name)
-    if row.is_range:
-        kinds = {NameClass.DATA_LOADER: "input", NameClass.GARBAGE_COLLECTION: "gc"}
-        kind = kinds.get(name_class, "input" if _fetches(row.name) else "scope")
-    else:
-        kind = "sync" if name_class is NameClass.SYNCHRONIZE else "host"
-    rows.add(
-        f"thread {row.thread & 0xFFFFFF}",
-        row.name,
-        kind,
-        row.start + base,
-        row.end - row.start,
-        phase="input" if kind == "input" else phase,
-        correlation=row.correlation,
+def _device_rows(numbers: Sequence[Column], name: Int64s, owner: Column, size: Column | None) -> DeviceRows:
+    start, end, device, stream, correlation = map(_whole, numbers)
+    rows = DeviceRows(
+        process=_process_of(_whole(owner)),
+        start=start,
+        end=end,
+        correlation=correlation,
+        name=name,
+        device=device,
+        stream=stream,
+        size=np.full(len(name), NONE) if size is None else _whole(size),
+        is_copy=np.full(len(name), size is not None, np.int64),
     )
+    return rows.where((start != NONE) & (end != NONE) & (device != NONE) & (stream != NONE))
 
 
-def _fetches(name: str) -> bool:
-    """Whether a range is named as one that fetches input, as people write it."""
-    words = name.lower().replace("_", " ").replace("-", " ")
-    return words in ("input", "data", "dataload", "data load", "data loading", "load data", "load batch", "next batch")
+def _whole(values: Column) -> Int64s:
+    """The numbers of a column; NONE for what is none."""
+    try:
+        return np.frombuffer(array("q", values), np.int64)
+    except TypeError:
+        return np.array([value if isinstance(value, int) else NONE for value in values], np.int64)
 
 
-def _host_phases(process: Process, thread: int) -> list[str | None]:
-    """The phase of every host row, from the ranges around it; all None where no range tells phases."""
-    classes = np.array([name_class_of(row.name) for row in process.host], np.int8)
-    ranges = np.array([row.is_range for row in process.host], np.bool_)
-    if not (ranges & np.isin(classes, _PHASE_CLASSES)).any():
-        return [None] * len(process.host)
-    start, end, threads = (
-        _numbers(array("q", (getattr(row, name) for row in process.host))) for name in ("start", "end", "thread")
-    )
-    codes = host_phases(start=start, end=end, thread=threads, name_class=classes, is_scope=ranges, main_thread=thread)
-    return [PHASES[code] for code in codes.tolist()]
+def _process_of(thread: Int64s) -> Int64s:
+    """The process of threads' or processes' numbers; exports before 2021 name none, and are of one."""
+    return np.where(thread == NONE, 0, thread >> _THREAD_BITS << _THREAD_BITS)
 
 
-def _numbers(column: "array[int]") -> Int64s:
-    return np.frombuffer(column, np.int64)
+def _calls(report: Report, texts: _Texts, names: _Names, *, only: bool) -> Iterable[HostRows]:
+    # The number of the interface's version is no part of the name.
+    found = _Found(names, lambda number: texts[number].partition("_v")[0] or "cuda call")
+    wanted = ("start", "end", "globalTid", "correlationId", "nameId")
+    for *numbers, name in report.columns("CUPTI_ACTIVITY_KIND_RUNTIME", wanted):
+        start, end, thread, correlation = map(_whole, numbers)
+        rows = _host_rows(start, end, thread, correlation, found.of(name), is_range=False, only=only)
+        yield rows.where((start != NONE) & (end != NONE) & (thread != NONE))
+
+
+def _ranges(report: Report, texts: _Texts, names: _Names, *, only: bool) -> tuple[list[HostRows], set[tuple[int, int]]]:
+    """The ranges, and the marks without a length as (process, name)."""
+
+    def name_of(said: tuple[object, object]) -> str:
+        text, number = said
+        return text if isinstance(text, str) and text else texts[number] if isinstance(number, int) else ""
+
+    found, nameless = _Found(names, name_of), names[""]
+    parts: list[HostRows] = []
+    marks: set[tuple[int, int]] = set()
+    wanted = ("start", "end", "eventType", "globalTid", "text")
+    for *numbers, text, number in report.columns("NVTX_EVENTS", wanted, ("textId",)):
+        start, end, kind, thread = map(_whole, numbers)
+        name = found.of(zip(text, number, strict=True))
+        rows = _host_rows(start, end, thread, np.full(len(start), NONE), name, is_range=True, only=only)
+        good = (start != NONE) & (thread != NONE) & (name != nameless)
+        parts.append(rows.where(good & (end != NONE) & np.isin(kind, _RANGES)))
+        said = good & np.isin(kind, _MARKS)
+        marks.update(zip(rows.process[said].tolist(), name[said].tolist(), strict=True))
+    return parts, marks
+
+
+def _host_rows(
+    start: Int64s, end: Int64s, thread: Int64s, correlation: Int64s, name: Int64s, *, is_range: bool, only: bool
+) -> HostRows:
+    process = np.zeros(len(start), np.int64) if only else _process_of(thread)
+    return HostRows(process, start, end, correlation, name, thread, np.full(len(start), is_range, np.int64))

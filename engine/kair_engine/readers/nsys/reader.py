@@ -5,8 +5,9 @@ from pathlib import Path
 from kair_engine.errors import InputError
 from kair_engine.readers.identity import host_from_name, rank_from_name
 from kair_engine.readers.nsys.database import Report, opened
-from kair_engine.readers.nsys.processes import Process, main_thread, marks_of, processes_of, rows_of
+from kair_engine.readers.nsys.processes import Process, processes_of
 from kair_engine.readers.nsys.ranks import environment, host_name, said_rank
+from kair_engine.readers.nsys.rows import main_thread, marks_of, rows_of
 from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, write_recording
 from kair_engine.readers.step_marks import Steps, marked_steps, one_step
 from kair_engine.trace.model import FragmentInfo, KairWarning

@@ -4,6 +4,7 @@ Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Final
 
@@ -45,7 +46,7 @@ class Module:
     """How many devices it was compiled for, where that is recorded."""
     instructions: dict[str, Instruction] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def trains(self) -> bool:
         """Whether any of its instructions is of a backward pass."""
         return any("transpose(" in one.op_name for one in self.instructions.values())

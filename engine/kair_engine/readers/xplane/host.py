@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from kair_engine.readers.xplane.classify import host_kind
 from kair_engine.readers.xplane.space import Plane, Space
 
@@ -17,8 +19,7 @@ _LAUNCH: Final = re.compile(r"^PjitFunction\((?P<function>.*)\)$")
 _NOISE: Final = ("$", "ThreadpoolListener::", "end: ", "ThunkExecutor::")
 
 
-@dataclass(frozen=True)
-class HostEvent:
+class HostEvent(msgspec.Struct, frozen=True, gc=False):
     """One event of a host's thread; times in ns."""
 
     name: str

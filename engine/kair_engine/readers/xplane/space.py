@@ -2,8 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
-from kair_engine.readers.xplane.wire import BYTES, FIXED64, Span, WireError, fields, real, signed, text
+import msgspec
+
+from kair_engine.readers.xplane.wire import BYTES, FIXED64, Span, WireError, fields, real, signed, text, varint
+
+_OF_EVENTS: Final = (0x08, 0x10, 0x18, 0x22)
+"""How the fields of an event begin: its kind, offset and duration, and each property."""
+_PROPERTY: Final = 0x22
+_MOST_KNOWN: Final = 1 << 14
+_SHORT: Final = 1 << 12
+"""Bytes of a property that is kept."""
 
 StatValue = int | float | str | Span
 """Numbers and text; bytes (an HLO module) stay a span of the file."""
@@ -18,8 +28,7 @@ class EventKind:
     stats: dict[str, StatValue] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One event: times in ps from the line's begin."""
 
     kind: EventKind
@@ -58,24 +67,67 @@ class Plane:
         """The events of a line, in the file's order. Raises WireError."""
         data, kinds = self.data, self.kinds
         unknown = EventKind()
+        stat_of = _Stats(data, self.stat_names)
         for begin, end in line.events:
-            kind, offset, duration = 0, 0, 0
-            spans: list[Span] = []
-            for number, _, a, b in fields(data, begin, end):
-                if number == 1:
-                    kind = a
-                elif number == 2:
-                    offset = a
-                elif number == 3:
-                    duration = a
-                elif number == 4:
-                    spans.append((a, b))
+            kind, offset, duration, spans = _event(data, begin, end)
             stats = {}
             for span in spans:
-                name, value = _stat(data, span, self.stat_names)
+                name, value = stat_of(span)
                 if value is not None:
                     stats[name] = value
             yield Event(kinds.get(kind, unknown), signed(offset), signed(duration), stats)
+
+
+def _event(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[Span]]:
+    """Kind, offset, duration and the places of the properties, as `fields` tells them.
+
+    Most of a file is these: what every event has is read here, and what is rare by `fields`.
+    """
+    found = [0, 0, 0, 0]
+    spans: list[Span] = []
+    at = begin
+    while at < end:
+        key = data[at]
+        if key not in _OF_EVENTS or at + 1 >= end:
+            break
+        value = data[at + 1]
+        at += 2
+        if value > 127:
+            value, at = varint(data, at - 1, end)
+        if key != _PROPERTY:
+            found[key >> 3] = value
+        elif value > end - at:
+            raise WireError("cut off")
+        else:
+            spans.append((at, at + value))
+            at += value
+    for number, _, a, b in fields(data, at, end):
+        if number == 4:
+            spans.append((a, b))
+        elif number < 4:
+            found[number] = a
+    return found[1], found[2], found[3], spans
+
+
+class _Stats:
+    """Properties of events, of which most are there many times: each that is alike is read once."""
+
+    def __init__(self, data: bytes, names: dict[int, str]) -> None:
+        self._data, self._names = data, names
+        self._known: dict[bytes, tuple[str, StatValue | None]] = {}
+
+    def __call__(self, span: Span) -> tuple[str, StatValue | None]:
+        content = self._data[span[0] : span[1]]
+        known = self._known.get(content)
+        if known is not None:
+            return known
+        found = _stat(self._data, span, self._names)
+        # A span is a place in the file, and so of this property alone.
+        if not isinstance(found[1], tuple) and len(content) <= _SHORT:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[content] = found
+        return found
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ FIXED64: Final = 1
 BYTES: Final = 2
 FIXED32: Final = 5
 _MOST_SHIFT: Final = 63
+_MOST_BYTES: Final = 10
 
 Span = tuple[int, int]
 """Begin and end of a nested message or of text, as positions in the buffer."""
@@ -63,12 +64,11 @@ def fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, i
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """The number that begins at `at`, and the place after it."""
     value = shift = 0
-    while at < end:
-        byte = data[at]
+    for byte in data[at : min(end, at + _MOST_BYTES)]:
         at += 1
-        value |= (byte & 127) << shift
         if byte < 128:
-            return value & ((1 << 64) - 1), at
+            return (value | byte << shift) & ((1 << 64) - 1), at
+        value |= (byte & 127) << shift
         shift += 7
         if shift > _MOST_SHIFT:
             raise WireError("a number of more than ten bytes")
