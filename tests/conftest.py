@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take longest come first, so that none of them is what everybody waits for at the end."""
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.relative_to(TESTS).as_posix(), len(place)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, and rubbish is looked for less often: that took a twentieth of all tests' time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -41,7 +41,7 @@ import torch
 from drawing import Take, draw
 from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
-from on_gpu.waits import net_of_stops
+from on_gpu.net_waits import net_of_stops
 from outside import Outside
 from ranks import DroppedError, Ranks
 

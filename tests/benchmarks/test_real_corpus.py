@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from drawing import draw
 from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_pair
-from on_gpu.waits import net_of_stops
+from on_gpu.net_waits import net_of_stops
 from take_report import page
 from take_scoring import RIGHT_CAUSES, SHARED, score
 

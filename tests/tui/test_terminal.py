@@ -24,7 +24,7 @@ MOUSE = re.compile(rb"\x1b\[\?(?:9|100[0-356]|1015|1016)h")
 VERDICT = "straggler: rank 2 (compute, 22.8 ms a step)"
 
 
-def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: Path) -> None:
+def test_a_move_of_the_cursor_sends_little_an_idle_screen_nothing_and_it_ends_with_its_terminal(tmp_path: Path) -> None:
     with full_screen(SLOW, environment=terminal_environment(tmp_path)) as terminal:
         terminal.wait_for("others wait")
         terminal.settle(1.0)
@@ -35,6 +35,8 @@ def test_a_move_of_the_cursor_sends_little_and_an_idle_screen_nothing(tmp_path: 
         # 256 bytes; Textual's own way takes 343, and more in a wider grid.
         assert len(sent) <= 300
         assert terminal.settle(1.0) == b""
+        # Nor does anything hold it back when its terminal goes.
+        assert terminal.hang_up() == 129
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,6 @@ def test_a_terminal_that_cannot_is_refused(tmp_path: Path) -> None:
         assert terminal.status() == 2
         assert b"kair: error: kair-tui needs a terminal that moves its cursor (TERM is dumb)" in terminal.written
         assert b"\x1b" not in terminal.written
-
-
-def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
-    with full_screen(SLOW, environment=terminal_environment(tmp_path)) as terminal:
-        terminal.wait_for("others wait")
-        assert terminal.hang_up() == 129
 
 
 def test_a_resize_is_seen_whichever_thread_hears_of_it(tmp_path: Path) -> None:

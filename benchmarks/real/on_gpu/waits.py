@@ -92,12 +92,3 @@ class Waits:
         """When the GPU came to the event; 0 without a GPU."""
         begin, origin = self.origin
         return 0 if event is None else begin + int(origin.elapsed_time(event) * 1e6)
-
-
-def net_of_stops(waits: Sequence[Sequence[int]], spells: Sequence[Sequence[int]]) -> int:
-    """The nanoseconds of the waits in which the rank was not stopped."""
-    waited = 0
-    for begin, end in waits:
-        stopped = sum(max(0, min(end, stop_end) - max(begin, stop)) for stop, stop_end in spells)
-        waited += max(0, end - begin - stopped)
-    return waited
