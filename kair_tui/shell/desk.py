@@ -77,7 +77,7 @@ class Desk:
     def opened(self, source: JobSource) -> tuple[Trace, OneEntryCache]:
         """The job's trace, and the place for what serves the next question about it. Raises InputError."""
         if source.path not in self._open:
-            from kair_engine.trace.step_memory import keeping_steps
+            from kair_engine.trace.steps.step_memory import keeping_steps
 
             tidy(self.store)
             trace = keeping_steps(open_source(source, progress=self.progress))

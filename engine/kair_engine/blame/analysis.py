@@ -29,12 +29,12 @@ from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, Operations
-from kair_engine.trace.parts import over_parts
 from kair_engine.trace.requirements import require_rank, require_steps
-from kair_engine.trace.step_memory import derived_once
+from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.parts import over_parts
+from kair_engine.trace.steps.step_memory import derived_once
 
 NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""

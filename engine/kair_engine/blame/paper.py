@@ -17,9 +17,9 @@ from kair_engine.timeline.common_begin import begin_ns
 from kair_engine.timeline.graph import ExecutionGraph, build
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, SCOPE, Operations
+from kair_engine.trace.steps.loading import each_step
 
 _Key = tuple[Rank, str, Cause, bool]
 

@@ -16,10 +16,10 @@ from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.step_time import step_times_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
 from kair_engine.trace.requirements import require_steps
+from kair_engine.trace.steps.loading import each_step
 
 MOST_OPERATORS: Final = 4000
 """That are kept of a run, those that take longest: names can hold addresses or counters."""

@@ -12,9 +12,9 @@ from kair_engine.results.blame import BlamePath, PathNode
 from kair_engine.results.triage import Finding
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.hosts import host_of
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE, Operations
+from kair_engine.trace.steps.loading import each_step
 
 CLOCK_STEPS: Final = 8
 """The clocks' offsets are medians over so many steps: one offset for a rank, or its steps would overlap."""

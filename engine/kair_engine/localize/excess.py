@@ -20,11 +20,11 @@ from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
-from kair_engine.trace.parts import over_parts
-from kair_engine.trace.step_memory import derived_once
+from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.parts import over_parts
+from kair_engine.trace.steps.step_memory import derived_once
 
 CLASSES = ("compute", "input", "host", "communication")
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))

@@ -15,11 +15,11 @@ from kair_engine.localize.excess import job_excess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.collectives import ordinal
 from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, Operations
-from kair_engine.trace.step_batches import step_batches
-from kair_engine.trace.step_memory import derived_once, keeping_steps
+from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.step_batches import step_batches
+from kair_engine.trace.steps.step_memory import derived_once, keeping_steps
 from kair_engine.trace.warning_texts import short_warning
 
 _AT_ONCE_NS: Final = 20_000.0

@@ -19,10 +19,10 @@ from kair_engine.timeline.peers import PeerGroups, logical_keys, robust_sigma, s
 from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.self_time import host_gap_ns, own_ns
 from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import SCOPE, SYNC, Operations
 from kair_engine.trace.requirements import require_rank, require_steps
+from kair_engine.trace.steps.loading import each_step
 
 FALSE_DISCOVERY_RATE = 0.05
 SMALLEST_OUTLIER_SHARE = 0.003

@@ -11,9 +11,9 @@ from kair_engine.results.common import StepClock
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.timeline.common_begin import begin_ns
 from kair_engine.timeline.peers import PeerGroups, logical_keys
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import SCOPE, Operations
+from kair_engine.trace.steps.loading import each_step
 
 PAPER_THRESHOLD = 3.0
 """The empirical 3-sigma rule [K]."""

@@ -6,9 +6,9 @@ from kair_engine.arrays import Ints
 from kair_engine.results.common import StepClock
 from kair_engine.timeline.clocks import align
 from kair_engine.timeline.collectives import match
-from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.steps.loading import load_step
 
 
 def offsets_ns(trace: Trace, ranks: Ints) -> Ints:

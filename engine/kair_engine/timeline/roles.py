@@ -14,7 +14,7 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.trace.columns import read_columns
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import PHASE_NAMES, Operations
-from kair_engine.trace.step_memory import derived_once
+from kair_engine.trace.steps.step_memory import derived_once
 
 SAME_PROGRAM = 0.95
 """Share of communication calls two ranks have in common when they count as running the same program."""

@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools
 from kair_engine.trace.columns import Columns, read_columns
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import step_batches
+from kair_engine.trace.steps.step_batches import step_batches
 
 
 def count_operations(

@@ -13,8 +13,8 @@ from kair_engine.ranks import Rank
 if TYPE_CHECKING:
     import polars as pl
 
-    from kair_engine.trace.parts import Workers
-    from kair_engine.trace.step_memory import StepMemory
+    from kair_engine.trace.steps.parts import Workers
+    from kair_engine.trace.steps.step_memory import StepMemory
 
 SourceFormat = str
 """The name of a row of `readers/formats.py`."""

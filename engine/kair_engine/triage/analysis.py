@@ -15,11 +15,11 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.parts import over_parts
 from kair_engine.trace.requirements import require_steps
+from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally

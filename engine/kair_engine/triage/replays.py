@@ -4,7 +4,7 @@ import numpy as np
 
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.triage.sampling import StepSample
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.models import model_of

@@ -16,7 +16,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.excess import JobExcess
 from kair_engine.stats import student_t_tail
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.trace.steps.step_batches import operations_of_steps
 
 MOST_REPLAYED: Final = 2_000_000
 """Operations of all steps: of more a sample is replayed."""

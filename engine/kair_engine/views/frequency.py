@@ -13,10 +13,10 @@ from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankC
 from kair_engine.timeline.common_begin import offsets_ns
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.subgraphs import scopes_named, within
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE
 from kair_engine.trace.requirements import require_steps
+from kair_engine.trace.steps.loading import each_step
 
 MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""

@@ -14,10 +14,10 @@ from kair_engine.results.operators import OperatorsResult, OperatorTime, Operato
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, Operations
 from kair_engine.trace.requirements import require_steps
+from kair_engine.trace.steps.loading import each_step
 
 MENTIONED_SHARE: Final = 0.01
 """Of all time: unmatched communication that a warning tells of."""

@@ -17,9 +17,9 @@ from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.counting import count_operations
-from kair_engine.trace.loading import each_step, load_step
 from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
+from kair_engine.trace.steps.loading import each_step, load_step
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""

@@ -14,10 +14,10 @@ from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, Rank
 from kair_engine.timeline.roles import roles
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.hosts import host_of
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_rank, require_steps
+from kair_engine.trace.steps.loading import each_step
 from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
 from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
 from kair_engine.views.subgraph_times import SubgraphSums

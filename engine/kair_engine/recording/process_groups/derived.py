@@ -15,7 +15,7 @@ from kair_engine.recording.process_groups.families import Family, families
 from kair_engine.recording.process_groups.unnamed import groups_of_lanes
 from kair_engine.trace.columns import Columns, joined, read_columns
 from kair_engine.trace.model import DerivedGroups, KairWarning, ProcessGroup, Trace
-from kair_engine.trace.step_batches import step_batches
+from kair_engine.trace.steps.step_batches import step_batches
 from kair_engine.trace.warning_texts import short_warning
 
 _AGREEING: Final = 0.9

@@ -9,10 +9,10 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.timeline.self_time import host_gap_ns
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.triage.devices.launching import launching
 from kair_engine.triage.devices.tally import SAMPLE
 

@@ -10,7 +10,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.triage.devices.launching import Launching, launching
 from kair_engine.triage.devices.queueing import Queueing, queueing
 

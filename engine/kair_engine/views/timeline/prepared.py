@@ -14,9 +14,9 @@ from kair_engine.timeline.peers import logical_keys
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.self_time import host_gap_ns, own_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import SCOPE, Operations
+from kair_engine.trace.steps.loading import load_step
 from kair_engine.views.step_parts import collective_own_ns, device_ends, moments
 from kair_engine.views.timeline.lanes import Lane, lane_moments
 from kair_engine.views.timeline.letters import CODES, Doings

@@ -9,9 +9,9 @@ from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.steps.loading import each_step
 from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places

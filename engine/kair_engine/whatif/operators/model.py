@@ -13,7 +13,7 @@ from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.results.whatif import HostStops, PartEffect, Remedy
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps, Symptoms
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.step_batches import operations_of_steps
+from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.whatif.operators.fixed_durations import IdealOfAll
 from kair_engine.whatif.ratios import OfParts
 

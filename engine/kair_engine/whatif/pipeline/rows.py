@@ -13,7 +13,7 @@ from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by, prese
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import step_batches
+from kair_engine.trace.steps.step_batches import step_batches
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 FORWARD_BACKWARD = (FORWARD, BACKWARD)

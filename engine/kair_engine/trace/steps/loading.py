@@ -21,7 +21,7 @@ from kair_engine.trace.operations import (
     STEP_SCOPE,
     Operations,
 )
-from kair_engine.trace.step_batches import step_batches
+from kair_engine.trace.steps.step_batches import step_batches
 
 _CODED = ("lane", "name", "group")
 _NULLABLE = ("group_seq", "peer", "correlation")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from kair_engine.trace.model import Trace
-from kair_engine.trace.step_batches import step_batches
+from kair_engine.trace.steps.step_batches import step_batches
 
 Table = TypeVar("Table")
 
