@@ -57,7 +57,9 @@ def watched(job: Sequence[str], folder: Path) -> JobPlaces:
         )
     try:
         command = [*kair, "capture", "run", "--job", places.job, "--", *job]
-        subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True)
+        run = subprocess.run(command, env=environment, cwd=ROOT, check=False, capture_output=True, text=True)
+        if run.returncode:
+            raise SystemExit(f"the job ended with status {run.returncode}:\n{run.stderr[-4000:]}")
         coordinator.wait(timeout=120)
     finally:
         coordinator.kill()
