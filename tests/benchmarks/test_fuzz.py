@@ -8,6 +8,8 @@ from fuzz.inputs import KINDS, Fuzz
 from fuzz.judging import Case, Said, faults
 from fuzz.seeds import SAMPLES
 
+pytestmark = pytest.mark.slow
+
 CASES = 40
 
 

@@ -33,6 +33,8 @@ from kair_engine.trace.steps.loading import load_step
 from kair_engine.triage.analysis import triage
 from kair_tui.render.words.sentences import sentence_of
 
+pytestmark = pytest.mark.slow
+
 
 def the_finding(trace: Trace) -> Finding:
     (finding,) = triage(trace).findings

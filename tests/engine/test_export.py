@@ -17,6 +17,8 @@ from kair_engine.errors import UnwritableError, UsageError
 from kair_engine.export.writing import export
 from kair_engine.trace.model import Trace
 
+pytestmark = pytest.mark.slow
+
 CROSSING = """
     step 0: 0+100
     0-1 main | outer 0+50 | inner 10+20 | crosses 40+30 | after 80+5

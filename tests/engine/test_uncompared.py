@@ -26,6 +26,8 @@ from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import info
 from kair_tui.render.words.verdict import summary
 
+pytestmark = pytest.mark.slow
+
 
 def triaged(folder: Path, cache: Path) -> TriageResult:
     return triage(open_trace(folder, cache=cache, workers=1))

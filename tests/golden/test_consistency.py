@@ -38,6 +38,8 @@ from kair_tui.render.views.triage import facts
 from kair_tui.render.words.triage import triage_in_words
 from kair_tui.render.words.verdict import cause_in_words
 
+pytestmark = pytest.mark.slow
+
 RECORDINGS = (
     *sorted({path.parent for path in SAMPLES.glob("*/*.json.gz")}),
     MEGATRON,

@@ -11,6 +11,8 @@ from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix
 from kair_tui.render.words.warnings import warnings_in_words
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "name", ["slow_operator", "slow_input", "busy_host", "intermittent_stall", "slow_host", "two_hosts_slow_input"]

@@ -16,7 +16,7 @@ SLOW = str(SAMPLES / "slow_operator")
 HOPS = 20
 ALIKE = 33
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 
 
 def node(

@@ -21,6 +21,8 @@ from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.opening import OpeningScreen
 from kair_tui.tui.screens.jobs import JobsScreen
 
+pytestmark = pytest.mark.slow
+
 _PATIENCE_S = 60.0
 
 

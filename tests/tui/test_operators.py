@@ -13,7 +13,7 @@ from kair_tui.tui.screens.rank import RankScreen
 
 SLOW = str(SAMPLES / "slow_operator")
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 
 
 async def shown(app: KairApp, pilot: Pilot[int]) -> None:

@@ -22,7 +22,7 @@ HEALTHY = str(SAMPLES / "healthy")
 PIPELINE = str(SAMPLES / "pipeline_slow_operator")
 
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ PIPELINE = str(SAMPLES / "pipeline_slow_operator")
 HEALTHY = str(SAMPLES / "healthy")
 
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 
 
 @asynccontextmanager

@@ -12,6 +12,8 @@ import pytest
 from support.places import ROOT, SAMPLES
 from support.terminals import PROGRAM, Tmux, terminal_environment
 
+pytestmark = pytest.mark.slow
+
 DOCS = ROOT / "docs"
 JOB = "sample_traces/slow_operator"
 MOST_KEYSTROKES = 9
