@@ -1,8 +1,8 @@
 """Makes frozen dataclasses quickly: a command defines 90 to 170 of them before it can answer.
 
 The standard library compiles six methods for each class, 0.8 ms with a busy core. All but `__init__` say the same of
-every class, so here they are shared: a triage of a sample starts in 13 % less time, an instance takes a third longer
-to make. To `dataclasses` and to type checkers nothing is different.
+every class, so here they are shared: commands start sooner (benchmarks/README.md, Start-up), instances take longer to
+make. To `dataclasses` and to type checkers nothing is different.
 """
 
 import dataclasses
