@@ -2,6 +2,7 @@
 
 python benchmarks/accuracy/run.py                            all of it, on held-out seeds
 python benchmarks/accuracy/run.py --write docs/accuracy.md   the same, as the summary there and docs/accuracy/*.md
+python benchmarks/accuracy/run.py --answers kept.jsonl       the same, going on where it was stopped
 python benchmarks/accuracy/run.py --costs --scale 0.2        what faults cost, alone
 python benchmarks/accuracy/run.py --tuning --only gpu --layouts dp8,3d64 --jobs 20 --misses
 """
@@ -17,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
+from kept_trials import KeptTrials
 from layouts import STANDARD
 from report import Results, Table, costs, markdown, misses, overview, pages, plain, tables
 from scenarios import Scenario, scenarios
@@ -61,6 +63,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--costs", action="store_true", help="only what faults cost: recordings of 20 steps, alone")
     parser.add_argument("--alone", action="store_true", help="triage only: no other methods, no calibration")
     parser.add_argument("--workers", type=int, default=2, help="processes, each with one thread")
+    kept = "keep each answer there, and ask nothing again that is there; one file for one state of the project"
+    parser.add_argument("--answers", type=Path, metavar="FILE", help=kept)
     parser.add_argument("--misses", action="store_true", help="list the jobs that were answered wrongly, on stderr")
     parser.add_argument("--json", action="store_true", help="print JSON")
     written = "also write the tables as pages into the folder FILE without .md, and the summary between FILE's markers"
@@ -96,12 +100,20 @@ def _run(chosen: Sequence[Scenario], options: argparse.Namespace) -> Results:
     # The largest jobs first, so that no process is left with one at the end.
     ordered = sorted(chosen, key=lambda scenario: -STANDARD[scenario.layout].ranks)
     batches = [batch for scenario in ordered for batch in _batches(scenario, options)]
+    kept = KeptTrials(options.answers)
     of: dict[str, list[Trial]] = defaultdict(list)
     total, done, told = sum(len(batch.seeds) for batch in batches), 0, 0
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(run_batch, batch): batch for batch in batches}
+        futures = {}
+        for batch in batches:
+            if (known := kept.get(batch)) is None:
+                futures[pool.submit(run_batch, batch)] = batch
+            else:
+                of[batch.key] += known
+                done += len(batch.seeds)
         for future in as_completed(futures):
             batch = futures[future]
+            kept.keep(batch, future.result())
             of[batch.key] += future.result()
             done += len(batch.seeds)
             if done * 20 // total > told:

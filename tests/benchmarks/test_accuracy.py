@@ -13,6 +13,7 @@ import run
 import sensitivity
 from fault_model import Truth
 from host_faults import ProfilerOnOneRank
+from kept_trials import KeptTrials
 from layouts import STANDARD
 from recording import Columns
 from scenarios import Scenario, scenarios
@@ -293,6 +294,24 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
 
 
 # A few jobs of each kind; the rates, of hundreds, are in docs/accuracy.md, which benchmarks/accuracy/run.py writes.
+
+
+def test_a_run_that_was_killed_while_it_wrote_goes_on_after_its_last_whole_answer(tmp_path: Path) -> None:
+    file = tmp_path / "kept.jsonl"
+    scenario = next(one for one in scenarios() if one.layout == "dp8" and one.kind == "guilty")
+    first = Batch(scenario.key, (1000,), frozenset({1000}), frozenset())
+    second = Batch(scenario.key, (1001,), frozenset(), frozenset())
+    trials = run_batch(first)
+    KeptTrials(file).keep(first, trials)
+    whole = file.read_bytes()
+    KeptTrials(file).keep(second, trials)
+    file.write_bytes(file.read_bytes()[:-20])
+
+    kept = KeptTrials(file)
+    assert kept.get(first) == trials
+    assert kept.get(second) is None
+    assert file.read_bytes() == whole
+    assert KeptTrials(None).get(first) is None
 
 
 @pytest.mark.slow
