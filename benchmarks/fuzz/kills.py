@@ -1,10 +1,12 @@
 """Kills imports, replacements and triages at random moments, and looks at what is left of store and cache.
 
     python benchmarks/fuzz/kills.py --kills 200 --seed 0
+    python benchmarks/fuzz/kills.py --at-changes
 
 After each kill: every process that the command started is gone within a second (beside the time in which a busy
 machine had no processor for it), the job that was there before is there and whole, as it was or as it was to become,
-and nothing else is left once another command has run.
+and nothing else is left once another command has run. `--at-changes` kills before every change that a command makes to
+a file of store or cache instead of at random moments.
 """
 
 import argparse
@@ -33,12 +35,30 @@ ORPHAN_S = 1.0
 _GIVEN_UP_S = 20.0
 _KEPT_FILES = frozenset({"fragments", "verdict.json", "triage.json"})
 """Of a recording in the store."""
-# The samples are small: a command that is to use workers for them has to be told.
+# The samples are small: a command that is to use workers for them has to be told. One that is to be killed before its
+# Nth change to a file of the ground kills itself: from outside such moments are too short to be met.
 _PROGRAM = """
-import sys
+import os, signal, sys
 from kair_engine.recording import importing
-if sys.argv.pop(1) == "parallel":
+
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"}
+mode, ground, left = sys.argv.pop(1), sys.argv.pop(1), None
+if mode == "parallel":
     importing._PARALLEL_FROM = 0
+elif mode != "alone":
+    left = int(mode)
+
+def before(event, given):
+    global left
+    if left is None or event not in CHANGES or event == "open" and not given[2] & (os.O_WRONLY | os.O_RDWR):
+        return
+    # Names without a folder are below one that is open: a tree that is being removed.
+    if str(given[0]).startswith(ground) or isinstance(given[0], str) and "/" not in given[0]:
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(before)
 from kair_tui.cli.main import main
 sys.exit(main())
 """
@@ -108,11 +128,10 @@ class Ground:
         places = {"KAIR_STORE": self.store.root, "KAIR_CACHE": self.cache, "TMPDIR": self.folder / "tmp"}
         return {**os.environ, **{name: str(place) for name, place in places.items()}, "KAIR_JOB": ""}
 
-    def start(self, words: Sequence[str], *, parallel: bool) -> "subprocess.Popen[bytes]":
+    def start(self, words: Sequence[str], mode: str = "alone") -> "subprocess.Popen[bytes]":
         """A command in a session of its own, by which its workers are found."""
-        mode = "parallel" if parallel else "alone"
         return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, mode, *words],
+            [sys.executable, "-c", _PROGRAM, mode, str(self.folder), *words],
             env=self.environment,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
@@ -128,7 +147,7 @@ class Ground:
             for parallel in (False, True):
                 self._reset()
                 began = time.monotonic()
-                _, errors = self.start(kind.words, parallel=parallel).communicate()
+                _, errors = self.start(kind.words, "parallel" if parallel else "alone").communicate()
                 if errors:
                     raise SystemExit(f"{kind.name}: {errors.decode()}")
                 self.lengths[kind, parallel] = time.monotonic() - began
@@ -138,11 +157,24 @@ class Ground:
         self._reset()
         kind, parallel, number = chance.choice(KINDS), chance.random() < 0.7, chance.choice(SIGNALS)
         after = chance.uniform(0, self.lengths.get((kind, parallel), self.longest_s or 0))
-        process = self.start(kind.words, parallel=parallel)
+        process = self.start(kind.words, "parallel" if parallel else "alone")
         time.sleep(after)
         running = process.poll() is None
         if running:
             process.send_signal(number)
+        return self._left_by(process, kind, number, after, running)
+
+    def kill_at_change(self, kind: Kind, change: int) -> Killed | None:
+        """A command that is killed before its Nth change of a file; None where it has fewer."""
+        self._reset()
+        process = self.start(kind.words, str(change))
+        killed = process.wait() == -signal.SIGKILL
+        found = self._left_by(process, kind, signal.SIGKILL, 0.0, killed)
+        return found if killed or found.wrong else None
+
+    def _left_by(
+        self, process: "subprocess.Popen[bytes]", kind: Kind, number: signal.Signals, after: float, running: bool
+    ) -> Killed:
         process.wait()
         orphans = _until_gone(process.pid)
         _, errors = process.communicate()
@@ -157,7 +189,7 @@ class Ground:
             self.store.remove(FRESH)
 
     def _look(self) -> Iterator[str]:
-        status = self.start(("jobs",), parallel=False)
+        status = self.start(("jobs",))
         _, errors = status.communicate()
         if status.returncode or errors:
             yield f"kair jobs: {status.returncode} {errors.decode()}"
@@ -200,6 +232,17 @@ def kills(count: int, seed: int, folder: Path, longest_s: float | None = None) -
         yield ground.kill(chance)
 
 
+def kills_at_changes(folder: Path) -> Iterator[Killed]:
+    """Every command killed before every change that it makes to a file."""
+    ground = Ground(folder, 0.0)
+    ground.prepare()
+    for kind in KINDS:
+        change = 1
+        while (one := ground.kill_at_change(kind, change)) is not None:
+            yield one
+            change += 1
+
+
 def _until_gone(session: int) -> Orphans:
     """Waits until no process of the session is left."""
     began, first, last = time.monotonic(), dict[Path, int](), dict[Path, int]()
@@ -239,10 +282,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at-changes", action="store_true", help="kill before each change to a file instead")
     wanted = parser.parse_args()
     with TemporaryDirectory(prefix="kills-") as folder:
         seen = []
-        for number, one in enumerate(kills(wanted.kills, wanted.seed, Path(folder)), 1):
+        place = Path(folder)
+        killed = kills_at_changes(place) if wanted.at_changes else kills(wanted.kills, wanted.seed, place)
+        for number, one in enumerate(killed, 1):
             seen.append(one)
             state = "running" if one.was_running else "over"
             lived = f"{one.orphans.own_s:4.2f} s of {one.orphans.lived_s:5.2f} s"
