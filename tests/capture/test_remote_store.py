@@ -112,6 +112,27 @@ def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: st
     assert Store(mirror_of(url, tmp_path / "new")).jobs() == []
 
 
+def test_a_mark_that_someone_put_into_a_store_makes_it_no_mirror(tmp_path: Path) -> None:
+    """Of a mirror goes what its store lacks: this one's jobs are its own."""
+    places = JobPlaces(tmp_path / "store", "job")
+    deliver(tmp_path, places, 5)
+    Committer(places, KEY).round()
+    for mark in (f"file://{tmp_path / 'empty'}".encode(), b"\xff\xfe"):
+        (places.store / ".remote").write_bytes(mark)
+        fetch_jobs(places.store)
+        assert [job.name for job in Store(places.store).jobs()] == ["job"]
+
+
+def test_what_is_wrong_with_a_store_is_told_with_its_url(tmp_path: Path) -> None:
+    url = f"file://{tmp_path / 'there'}"
+    (tmp_path / "there" / "job").mkdir(parents=True)
+    (tmp_path / "there" / "job" / "job.json").write_text('{"x":')
+    mirror = mirror_of(url, tmp_path / "cache")
+    assert Store(mirror).told == url
+    with pytest.raises(InputError, match=f"^{url}/job/job.json is damaged"):
+        fetch_job(mirror, "job")
+
+
 def test_wherever_the_store_fails_readers_find_a_whole_job(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/remote"
     places = JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job")

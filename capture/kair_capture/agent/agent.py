@@ -293,7 +293,7 @@ class Agent:
                 "-" if named is None else f"[{named[0]}]:{named[1]}",
                 str(self.settings.places.address),
             )
-            command = [sys.executable, "-m", "kair_capture.agent.heartbeat", *arguments]
+            command = [sys.executable, "-P", "-m", "kair_capture.agent.heartbeat", *arguments]
             handles = (theirs.fileno(),)
             started = self._midwife.submit(
                 lambda: subprocess.Popen(command, pass_fds=handles, stdin=subprocess.DEVNULL)

@@ -58,7 +58,7 @@ def run(
         )
         for job in found
     )
-    return JobsResult(str(store.root), current, jobs, tuple(warnings), tuple(names))
+    return JobsResult(store.told, current, jobs, tuple(warnings), tuple(names))
 
 
 def _cost(cost: "StragglerCost | None", gpu_cost: float | None) -> dict[str, Any]:
