@@ -478,9 +478,11 @@ def test_what_an_agent_counts_when_it_leaves_is_heard_so_that_nobody_waits_for_i
         return talk.coordinator.status.hosts[0].unsent_rows if talk.coordinator.status else -1
 
     talk.agent.send(Packet.HOST, Host("node-1", 1, (0,)).packed())
-    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(1, 0, 0, 0, 0, 0, 4))
+    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(1, 0, 0, 0, 0, 0, 4, 100))
     talk.until(lambda: list(talk.coordinator._hosts) and unsent_rows() == 4)
-    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(0, 0, 0, 0, 0, 0, 0))
+    assert talk.coordinator.status is not None
+    assert talk.coordinator.status.hosts[0].sampled_every == 100
+    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(0, 0, 0, 0, 0, 0, 0, 0))
     talk.agent.close()
     talk.heartbeat.take_leave()
     talk.coordinator.endpoint.turn()
