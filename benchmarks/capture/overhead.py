@@ -6,7 +6,8 @@
 
 Every round runs a block of steps in each mode, in an order drawn anew, in the same processes: `off` (a second time as
 `off again`, which shows the noise), `level 0`, `sampled`, one step in 50 with the profiler, and `within 1 %`, at most
-one step in 50 and not more than 1 % of the time, as KAIR_SAMPLE_EVERY=50 has it. Blocks of one round are compared with each other, so that what the machine does in minutes falls out. Rank 0 tells: its wall time, and its CPU time (all
+one step in 50 and not more than 1 % of the time, as KAIR_SAMPLE_EVERY=50 has it. Blocks of one round are compared with
+each other, so that what the machine does in minutes falls out. Rank 0 tells: its wall time, and its CPU time (all
 threads), in which others' work on the same cores is hardly seen.
 """
 
