@@ -47,6 +47,16 @@ def mirror_of(url: str, cache: Path) -> Path:
     return folder
 
 
+def place_of(store: Path, job: str | None = None) -> str:
+    """Where a store, or a job of it, is: the URL where the folder is a mirror, without a password that stands in it."""
+    try:
+        url = re.sub(r"(?<=://)[^/@]*@", "", (store / _MARK).read_text())
+    except OSError:
+        return str(store if job is None else store / job)
+    root, mark, options = url.partition("?")
+    return f"{root}{mark}{options}" if job is None else f"{root.rstrip('/')}/{job}{mark}{options}"
+
+
 def remote_of(store: Path) -> "RemoteStore | None":
     """What a folder is the mirror of; None for a store of its own. Raises UsageError where the URL cannot be used."""
     try:

@@ -172,6 +172,8 @@ def unknown_job(job: str, root: Path) -> InputError:
     """The error for a name that is no job's, with the nearest names that are."""
     from difflib import get_close_matches
 
+    from kair_engine.store.remote import place_of
+
     if not _looks_like_path(job) and (root / job / "capture").is_dir():
         return InputError(
             f"job {job} is watched, and nothing of it was sampled yet",
@@ -180,4 +182,4 @@ def unknown_job(job: str, root: Path) -> InputError:
     names = [stored.name for stored in _store(root).jobs()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
-    return InputError(f"no job {job!r} in the store {root}, and no such file or folder", hint)
+    return InputError(f"no job {job!r} in the store {place_of(root)}, and no such file or folder", hint)

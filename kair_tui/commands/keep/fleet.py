@@ -25,14 +25,16 @@ def run(
 ) -> FleetResult:
     """Prices the jobs that are not priced yet, and puts all together. Raises InputError where the store has none."""
     from kair_engine.fleet.summary import fleet_of
+    from kair_engine.store.remote import place_of
     from kair_tui.commands.keep.stored_costs import costs_of
 
     require_form(report)
     found, damaged = session.store.listing()
+    store = place_of(session.store.root)
     if not found:
-        raise InputError(f"no job in the store {session.store.root}", "kair import FOLDER --job NAME puts one there")
+        raise InputError(f"no job in the store {store}", "kair import FOLDER --job NAME puts one there")
     costs, failed = costs_of(session, found)
-    result = fleet_of(str(session.store.root), [*_rows(found, costs, gpu_cost)], [*damaged, *failed])
+    result = fleet_of(store, [*_rows(found, costs, gpu_cost)], [*damaged, *failed])
     if report is not None:
         from kair_tui.render.report.fleet import fleet_report
 
@@ -41,8 +43,10 @@ def run(
 
 
 def _command(session: StoreSession, gpu_cost: float | None) -> str:
+    from kair_engine.store.remote import place_of
+
     price = [] if gpu_cost is None else ["--gpu-cost", f"{gpu_cost:g}"]
-    return shlex.join(["kair", "fleet", "--store", str(session.store.root), *price])
+    return shlex.join(["kair", "fleet", "--store", place_of(session.store.root), *price])
 
 
 def _rows(

@@ -16,8 +16,10 @@ def run(
     job: Annotated[str, Argument("A job of the store.", offers=job_names)],
 ) -> UseResult:
     """Tells the store. Raises InputError where there is no such job."""
+    from kair_engine.store.remote import place_of
+
     store = session.store
     if not is_stored(job, store.root):
         raise unknown_job(job, store.root)
     store.use(job)
-    return UseResult(str(store.root), job)
+    return UseResult(place_of(store.root), job)
