@@ -3,12 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from kair_engine.blame.analysis import Tally, blame_of, tally_step
+from kair_engine.blame.analysis import Tally, blame_of, tally_close_up, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import can_accuse
+from kair_engine.localize.close_up import excess_and_close_up
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -18,7 +20,7 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
@@ -128,11 +130,19 @@ def _look_at(
         if keep is not None:
             keep(sync)
         devices.look(ops)
-        tally_step(tally, ops, sync, of.role_in(ops))
-        return step_excess(ops, sync, of)
+        tally_step(tally, sync, of.role_in(ops))
+        return step_excess(rank_times(ops), sync, of)
 
-    # map, not a comprehension: that would hold one step while the next is read.
-    return list(map(look, each_step(part))), tally, devices
+    def of_ranks(ops: Operations) -> RankTimes:
+        devices.look(ops)
+        return rank_times(ops)
+
+    def look_large(step: LargeStep, times: list[RankTimes]) -> StepExcess:
+        excess, seen = excess_and_close_up(step, times, of)
+        tally_close_up(tally, seen, of)
+        return excess
+
+    return list(of_steps(part, look, of_ranks, look_large)), tally, devices
 
 
 def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]) -> Verdict:
