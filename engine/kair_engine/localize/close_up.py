@@ -1,7 +1,6 @@
 """Chooses the ranks of a large step that are looked at operation by operation, and puts the step together for it."""
 
 from collections.abc import Iterable
-from typing import Final
 
 import numpy as np
 
@@ -14,12 +13,8 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.steps.large_steps import LargeStep
 
-OPERATIONS: Final = 1_000_000
-"""Of the ranks that are looked at closely, more or less."""
-FEWEST: Final = 8
-"""Ranks that are looked at in any case: with fewer peers there is no median to be late against."""
 _LATE, _SLOW = 0.2, 0.1
-"""Of those ranks: the ones most waited for, and those whose own work took longest. The others are peers."""
+"""Of the ranks that are held: the ones most waited for, and those whose own work took longest. The others are peers."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +32,9 @@ def excess_and_close_up(step: LargeStep, times: list[RankTimes], of: JobRoles) -
     excess = step_excess(joined(times), sync, of)
     ops = sync.collectives.ops
     own = np.nansum(excess.by_class_ns[:, np.searchsorted(of.ranks, ops.ranks)], axis=0)
-    shown = _chosen(sync, own, of.role_in(ops), _as_many(step, len(ops.ranks)))
+    shown = _chosen(sync, own, of.role_in(ops), step.ranks_held)
     close = step.close_up(ops.ranks[shown].tolist())
     return excess, CloseUp(_seen_in(sync, close), shown)
-
-
-def _as_many(step: LargeStep, ranks: int) -> int:
-    """How many ranks have as many operations as may be looked at."""
-    times = step.trace.job.step_times
-    operations = sum(n for at, n in zip(times.step, times.operations, strict=True) if at == step.step)
-    return min(max(int(OPERATIONS * ranks / max(operations, 1)), FEWEST), ranks)
 
 
 def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bools:

@@ -4,7 +4,7 @@ Ranks meet in communication, a few operations of thousands. What a rank does by 
 there, and goes. So memory follows the communication of a step and not its operations.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -26,6 +26,10 @@ LARGE: Final = 4_000_000
 """Operations of a step from which on it is not held whole, at 220 bytes each and more for a replay."""
 AT_A_TIME: Final = 500_000
 """Operations of some ranks that are read together."""
+CLOSE_UP: Final = 1_000_000
+"""Operations of a large step that are held to be looked at one by one, more or less."""
+FEWEST: Final = 8
+"""Ranks that are held then in any case: with fewer there is no median to be late against."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,13 @@ class LargeStep:
         """The meetings of all ranks."""
         meetings = Columns(dict(self.meetings.of), self.meetings.texts)
         return operations_of(self.trace, meetings, self.step)
+
+    @property
+    def ranks_held(self) -> int:
+        """How many ranks have as many operations as may be held, all being alike."""
+        times = self.trace.job.step_times
+        of_rank = [n for step, n in zip(times.step, times.operations, strict=True) if step == self.step]
+        return min(max(int(CLOSE_UP * len(of_rank) / max(sum(of_rank), 1)), FEWEST), len(of_rank))
 
     def close_up(self, ranks: Collection[int]) -> Operations:
         """All operations of some ranks, and the meetings of the others."""
@@ -80,6 +91,22 @@ def of_steps(
 def large_steps(trace: Trace) -> list[int]:
     """Those of the chosen steps that are not held whole."""
     return [step for step, operations in operations_of_steps(trace).items() if operations > LARGE]
+
+
+def as_of_some(trace: Trace, ranks: Iterable[int]) -> Trace:
+    """The trace as of the first of these ranks, of whom every step can be held whole: CLOSE_UP operations."""
+    times, steps = trace.job.step_times, set(trace.steps)
+    most = dict[int, int]()
+    for rank, step, n in zip(times.rank, times.step, times.operations, strict=True):
+        if step in steps:
+            most[rank] = max(most.get(rank, 0), n)
+    chosen, held = list[int](), 0
+    for rank in dict.fromkeys(ranks):
+        held += most.get(rank, 0)
+        if len(chosen) >= FEWEST and held > CLOSE_UP:
+            break
+        chosen.append(rank)
+    return trace.of_ranks(chosen)
 
 
 def ranks_at_a_time(trace: Trace, step: int) -> Iterator[Trace]:
