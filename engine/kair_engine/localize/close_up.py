@@ -15,6 +15,8 @@ from kair_engine.trace.steps.large_steps import LargeStep
 
 _LATE, _SLOW = 0.2, 0.1
 """Of the ranks that are held: the ones most waited for, and those whose own work took longest. The others are peers."""
+_FEWEST = 6
+"""Of a role."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,21 @@ def excess_and_close_up(step: LargeStep, times: list[RankTimes], of: JobRoles) -
 
 
 def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bools:
-    """The ranks that were waited for longest, those with most work beyond their peers', and some of every role."""
+    """Of every role the ranks that were waited for longest, those with most work beyond their peers', and others.
+
+    Those that are late stay few beside the others, or being late would seem usual.
+    """
     ops, collectives = sync.collectives.ops, sync.collectives
     culprit = ops.rank[collectives.row[collectives.last]]
     awaited = np.bincount(culprit, weights=collectives.total_wait_ns, minlength=len(ops.ranks))
     chosen = np.zeros(len(ops.ranks), dtype=bool)
-    for by, share in ((awaited, _LATE), (own_ns, _SLOW)):
-        chosen[np.argsort(-by, kind="stable")[: max(int(share * count), 1)]] = True
     for members in _by_role(role):
-        wanted = max(round(count * len(members) / len(role)), 2) - np.count_nonzero(chosen[members])
+        wanted = min(max(round(count * len(members) / len(role)), _FEWEST), len(members))
+        for by, share in ((awaited, _LATE), (own_ns, _SLOW)):
+            chosen[members[np.argsort(-by[members], kind="stable")[: max(int(share * wanted), 1)]]] = True
         rest = members[~chosen[members]]
-        chosen[rest[np.linspace(0, max(len(rest) - 1, 0), min(max(int(wanted), 0), len(rest))).astype(np.int64)]] = True
+        spread = np.linspace(0, len(rest) - 1, max(wanted - (len(members) - len(rest)), 0))
+        chosen[rest[spread.astype(np.int64)]] = True
     return chosen
 
 
