@@ -183,7 +183,9 @@ def _replayed(
         return price(what, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
 
     of = {
-        at: _Price(cost(_named(fixes), mean.mean_ns), fixes, sample.figures(replayed.steps, mean))
+        at: _Price(
+            cost(_named(fixes), mean.mean_ns), fixes, {**sample.figures(replayed.steps, mean), **replays.figures}
+        )
         for (at, fixes), mean in zip(question.undone.items(), means, strict=False)
         if mean is not None
     }

@@ -93,20 +93,25 @@ def large_steps(trace: Trace) -> list[int]:
     return [step for step, operations in operations_of_steps(trace).items() if operations > LARGE]
 
 
-def as_of_some(trace: Trace, ranks: Iterable[int]) -> Trace:
-    """The trace as of the first of these ranks, of whom every step can be held whole: CLOSE_UP operations."""
-    times, steps = trace.job.step_times, set(trace.steps)
-    most = dict[int, int]()
-    for rank, step, n in zip(times.rank, times.step, times.operations, strict=True):
-        if step in steps:
-            most[rank] = max(most.get(rank, 0), n)
+def as_of_some(trace: Trace, ranks: Iterable[int], operations: int | None = None) -> Trace:
+    """The trace as of the first of these ranks, whose steps can be held whole: CLOSE_UP operations, or so many."""
+    most, limit = most_operations(trace), CLOSE_UP if operations is None else operations
     chosen, held = list[int](), 0
     for rank in dict.fromkeys(ranks):
         held += most.get(rank, 0)
-        if len(chosen) >= FEWEST and held > CLOSE_UP:
+        if len(chosen) >= FEWEST and held > limit:
             break
         chosen.append(rank)
     return trace.of_ranks(chosen)
+
+
+def most_operations(trace: Trace) -> dict[int, int]:
+    """rank → its operations in that of the chosen steps in which it has most."""
+    times, steps, most = trace.job.step_times, set(trace.steps), dict[int, int]()
+    for rank, step, n in zip(times.rank, times.step, times.operations, strict=True):
+        if step in steps:
+            most[rank] = max(most.get(rank, 0), n)
+    return most
 
 
 def ranks_at_a_time(trace: Trace, step: int) -> Iterator[Trace]:
