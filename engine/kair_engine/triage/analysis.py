@@ -79,7 +79,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
-    limits = (*warnings_of(found), *communication_told(trace))
+    limits = (*warnings_of(found), *communication_told(trace), *replays.limits())
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told, uncompared=uncompared)
     findings = checked.findings

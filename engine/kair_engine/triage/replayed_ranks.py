@@ -14,7 +14,7 @@ from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
 from kair_engine.trace.steps.large_steps import as_of_some, most_operations
 
-OPERATIONS: Final = 2_000_000
+OPERATIONS: Final = 1_000_000
 """Of the ranks that are replayed, in the largest step."""
 _ACCUSED, _AWAITED = 1 / 3, 1 / 3
 """Of those ranks: the ones that are accused with whom they meet, and others that come late. The rest is spread."""
@@ -65,14 +65,18 @@ def share_replayed(trace: Trace) -> float:
 
 
 def as_replayed(trace: Trace, unit: Ints, accused: Sequence[int], awaited_ns: Floats) -> Trace:
-    """The trace as of the ranks that are replayed: of the places `accused` first; `awaited_ns` is per rank."""
+    """The trace as of the ranks that are replayed: of the places `accused` first; `awaited_ns` is per rank.
+
+    Those that are accused stay few beside the others, however many they are: their peers' ideal is what they miss.
+    """
     ranks = np.array(trace.job.ranks, dtype=np.int64)
     count = max(int(share_replayed(trace) * len(ranks)), 1)
-    late = np.argsort(-awaited_ns, kind="stable")[: int(_AWAITED * count)].tolist()
+    others = ~np.isin(unit, unit[list(accused)])
+    late = [place for place in np.argsort(-awaited_ns, kind="stable").tolist() if others[place]]
     order = [
         *_units_of(unit, accused, int(_ACCUSED * count)),
-        *_units_of(unit, late, int(_AWAITED * count)),
-        *_units_of(unit, _spread(unit), count),
+        *_units_of(unit, late[: int(_AWAITED * count)], int(_AWAITED * count)),
+        *_units_of(unit, [place for place in _spread(unit) if others[place]], count),
     ]
     return as_of_some(trace, ranks[order].tolist(), OPERATIONS)
 

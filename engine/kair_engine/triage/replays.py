@@ -4,8 +4,9 @@ import numpy as np
 
 from kair_engine.errors import UsageError
 from kair_engine.timeline.synchronisation import Synchronisation
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.step_batches import operations_of_steps
+from kair_engine.trace.warning_texts import short_warning
 from kair_engine.triage.sampling import StepSample
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.models import model_of
@@ -42,6 +43,13 @@ class Replays:
         """What is said of a sample of the ranks beside a price: none where all are replayed."""
         replayed, ranks = len(self._of.job.ranks) if self._of is not None else 0, len(self._trace.job.ranks)
         return {} if replayed == ranks else {"replayed_ranks": replayed, "ranks": ranks}
+
+    def limits(self) -> tuple[KairWarning, ...]:
+        """What an answer lacks where no part of the ranks can be replayed."""
+        if self._of is not None:
+            return ()
+        text = "steps are too large to be replayed: prices are estimates, and what all ranks spend alike is not told"
+        return (short_warning("not_replayed", text),)
 
     def model(self) -> Model:
         """Of the steps that are replayed. Raises what `model_of` raises, UsageError where nothing can be replayed."""
