@@ -3,8 +3,8 @@
     python benchmarks/make_big_table.py FOLDER --ranks 64 --steps 20 --operations 7800
 
 Every rank runs the same program on one GPU: operators on its main thread launch kernels on a stream, well ahead
-of it, and every 12th is a collective that all ranks leave together. The slow rank's kernels take longer by the
-same share, and all others wait for it.
+of it, and every 12th (or as few as are asked for) is a collective that all ranks leave together. The slow rank's
+kernels take longer by the same share, and all others wait for it.
 """
 
 import argparse
@@ -67,12 +67,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Timeline:
-    """When the steps begin and how long they take; within them the kernels' durations and the collectives' ends."""
+    """When the steps begin and how long they take, and within them the collectives' ends."""
 
     begin_ns: Ints
     length_ns: Ints
-    kernel_ns: Floats
-    """(steps × ranks × launches); 0 for collectives."""
     collective_end_ns: Floats
     """(steps × collectives), from the step's begin."""
 
@@ -87,17 +85,19 @@ def make_big_table(
     slowdown: float,
     ranks_per_file: int = 1,
     steps_per_file: int | None = None,
+    collectives: int | None = None,
     seed: int = 0,
 ) -> int:
     """Writes the job folder and returns how many operations it holds.
 
-    A file holds `ranks_per_file` ranks and `steps_per_file` steps (all for None), with a row group for each step of
-    each rank.
+    Of `operations`, of a rank in a step, `collectives` are some (None: every 12th launch). A file holds
+    `ranks_per_file` ranks and `steps_per_file` steps (all for None), with a row group for each step of each rank.
     """
-    program = make_program(max(operations // ROWS_PER_LAUNCH, LAUNCHES_PER_COLLECTIVE))
+    launches = max(operations // ROWS_PER_LAUNCH, LAUNCHES_PER_COLLECTIVE)
+    program = make_program(launches, launches // collectives if collectives else LAUNCHES_PER_COLLECTIVE)
     slow = np.ones(ranks)
     slow[slow_rank] = slowdown
-    timeline = make_timeline(program, steps, slow, np.random.default_rng(seed))
+    timeline = make_timeline(program, steps, slow, seed)
     (folder / "fragments").mkdir(parents=True)
     fragments = []
     for first, begin in product(range(0, ranks, ranks_per_file), range(0, steps, steps_per_file or steps)):
@@ -106,7 +106,7 @@ def make_big_table(
         info = _info(members, held, ranks, timeline, len(program.rows))
         path = f"fragments/ranks-{first:05}-steps-{begin:05}.parquet"
         tables = (
-            _table(program, timeline, step, rank, np.random.default_rng((seed, step, rank)))
+            _table(program, timeline, step, rank, kernel_times(program, slow, step, rank, seed))
             for step in held
             for rank in members
         )
@@ -117,9 +117,9 @@ def make_big_table(
     return ranks * steps * len(program.rows)
 
 
-def make_program(launches: int) -> Program:
+def make_program(launches: int, launches_per_collective: int = LAUNCHES_PER_COLLECTIVE) -> Program:
     """A step of this many launches, the last of them a collective."""
-    collective = np.arange(1, launches + 1) % LAUNCHES_PER_COLLECTIVE == 0
+    collective = np.arange(1, launches + 1) % launches_per_collective == 0
     collective[-1] = True
     on_device = [_device_row(at, bool(collective[at]), launches) for at in range(launches)]
     main_thread = [
@@ -132,17 +132,26 @@ def make_program(launches: int) -> Program:
     return Program(rows, collective, _fixed_columns(rows))
 
 
-def make_timeline(program: Program, steps: int, slow: Floats, random: np.random.Generator) -> Timeline:
+def make_timeline(program: Program, steps: int, slow: Floats, seed: int) -> Timeline:
     """Lets the ranks run the steps: a collective ends for all once the last rank has arrived, and then some."""
-    shape = (steps, len(slow), len(program.collective))
-    kernel = KERNEL_NS * slow[:, None] * np.exp(random.normal(0, NOISE, shape))
-    kernel[..., program.collective] = 0
     first_of_segment = np.flatnonzero(np.r_[True, program.collective[:-1]])
-    work = np.add.reduceat(kernel, first_of_segment, axis=2).max(axis=1)
+    work = np.zeros((steps, len(first_of_segment)))
+    for step, rank in product(range(steps), range(len(slow))):
+        # All ranks' kernels at once would be as large as the recording.
+        kernel = kernel_times(program, slow, step, rank, seed)
+        np.maximum(work[step], np.add.reduceat(kernel, first_of_segment), out=work[step])
     collective_end = INPUT_NS + PACE_NS + np.cumsum(work + TRANSFER_NS, axis=1)
     length = (collective_end[:, -1] + TAIL_NS).astype(np.int64)
     begin = EPOCH_NS + np.r_[0, np.cumsum(length + BETWEEN_STEPS_NS)[:-1]]
-    return Timeline(begin, length, kernel, collective_end)
+    return Timeline(begin, length, collective_end)
+
+
+def kernel_times(program: Program, slow: Floats, step: int, rank: int, seed: int) -> Floats:
+    """How long every launch's kernel takes, ns; 0 for collectives. The same whenever it is asked for."""
+    random = np.random.default_rng((seed, step, rank))
+    kernel = KERNEL_NS * slow[rank] * np.exp(random.normal(0, NOISE, len(program.collective)))
+    kernel[program.collective] = 0
+    return np.asarray(kernel)
 
 
 def _device_row(launch: int, collective: bool, launches: int) -> Row:
@@ -182,11 +191,11 @@ def _fixed_columns(rows: tuple[Row, ...]) -> dict[str, pa.Array]:
     }
 
 
-def _table(program: Program, timeline: Timeline, step: int, rank: int, random: np.random.Generator) -> pa.Table:
+def _table(program: Program, timeline: Timeline, step: int, rank: int, kernel_ns: Floats) -> pa.Table:
     """One rank's rows of one step."""
-    start, duration = _device_times(program, timeline.kernel_ns[step, rank], timeline.collective_end_ns[step])
+    start, duration = _device_times(program, kernel_ns, timeline.collective_end_ns[step])
     device = np.argsort(~program.collective, kind="stable")
-    host_start, host_duration = _host_times(len(program.collective), random)
+    host_start, host_duration = _host_times(len(program.collective), np.random.default_rng((1, step, rank)))
     begin = int(timeline.begin_ns[step])
     starts = np.r_[start[device], 0, 0, host_start].astype(np.int64) + begin
     durations = np.r_[duration[device], timeline.length_ns[step], INPUT_NS, host_duration].astype(np.int64)
@@ -259,6 +268,7 @@ def main() -> None:
     parser.add_argument("--slowdown", type=float, default=1.1, help="of the slow rank's kernels")
     parser.add_argument("--ranks-per-file", type=int, default=1)
     parser.add_argument("--steps-per-file", type=int, help="default: all")
+    parser.add_argument("--collectives", type=int, help="of each rank in a step; default: every 12th launch")
     parser.add_argument("--seed", type=int, default=0)
     options = vars(parser.parse_args())
     print(make_big_table(options.pop("folder"), **options), "operations")

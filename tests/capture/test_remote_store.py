@@ -1,6 +1,7 @@
 """Stores behind URLs: what agents deliver becomes a job there, which commands read by its mirror."""
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,16 @@ from kair_capture.places import JobPlaces, store_root
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.store.jobs import Store
-from kair_engine.store.remote import RemoteStore, fetch_job, fetch_jobs, fetch_status, mirror_of, remote_of, url_in
+from kair_engine.store.remote import (
+    RemoteStore,
+    fetch_job,
+    fetch_jobs,
+    fetch_status,
+    mirror_of,
+    place_of,
+    remote_of,
+    url_in,
+)
 from kair_tui.cli.process import main
 
 KEY = hashlib.sha256(b"the job's").digest()
@@ -51,8 +61,24 @@ def wait_for(done: Callable[[], object]) -> None:
     pytest.fail("it does not come to that")
 
 
+Listing = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Listing:
+    """Where `kair jobs` says that a store and its jobs are."""
+    monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "commands"))
+
+    def ask(url: str) -> list[str]:
+        assert main(["jobs", "--store", url, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["data"]
+        return [found["store"], *(one["path"] for one in found["jobs"])]
+
+    return ask
+
+
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: str) -> None:
+def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: str, listed: Listing) -> None:
     if scheme == "memory":
         pytest.importorskip("fsspec")
     url = f"{scheme}://{tmp_path}/remote" if scheme == "file" else f"memory://{tmp_path.name}"
@@ -73,7 +99,7 @@ def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: st
 
     mirror = mirror_of(url, tmp_path / "readers")
     fetch_jobs(mirror)
-    assert [job.name for job in Store(mirror).jobs()] == ["job"]
+    assert listed(url) == [url, f"{url}/job"]
     fetch_job(mirror, "job")
     trace = Store(mirror).open("job")
     assert (trace.job.steps, trace.job.ranks, trace.job.warnings) == ((5, 6, 7, 8), (0, 1), ())
@@ -171,6 +197,9 @@ def test_a_url_is_taken_wherever_a_store_is(tmp_path: Path, monkeypatch: pytest.
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert main(["jobs"]) == 0
+    with_password = mirror_of("s3://me:secret@bucket/kair/?region=x", tmp_path / "cache")
+    shown = ("s3://bucket/kair/?region=x", "s3://bucket/kair/job?region=x")
+    assert (place_of(with_password), place_of(with_password, "job")) == shown
     with pytest.raises(UsageError, match="nonsense"):
         RemoteStore("nonsense://x").sizes()
     with pytest.raises(InputError, match="cannot read the store"):

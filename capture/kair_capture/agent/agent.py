@@ -175,6 +175,7 @@ class Agent:
             self.spool.discarded + self.conversion.discarded + self.journal.discarded + self.scopes.discarded,
             self._generation,
             len(self.journal),
+            max((rings.sampled_every for rings in self._trainers.values()), default=0),
         )
         self._send(Packet.COUNTERS, COUNTERS.pack(*(min(one, 0xFFFF_FFFF) for one in counters)))
 

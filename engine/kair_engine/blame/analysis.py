@@ -1,16 +1,19 @@
 """Stage 3: whose lateness the others waited for, and what made it late."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from kair_engine.arrays import Ints
+from kair_engine.arrays import Bools, Ints
 from kair_engine.blame.waits import PairWaiting
 from kair_engine.blame.walk import Contribution, Walk, walk_back
 from kair_engine.causes import Cause
+from kair_engine.localize.close_up import CloseUp, excess_and_close_up
+from kair_engine.localize.excess import JobRoles
+from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import (
@@ -27,12 +30,11 @@ from kair_engine.results.blame import (
 from kair_engine.results.common import Method, StepClock
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
-from kair_engine.timeline.roles import Role, role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, Operations
 from kair_engine.trace.requirements import require_rank, require_steps
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.trace.steps.step_memory import derived_once
 
@@ -130,25 +132,35 @@ def blame(
 
 def _tallied(trace: Trace) -> Tally:
     tally = Tally.of(trace, keep_paths=True)
-    for part in over_parts(trace, partial(_tally_part, empty=tally.empty(), role_of=roles(trace))):
+    for part in over_parts(trace, partial(_tally_part, empty=tally.empty(), of=JobRoles.of(trace))):
         tally.add(part)
     return tally
 
 
-def _tally_part(part: Trace, *, empty: Tally, role_of: Mapping[int, Role]) -> Tally:
+def _tally_part(part: Trace, *, empty: Tally, of: JobRoles) -> Tally:
     tally = empty.empty()
 
     def add(ops: Operations) -> None:
-        tally_step(tally, ops, synchronise(ops), role_codes(ops.ranks, role_of))
+        tally_step(tally, synchronise(ops), of.role_in(ops))
 
-    # map drops one step before it takes the next.
-    deque(map(add, each_step(part)), maxlen=0)
+    def add_large(step: LargeStep, times: list[RankTimes]) -> None:
+        tally_close_up(tally, excess_and_close_up(step, times, of)[1], of)
+
+    deque(of_steps(part, add, rank_times, add_large), maxlen=0)
     return tally
 
 
-def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints) -> None:
-    """Adds one step's waiting and what explains it; `role` is a code per rank of the step."""
-    collectives = sync.collectives
+def tally_close_up(tally: Tally, seen: CloseUp, of: JobRoles) -> None:
+    """Adds a large step's waiting; what made those ranks late that are not looked at closely stays unknown."""
+    tally_step(tally, seen.sync, of.role_in(seen.sync.collectives.ops), seen.shown)
+
+
+def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | None = None) -> None:
+    """Adds one step's waiting and what explains it; `role` is a code per rank of the step.
+
+    `shown` says of which ranks all operations are there; None: of all.
+    """
+    collectives, ops = sync.collectives, sync.collectives.ops
     graph = build(ops, sync)
     late = lateness(graph, role)
     noise = max(NOISE_RESIDUALS * (graph.sync.clocks.residual_ns or 0), NOISE_SHARE * ops.step_time_ns)
@@ -160,7 +172,7 @@ def tally_step(tally: Tally, ops: Operations, sync: Synchronisation, role: Ints)
         last = int(collectives.row[collectives.last[instance]])
         walk = walk_back(graph, late, last, noise)
         culprit = int(ops.ranks[ops.rank[last]])
-        parts = tuple(_divide(graph, culprit, walk))
+        parts = tuple(_divide(graph, culprit, walk, shown))
         for key, share in parts:
             _lay(tally, culprit, key, float(share * collectives.total_wait_ns[instance]), step=ops.step, collectives=1)
         if tally.keep_paths:
@@ -196,7 +208,7 @@ def _count(tally: Tally, collectives: Collectives, explained: Ints) -> None:
         _lay(tally, key[0], key, float(waits[of_rank].sum()), step=ops.step, collectives=len(of_rank))
 
 
-def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_Key, float]]:
+def _divide(graph: ExecutionGraph, culprit: int, walk: Walk, shown: Bools | None) -> Iterator[tuple[_Key, float]]:
     """Root causes of one late arrival with their shares, which add up to 1."""
     ops = graph.ops
     total = sum(c.late_ns for c in walk.contributions)
@@ -205,8 +217,11 @@ def _divide(graph: ExecutionGraph, culprit: int, walk: Walk) -> Iterator[tuple[_
         return
     small: dict[tuple[Rank, Cause], float] = defaultdict(float)
     for c in walk.contributions:
-        owner = Rank(int(ops.ranks[ops.rank[c.row]]))
-        if c.late_ns >= NAMED_SHARE * total:
+        place = int(ops.rank[c.row])
+        owner = Rank(int(ops.ranks[place]))
+        if shown is not None and not shown[place]:
+            small[owner, "unknown"] += c.late_ns / total
+        elif c.late_ns >= NAMED_SHARE * total:
             operator = STEP_BEGIN if c.before_step else ops.operator(c.row)
             yield (owner, operator, c.cause, c.is_edge), c.late_ns / total
         else:

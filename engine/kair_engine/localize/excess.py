@@ -12,22 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.links import Link, OwnTime, own_times
+from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
-from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.operations import PHASE_NAMES, RECV, SEND, Operations
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.trace.steps.step_memory import derived_once
 
 CLASSES = ("compute", "input", "host", "communication")
-_COMPUTE, _INPUT, _HOST, _COMMUNICATION = range(len(CLASSES))
 COMPARED_WITH_WORK = (True, False, False, True)
 """Whether healthy ranks differ in a class by a share of what they spend on it, rather than of the step."""
 PASSES = ("forward", "backward")
@@ -213,28 +212,31 @@ def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess
 
 def _excesses(part: Trace, *, of: JobRoles) -> tuple[StepExcess, ...]:
     def of_step(ops: Operations) -> StepExcess:
-        return step_excess(ops, synchronise(ops), of)
+        return step_excess(rank_times(ops), synchronise(ops), of)
 
-    # map, not a comprehension: that would hold one step while the next is read.
-    return tuple(map(of_step, each_step(part)))
+    def of_large(step: LargeStep, times: Sequence[RankTimes]) -> StepExcess:
+        return step_excess(joined(times), synchronise(step.operations()), of)
+
+    return tuple(of_steps(part, of_step, rank_times, of_large))
 
 
-def step_excess(ops: Operations, sync: Synchronisation, of: JobRoles) -> StepExcess:
-    """Sums each rank's own time by class, and says how far the sum lies above its role's median.
+def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepExcess:
+    """Says how far what each rank spent by class lies above its role's median.
 
     The sums are compared and not their parts: of skewed noise the medians of the parts add up to less than the median
-    of the sums, so that every rank would have an excess.
+    of the sums, so that every rank would have an excess. `sync` need not be of more than what ranks meet in.
     """
+    ops = sync.collectives.ops
     place, role = np.searchsorted(of.ranks, ops.ranks), of.role_in(ops)
-    own, gap = own_ns(ops, sync).astype(float), host_gap_ns(ops).astype(float)
 
     def per_rank(values: Floats) -> Floats:
         result = np.full((*values.shape[:-1], len(of.ranks)), np.nan)
         result[..., place] = values
         return result
 
-    held_up = pauses(ops, gap, role)
-    spent, computed = _sums(ops, own, gap), np.where(_computing(ops), own, 0.0)
+    held_up = pauses(times.stretches, ops.step_time_ns, role)
+    spent = np.stack([times.compute_ns, times.input_ns, times.host_ns, _transfers_ns(sync)])
+    passes = [PHASE_NAMES.index(name) for name in PASSES]
     return StepExcess(
         step=ops.step,
         by_class_ns=per_rank(spent - role_medians(spent, role)),
@@ -243,64 +245,49 @@ def step_excess(ops: Operations, sync: Synchronisation, of: JobRoles) -> StepExc
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
         work_ns=per_rank(spent),
-        passes_ns=per_rank(_by_phase(ops, computed, PASSES)),
-        optimizer_ns=per_rank(_by_phase(ops, computed, ("optimizer",))[0]),
-        idle_ns=per_rank(_by_phase(ops, gap, PASSES)),
-        garbage_ns=per_rank(_garbage(ops, own)),
+        passes_ns=per_rank(times.passes_ns[passes]),
+        optimizer_ns=per_rank(times.passes_ns[PHASE_NAMES.index("optimizer")]),
+        idle_ns=per_rank(times.idle_ns[passes]),
+        garbage_ns=per_rank(times.garbage_ns),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
-        operators=_by_operator(ops, own, role, per_rank),
+        operators=_by_operator(times, ops.step_time_ns, role, per_rank),
         links=own_times(sync, role),
-        recorded=per_rank(recorded(ops, sync, role)),
+        recorded=per_rank(recorded(times.counted, sync, role)),
     )
 
 
-def _sums(ops: Operations, own: Floats, gap: Floats) -> Floats:
-    """(classes × ranks of the step): what each rank spent on its own work."""
-    members = (
-        (_COMPUTE, _computing(ops), own),
-        (_INPUT, ops.kind == INPUT, own),
-        (_HOST, ops.kind == GC, own),
-        (_HOST, np.ones(len(ops), dtype=bool), gap),
-        (_COMMUNICATION, np.isin(ops.kind, (SEND, RECV)), own),
-    )
-    spent = np.zeros((len(CLASSES), len(ops.ranks)))
-    for row, selected, values in members:
-        chosen = np.flatnonzero(selected)
-        spent[row] += np.bincount(ops.rank[chosen], weights=values[chosen], minlength=len(ops.ranks))
-    spent[_HOST] += tail_gap_ns(ops)
-    return spent
-
-
-def _computing(ops: Operations) -> Bools:
-    return np.asarray(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
+def _transfers_ns(sync: Synchronisation) -> Floats:
+    """(ranks of the step): sends and receives, without waiting."""
+    ops, rows = sync.collectives.ops, sync.collectives.row
+    chosen = np.flatnonzero(np.isin(ops.kind[rows], (SEND, RECV)))
+    chosen = chosen[np.argsort(rows[chosen])]
+    own = sync.own_ns[sync.collectives.instance[chosen]]
+    return np.bincount(ops.rank[rows[chosen]], weights=own, minlength=len(ops.ranks)).astype(float)
 
 
 def _by_operator(
-    ops: Operations, own: Floats, role: Ints, per_rank: Callable[[Floats], Floats]
+    times: RankTimes, step_time_ns: float, role: Ints, per_rank: Callable[[Floats], Floats]
 ) -> dict[str, OperatorExcess]:
-    chosen = np.flatnonzero(_computing(ops) | (ops.kind == INPUT))
-    if not len(chosen):
+    spent, calls = times.spent_ns.values, times.calls.values
+    if not len(spent):
         return {}
-    names, name = np.unique(ops.name[chosen], return_inverse=True)
-    ranks = len(ops.ranks)
-    spent = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], weights=own[chosen], minlength=len(names) * ranks)
-    spent = spent.reshape(len(names), ranks)
-    calls = np.bincount(name.reshape(-1) * ranks + ops.rank[chosen], minlength=len(names) * ranks)
-    calls = calls.reshape(len(names), ranks).astype(float)
     usual = role_medians(calls, role)
     more = calls - usual
     additional = np.where(more > 0, _additional(more), 1.0)
     usual = calls - more * additional
     typical = role_medians(spent, role)
     excess = (spent - typical) * additional
-    kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * ops.step_time_ns)
-    fetches = np.isin(names, ops.name[ops.kind == INPUT])
+    kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * step_time_ns)
     return {
-        ops.name_text[int(names[at])]: OperatorExcess(
-            bool(fetches[at]), per_rank(excess[at]), per_rank(typical[at]), per_rank(calls[at]), per_rank(usual[at])
+        times.spent_ns.names[at]: OperatorExcess(
+            times.spent_ns.names[at] in times.fetching,
+            per_rank(excess[at]),
+            per_rank(typical[at]),
+            per_rank(calls[at]),
+            per_rank(usual[at]),
         )
-        for at in kept
+        for at in kept.tolist()
     }
 
 
@@ -312,16 +299,6 @@ def _additional(more: Floats) -> Floats:
     """
     extra, missing = np.maximum(more, 0.0).sum(axis=0), np.maximum(-more, 0.0).sum(axis=0)
     return np.asarray(np.maximum(extra - missing, 0.0) / np.maximum(extra, 1.0))
-
-
-def _by_phase(ops: Operations, values: Floats, phases: Sequence[str]) -> Floats:
-    rows = [np.flatnonzero(ops.phase == PHASE_NAMES.index(name)) for name in phases]
-    return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
-
-
-def _garbage(ops: Operations, own: Floats) -> Floats:
-    rows = ops.garbage_collections
-    return np.bincount(ops.rank[rows], weights=own[rows], minlength=len(ops.ranks)).astype(float)
 
 
 def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:

@@ -4,6 +4,7 @@ Whoever waits in one spends longer in it the less it has to do, and would be acc
 one time on two ranks that began it at different ones.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -17,6 +18,7 @@ from kair_engine.timeline.collectives import ordinal
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, Operations
+from kair_engine.trace.steps.large_steps import as_of_some, large_steps
 from kair_engine.trace.steps.loading import each_step
 from kair_engine.trace.steps.step_batches import step_batches
 from kair_engine.trace.steps.step_memory import derived_once, keeping_steps
@@ -60,8 +62,9 @@ def knowing_communication(trace: Trace, found: Localization) -> Trace | None:
     if not trace.job.has_device or not (found.anomalies or found.undecided):
         return None
     suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
-    first, differing = trace.select(next(step_batches(trace))[:_LOOKED_AT]), found.job.operators
-    names = derived_once(trace, "waited in", lambda: _waited_in(first, differing, suspects[:_MOST_SUSPECTS]))
+    asked = found.job.ranks[suspects[:_MOST_SUSPECTS]].tolist()
+    first = _beside(trace.select(next(step_batches(trace))[:_LOOKED_AT]), asked)
+    names = derived_once(trace, "waited in", lambda: _waited_in(first, found.job.operators, asked))
     if not names:
         return None
     return replace(trace, job=replace(trace.job, communicates=(*trace.job.communicates, *names)), memory=None)
@@ -76,7 +79,18 @@ def communication_told(trace: Trace) -> tuple[KairWarning, ...]:
     return (short_warning("unknown_communication", f"{text}: taken for communication, which no known name says"),)
 
 
-def _waited_in(trace: Trace, names: Iterable[str], suspects: Sequence[int]) -> tuple[str, ...]:
+def _beside(trace: Trace, suspects: Sequence[int]) -> Trace:
+    """Of a step that is not held whole only the ranks on the suspects' hosts, of as many suspects as can be held."""
+    if not large_steps(trace):
+        return trace
+    hosts, on_host = trace.job.hosts, defaultdict[str, list[int]](list)
+    for rank in trace.job.ranks:
+        on_host[hosts.get(rank, "")].append(rank)
+    return as_of_some(trace, [one for rank in suspects for one in (rank, *on_host[hosts.get(rank, "")])])
+
+
+def _waited_in(trace: Trace, names: Iterable[str], ranks: Sequence[int]) -> tuple[str, ...]:
+    suspects = np.flatnonzero(np.isin(trace.job.ranks, ranks)).tolist()
     seen: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in names}
     for ops in each_step(trace) if seen else ():
         offset = synchronise(ops).clocks.offset_ns[ops.rank]

@@ -47,15 +47,19 @@ def mirror_of(url: str, cache: Path) -> Path:
     return folder
 
 
+def place_of(store: Path, job: str | None = None) -> str:
+    """Where a store, or a job of it, is: the URL where the folder is a mirror, without a password that stands in it."""
+    url = _mirrored(store)
+    if url is None:
+        return str(store if job is None else store / job)
+    root, mark, options = re.sub(r"(?<=://)[^/@]*@", "", url).partition("?")
+    return f"{root}{mark}{options}" if job is None else f"{root.rstrip('/')}/{job}{mark}{options}"
+
+
 def remote_of(store: Path) -> "RemoteStore | None":
     """What a folder is the mirror of; None for a store of its own. Raises UsageError where the URL cannot be used."""
     url = _mirrored(store)
     return None if url is None else RemoteStore(url)
-
-
-def told_of(store: Path) -> str:
-    """What a store is called: the URL that a folder mirrors, or the folder."""
-    return _mirrored(store) or str(store)
 
 
 def _mirrored(folder: Path) -> str | None:

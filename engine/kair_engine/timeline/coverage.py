@@ -10,6 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.ranks import Rank, as_positions, rank_at, ranks_at
+from kair_engine.timeline.operator_sums import ByOperator, by_operator
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import SCOPE, Operations
@@ -27,24 +28,21 @@ NOT_COMPARED = frozenset({"no_common_step", "no_peer", "fewer_recorded"})
 """Codes of warnings about ranks that leave a verdict open."""
 
 
-def recorded(ops: Operations, sync: Synchronisation, role: Ints) -> Floats:
-    """(COUNTED × ranks of the step): how many of each a step holds; `role` has a code per rank of the step."""
+def calls(ops: Operations) -> ByOperator:
+    """How often each operator was called, of those that tell how much was recorded of a rank."""
     # How often hosts allocate and look something up differs between healthy ranks; what they launch does not.
-    counted = ops.on_stream if ops.has_device else ops.kind != SCOPE
+    return by_operator(ops, np.flatnonzero(ops.on_stream if ops.has_device else ops.kind != SCOPE))
+
+
+def recorded(called: ByOperator, sync: Synchronisation, role: Ints) -> Floats:
+    """(COUNTED × ranks of the step): how many of each a step holds; `called` is what its `calls` are.
+
+    `role` has a code per rank of the step.
+    """
+    ops = sync.collectives.ops
     others = (ops.rank[ops.communication], ops.rank[sync.collectives.row])
-    calls = _calls(ops, np.flatnonzero(counted))
     of_others = (np.bincount(of, minlength=len(ops.ranks)) for of in others)
-    return np.stack([calls.sum(axis=0), *of_others, _of_most_operators(calls, role)])
-
-
-def _calls(ops: Operations, rows: Ints) -> Floats:
-    """(operators × ranks of the step): how often each was called."""
-    # Names are small numbers: counting finds those in use in a tenth of the time that sorting takes.
-    used = np.bincount(ops.name[rows]) > 0
-    name = (np.cumsum(used) - 1)[ops.name[rows]]
-    shape = (int(used.sum()), len(ops.ranks))
-    number = np.bincount(name * shape[1] + ops.rank[rows], minlength=shape[0] * shape[1])
-    return number.reshape(shape).astype(float)
+    return np.stack([called.values.sum(axis=0), *of_others, _of_most_operators(called.values, role)])
 
 
 def _of_most_operators(calls: Floats, role: Ints) -> Floats:

@@ -19,29 +19,43 @@ class Pauses:
     lost_ns: Floats
 
 
-def pauses(ops: Operations, gap_ns: Floats, role: Ints) -> Pauses:
-    """Counts the stretches of a rank's program in which its host alone kept it idle.
+@dataclass(frozen=True)
+class Stretches:
+    """Those in which a host kept its device idle, of some ranks: entries of one length, in order."""
 
-    A stretch lies between the issue of two collectives, so that one pause is one event, however many collectives
-    it makes the rank late for. Where half of the role pauses, the program does.
+    rank: Ints
+    """A position among the ranks that they are of."""
+    number: Ints
+    idle_ns: Floats
+
+    @classmethod
+    def of(cls, ops: Operations, gap_ns: Floats) -> "Stretches":
+        """A stretch lies between the issue of two collectives; `gap_ns` says how long each operation was held up."""
+        idle = np.flatnonzero(gap_ns > 0)
+        if not len(idle):
+            return cls(idle, idle, np.zeros(0))
+        stretch = _stretch(ops, idle)
+        width = int(stretch.max()) + 1
+        cells, of_row = np.unique(ops.rank[idle] * width + stretch, return_inverse=True)
+        total = np.bincount(of_row.reshape(-1), weights=gap_ns[idle])
+        return cls(cells // width, cells % width, total.astype(float))
+
+
+def pauses(stretches: Stretches, step_time_ns: float, role: Ints) -> Pauses:
+    """Counts the stretches of a rank's program in which its host alone kept it idle; `role` has a code per rank.
+
+    One pause is one event, however many collectives it makes the rank late for. Where half of the role pauses, the
+    program does.
     """
-    idle = np.flatnonzero(gap_ns > 0)
-    ranks = len(ops.ranks)
-    if not len(idle):
-        return Pauses(np.zeros(ranks, dtype=np.int64), np.zeros(ranks))
-    stretch = _stretch(ops, idle)
-    width = int(stretch.max()) + 1
-    cells, of_row = np.unique(ops.rank[idle] * width + stretch, return_inverse=True)
-    total = np.bincount(of_row.reshape(-1), weights=gap_ns[idle])
-    long = total > EVENT_SHARE * ops.step_time_ns
-    cells, total = cells[long], total[long]
-    rank = cells // width
-    same, peers = np.unique(role[rank] * width + cells % width, return_inverse=True)
+    long = stretches.idle_ns > EVENT_SHARE * step_time_ns
+    rank, number, total = stretches.rank[long], stretches.number[long], stretches.idle_ns[long]
+    width = int(number.max(initial=0)) + 1
+    same, peers = np.unique(role[rank] * width + number, return_inverse=True)
     together = np.bincount(peers.reshape(-1), minlength=len(same))[peers.reshape(-1)]
     alone = 2 * together < np.bincount(role)[role[rank]]
     return Pauses(
-        np.bincount(rank[alone], minlength=ranks).astype(np.int64),
-        np.bincount(rank[alone], weights=total[alone], minlength=ranks).astype(float),
+        np.bincount(rank[alone], minlength=len(role)).astype(np.int64),
+        np.bincount(rank[alone], weights=total[alone], minlength=len(role)).astype(float),
     )
 
 

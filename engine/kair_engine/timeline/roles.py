@@ -5,15 +5,16 @@ extra work is a suspect, and no program of its own.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.trace.columns import read_columns
+from kair_engine.trace.columns import Columns, joined, read_columns
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import PHASE_NAMES, Operations
+from kair_engine.trace.steps.large_steps import large_steps, ranks_at_a_time
 from kair_engine.trace.steps.step_memory import derived_once
 
 SAME_PROGRAM = 0.95
@@ -102,12 +103,26 @@ def _calls(trace: Trace) -> dict[int, Floats]:
     first = _first_steps(trace)
     if not first:
         return {}
-    rows = read_columns(trace, ("kind", "name", "phase"), sorted(set(first.values())))
+    rows = joined([_communication(part, steps) for part, steps in _parts(trace, sorted(set(first.values())))])
     numbers, place = np.unique(rows.of["rank"], return_inverse=True)
     begun = np.array([first.get(number, NONE) for number in numbers.tolist()], dtype=np.int64)[place]
-    chosen = rows.is_any("kind", _COMMUNICATION) & (rows.of["step"] == begun)
+    chosen = np.flatnonzero(rows.of["step"] == begun)
     width = len(rows.texts["phase"]) + 1
     return _counted(numbers, place[chosen], rows.of["name"][chosen] * width + rows.of["phase"][chosen])
+
+
+def _parts(trace: Trace, steps: list[int]) -> Iterator[tuple[Trace, list[int]]]:
+    """What is read at one time: all of these steps, of large ones some ranks."""
+    large = set(large_steps(trace.select(steps)))
+    if few := [step for step in steps if step not in large]:
+        yield trace, few
+    for step in sorted(large):
+        yield from ((part, [step]) for part in ranks_at_a_time(trace, step))
+
+
+def _communication(trace: Trace, steps: list[int]) -> Columns:
+    rows = read_columns(trace, ("kind", "name", "phase"), steps)
+    return rows.chosen(rows.is_any("kind", _COMMUNICATION))
 
 
 def _calls_in(ops: Operations) -> dict[int, Floats]:

@@ -38,13 +38,19 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
     other end is not recorded: how much of them was waiting is not known. What an operator of a thread waited for
     communication that it issued itself is none of its self time.
     """
+    result = unshared_ns(ops)
+    result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
+    return result
+
+
+def unshared_ns(ops: Operations) -> Ints:
+    """The same without what other ranks tell: a collective's is its whole duration, a send's or receive's 0."""
     result = exclusive_ns(ops)
     fetch = ops.kind == INPUT
     result[fetch] = ops.duration_ns[fetch]
     result[(ops.phase == INPUT_PHASE) & ~fetch & (ops.kind != GC)] = 0
     result[np.isin(ops.kind, (SEND, RECV))] = 0
     result -= _awaited_inside(ops, result)
-    result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
     return result
 
 

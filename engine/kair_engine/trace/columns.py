@@ -58,12 +58,13 @@ class Columns:
 def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None = None) -> Columns:
     """These columns, and `step` and `rank`, of what `Trace.scan` reads; of its chosen steps all, or only `steps`.
 
-    Only row groups that can hold some of the steps are read. A step's number is the job's, not its rank's own.
+    Row groups that hold none of the steps and ranks are not read. Numbers of steps are the job's, not a rank's own.
     """
     wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
     shift = trace.job.step_shift
-    within = np.unique(np.concatenate([wanted + more for more in {0, *shift.values()}]))
-    found = (_row_groups(fragment, within, names) for fragment in trace.fragments)
+    within = _as_recorded(trace, wanted)
+    only = None if trace.only is None else np.array(sorted(trace.only), dtype=np.int64)
+    found = (_row_groups(fragment, within, only, names) for fragment in trace.fragments)
     tables = [table for table in found if table is not None] or [_no_rows(trace, names)]
     table = pa.concat_tables(tables)
     del tables
@@ -71,6 +72,8 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
     for number, more in shift.items():
         step = np.where(rank == number, step - more, step)
     kept = np.isin(step, wanted)
+    if only is not None:
+        kept &= np.isin(rank, only)
     for cut, ranks in trace.job.cut_off.items():
         kept &= (step != cut) | ~np.isin(rank, ranks)
     rows = slice(None) if kept.all() else np.flatnonzero(kept)
@@ -96,7 +99,10 @@ def joined(parts: Sequence[Columns]) -> Columns:
     for name in parts[0].texts:
         texts[name] = list(dict.fromkeys(text for part in parts for text in part.texts[name]))
         place = {text: code for code, text in enumerate(texts[name])}
-        of[name] = [_by_code([place[text] for text in part.texts[name]], NONE)[part.of[name]] for part in parts]
+        of[name] = [
+            _by_code([place[text] for text in part.texts[name]], NONE).astype(part.of[name].dtype)[part.of[name]]
+            for part in parts
+        ]
     return Columns({name: np.concatenate(values) for name, values in of.items()}, texts)
 
 
@@ -104,12 +110,43 @@ def _no_rows(trace: Trace, names: Sequence[str]) -> pa.Table:
     return pq.read_schema(trace.fragments[0]).empty_table().select([*{"step": 0, "rank": 0, **dict.fromkeys(names)}])
 
 
-def _row_groups(fragment: Path, steps: npt.NDArray[np.int64], names: Sequence[str]) -> pa.Table | None:
-    """Those that may hold some of the steps, which are in order; None where none does."""
+def ranks_together(trace: Trace, step: int) -> list[tuple[int, int, Path]]:
+    """(lowest rank, highest rank, fragment) of every row group that may hold rows of the step, the lowest first."""
+    within = _as_recorded(trace, np.array([step], dtype=np.int64))
+    found: list[tuple[int, int, Path]] = []
+    for fragment in trace.fragments:
+        spans = _spans(*_version(fragment))
+        ranks = spans[2:, _held(spans, within, None)]
+        found += [(low, high, fragment) for low, high in ranks.T.tolist()]
+    return sorted(found)
+
+
+def _as_recorded(trace: Trace, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers that the steps may have in the fragments, in order."""
+    return np.unique(np.concatenate([steps + more for more in {0, *trace.job.step_shift.values()}]))
+
+
+def _version(fragment: Path) -> tuple[Path, int, int]:
     state = fragment.stat()
-    version = fragment, state.st_mtime_ns, state.st_size
-    spans = _spans(*version)
-    held = np.flatnonzero(np.searchsorted(steps, spans[0]) < np.searchsorted(steps, spans[1], side="right")).tolist()
+    return fragment, state.st_mtime_ns, state.st_size
+
+
+def _held(
+    spans: npt.NDArray[np.int64], steps: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.int64]:
+    """The row groups that may hold some of the steps and ranks, which are in order."""
+    held = np.searchsorted(steps, spans[0]) < np.searchsorted(steps, spans[1], side="right")
+    if ranks is not None:
+        held &= np.searchsorted(ranks, spans[2]) < np.searchsorted(ranks, spans[3], side="right")
+    return np.flatnonzero(held)
+
+
+def _row_groups(
+    fragment: Path, steps: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64] | None, names: Sequence[str]
+) -> pa.Table | None:
+    """Those that may hold some of the steps and ranks, which are in order; None where none does."""
+    version = _version(fragment)
+    held = _held(_spans(*version), steps, ranks).tolist()
     if not held:
         return None
     with pq.ParquetFile(fragment, metadata=_footer(*version)) as file:
@@ -118,12 +155,12 @@ def _row_groups(fragment: Path, steps: npt.NDArray[np.int64], names: Sequence[st
 
 @lru_cache(maxsize=1 << 16)
 def _spans(fragment: Path, changed_ns: int, size: int) -> npt.NDArray[np.int64]:  # noqa: ARG001 - of this state of the file
-    """The lowest and the highest step of each row group, (2 × row groups): most files hold none of the steps asked."""
+    """The lowest and the highest step and rank of each row group, (4 × row groups): most files hold none of them."""
     # Not by way of `_footer`, which is for files that are read: of a recording's most nothing is.
     footer = pq.read_metadata(fragment)
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
-    known = [_column(group, "step").statistics for group in groups]
-    return np.array([[span.min for span in known], [span.max for span in known]], dtype=np.int64)
+    known = [[_column(group, name).statistics for group in groups] for name in ("step", "rank")]
+    return np.array([[getattr(one, end) for one in of] for of in known for end in ("min", "max")], dtype=np.int64)
 
 
 def _column(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData:

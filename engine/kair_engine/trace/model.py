@@ -226,6 +226,8 @@ class Trace:
     """What keeps the fragments from being removed for as long as the trace is in use."""
     workers: "Workers | None" = field(default=None, compare=False, repr=False)
     """The processes elsewhere that reduce it part by part; None where this one does."""
+    only: frozenset[int] | None = None
+    """The ranks whose operations are read; None for all."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""
@@ -235,6 +237,18 @@ class Trace:
             known = f"{have[0]}-{have[-1]}" if len(have) > 1 else ", ".join(map(str, have)) or "none"
             raise UsageError(f"step {unknown[0]} is not among the complete steps of this job ({known})")
         return replace(self, steps=tuple(sorted(set(steps))))
+
+    def of_ranks(self, ranks: Collection[int]) -> "Trace":
+        """The same trace as if only these ranks had been recorded."""
+        kept, times = frozenset(ranks), self.job.step_times
+        held = [at for at, rank in enumerate(times.rank) if rank in kept]
+        columns = (times.rank, times.step, times.begin_ns, times.duration_ns, times.operations)
+        job = replace(
+            self.job,
+            ranks=tuple(rank for rank in self.job.ranks if rank in kept),
+            step_times=StepTimes(*(tuple([column[at] for at in held]) for column in columns)),
+        )
+        return replace(self, job=job, only=kept, memory=None, workers=None)
 
     def scan(self) -> "pl.LazyFrame":
         """The operations table of the chosen steps, where they are whole.
@@ -250,6 +264,8 @@ class Trace:
             # Without gaps the same, in half the time.
             chosen = pl.col("step").is_between(self.steps[0], self.steps[-1])
         rows = self._numbered_alike(pl.scan_parquet(list(self.fragments))).filter(chosen)
+        if self.only is not None:
+            rows = rows.filter(pl.col("rank").is_in(sorted(self.only)))
         for step, ranks in self.job.cut_off.items():
             rows = rows.filter((pl.col("step") != step) | ~pl.col("rank").is_in(ranks))
         return rows

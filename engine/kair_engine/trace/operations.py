@@ -52,6 +52,8 @@ class Operations:
     name_text: Mapping[int, str]
     lane_text: Mapping[int, str]
     group_text: Mapping[int, str]
+    in_device_job: bool = False
+    """Whether some rank has a device that these, a part of the step's ranks, need not have."""
     remembered: dict[str, Any] | None = field(default=None, compare=False, repr=False)
     """What was derived from it, for whoever derives the same; None where it is not kept beyond one question."""
 
@@ -103,7 +105,7 @@ class Operations:
     @cached_property
     def has_device(self) -> bool:
         """True where anything ran on a stream."""
-        return bool(self.on_stream.any())
+        return self.in_device_job or bool(self.on_stream.any())
 
     def operator(self, row: int) -> str:
         """The operator's name of one row."""

@@ -3,12 +3,17 @@
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from kair_engine.blame.analysis import Tally, blame_of, tally_step
+import numpy as np
+
+from kair_engine.arrays import Ints
+from kair_engine.blame.analysis import Tally, blame_of, tally_close_up, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import can_accuse
+from kair_engine.localize.close_up import excess_and_close_up
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -18,7 +23,7 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import LargeStep, large_steps, of_steps
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
@@ -28,6 +33,7 @@ from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
+from kair_engine.triage.replayed_ranks import as_replayed, share_replayed, units
 from kair_engine.triage.replays import Replays
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
@@ -47,14 +53,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     require_steps(trace)
     require_cost(gpu_cost)
     replays = Replays(trace)
-    excess, tally, devices = _looked_at(trace, replays)
+    excess, tally, devices, together = _looked_at(trace, replays)
     found = conclude(excess)
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
-    replays.choose(sample_of(trace, found.job, sorted({place for one in suspected for place in one.positions})))
+    accused = [place for one in suspected for place in one.positions]
+    replayed = _of_some_ranks(trace, together, accused, blamed) if large_steps(trace) else trace
+    replays.choose(sample_of(replayed or trace, found.job, sorted({*accused})), replayed)
     patterns = tuple(job_patterns(found))
     links = tuple(link_findings(trace, found, step_time))
     # What would be asked if no thread stood still: mostly that is so, and then steps are made ready for replay once.
@@ -71,7 +79,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
-    limits = (*warnings_of(found), *communication_told(trace))
+    limits = (*warnings_of(found), *communication_told(trace), *replays.limits())
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told, uncompared=uncompared)
     findings = checked.findings
@@ -99,18 +107,31 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     )
 
 
-def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally, DeviceTally]:
-    """What stages 1 and 3 need of every step, and what devices waited for: all are read once."""
+def _of_some_ranks(trace: Trace, unit: Ints | None, accused: Sequence[int], blamed: BlameResult) -> Trace | None:
+    """What is replayed in place of steps that are too large for it; None where ranks cannot be told apart."""
+    if unit is None:
+        return None
+    imposed = {row.rank: row.blamed_us for row in blamed.by_rank}
+    awaited = np.array([imposed.get(rank, 0.0) for rank in trace.job.ranks])
+    return as_replayed(trace, unit, accused, awaited)
+
+
+def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally, DeviceTally, Ints | None]:
+    """What stages 1 and 3 need of every step, and what devices waited for: all are read once.
+
+    Of large steps also who is replayed together.
+    """
     of, tally, steps = JobRoles.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
-    devices = DeviceTally.of(trace)
+    devices, together = DeviceTally.of(trace), None
     look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)
-    for excesses, part, of_devices in over_parts(trace, look):
+    for excesses, part, of_devices, units_of_part in over_parts(trace, look):
         steps += excesses
         tally.add(part)
         devices.add(of_devices)
-    return of_job(trace, of, steps), tally, devices
+        together = units_of_part if together is None else together
+    return of_job(trace, of, steps), tally, devices, together
 
 
 def _look_at(
@@ -120,7 +141,8 @@ def _look_at(
     empty: Tally,
     devices: DeviceTally,
     keep: Callable[[Synchronisation], None] | None = None,
-) -> tuple[list[StepExcess], Tally, DeviceTally]:
+) -> tuple[list[StepExcess], Tally, DeviceTally, Ints | None]:
+    together: list[Ints | None] = []
     tally, devices = empty.empty(), devices.empty()
 
     def look(ops: Operations) -> StepExcess:
@@ -128,11 +150,21 @@ def _look_at(
         if keep is not None:
             keep(sync)
         devices.look(ops)
-        tally_step(tally, ops, sync, of.role_in(ops))
-        return step_excess(ops, sync, of)
+        tally_step(tally, sync, of.role_in(ops))
+        return step_excess(rank_times(ops), sync, of)
 
-    # map, not a comprehension: that would hold one step while the next is read.
-    return list(map(look, each_step(part))), tally, devices
+    def of_ranks(ops: Operations) -> RankTimes:
+        devices.look(ops)
+        return rank_times(ops)
+
+    def look_large(step: LargeStep, times: list[RankTimes]) -> StepExcess:
+        excess, seen = excess_and_close_up(step, times, of)
+        tally_close_up(tally, seen, of)
+        together.append(units(seen.sync, of.ranks, share_replayed(part)))
+        return excess
+
+    excesses = list(of_steps(part, look, of_ranks, look_large))
+    return excesses, tally, devices, next(iter(together), None)
 
 
 def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]) -> Verdict:

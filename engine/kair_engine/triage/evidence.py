@@ -102,13 +102,13 @@ def price_evidence(
     together: FixPrice | None,
     all_fixes: tuple[Fix, ...],
 ) -> tuple[Evidence, ...]:
-    """What the replay says (of a sample of the steps, with how far off it is at most); where that is far less than the
-    finding's excess, why."""
+    """What the replay says (of a sample of the steps, with how far off it is at most, or of the ranks); where that is
+    far less than the finding's excess, why. No command replays some ranks for all."""
     before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
     replayed = Evidence(
         "replayed",
         {"before_us": before, "after_us": after, **sampled},
-        ShownBy("whatif", fixes=fixes),
+        ShownBy("whatif", fixes=fixes) if "replayed_ranks" not in sampled else None,
         about=finding.cause,
     )
     if finding.pattern == "job_wide" or cost.saved_us >= COVERED * finding.time_lost_us_per_step:

@@ -127,12 +127,14 @@ class _Question:
 
     @classmethod
     def about(cls, model: Model, ordered: Sequence[Finding], found: Localization) -> "_Question":
-        shows_waiting = found.job.shows_waiting
+        shows_waiting, only_some = found.job.shows_waiting, len(model.job.ranks) < len(found.job.ranks)
         return cls(
             {
                 at: fixes
                 for at, finding in enumerate(ordered[:MOST_FINDINGS])
-                if (not finding.ranks or shows_waiting) and (fixes := _undoing(model, finding, found.stage))
+                if (not finding.ranks or shows_waiting)
+                and not (only_some and _on_changing_ranks(finding))
+                and (fixes := _undoing(model, finding, found.stage))
             }
         )
 
@@ -183,7 +185,9 @@ def _replayed(
         return price(what, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
 
     of = {
-        at: _Price(cost(_named(fixes), mean.mean_ns), fixes, sample.figures(replayed.steps, mean))
+        at: _Price(
+            cost(_named(fixes), mean.mean_ns), fixes, {**sample.figures(replayed.steps, mean), **replays.figures}
+        )
         for (at, fixes), mean in zip(question.undone.items(), means, strict=False)
         if mean is not None
     }
@@ -236,6 +240,11 @@ def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple
     more = any(one.kind in LAUNCHED_MORE for one in finding.evidence) and model.job.has_device
     kinds: tuple[FixKind, ...] = (cause.fix_kind, "host") if more else (cause.fix_kind,)
     return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=kinds),)
+
+
+def _on_changing_ranks(finding: Finding) -> bool:
+    """Whether all wait for whoever it hits: of some ranks alone it hits fewer."""
+    return any(one.kind == "delays_on_changing_ranks" for one in finding.evidence)
 
 
 def _even(stage: UnevenStage) -> tuple[Fix, ...]:

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from kair_engine.errors import UsageError
 from kair_engine.timeline.synchronisation import Synchronisation
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.step_batches import operations_of_steps
+from kair_engine.trace.warning_texts import short_warning
 from kair_engine.triage.sampling import StepSample
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.models import model_of
@@ -18,6 +20,7 @@ class Replays:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+        self._of: Trace | None = trace
         self._model: Model | None = None
         self._keep = sum(operations_of_steps(trace).values()) <= MOST_KEPT
         self._synchronised: list[Synchronisation] = []
@@ -28,14 +31,32 @@ class Replays:
         if self._keep:
             self._synchronised.append(step)
 
-    def choose(self, sample: StepSample) -> None:
-        """Says which steps are replayed, before anything is asked: without, all of them."""
-        self.sample = sample
+    def choose(self, sample: StepSample, of: Trace | None) -> None:
+        """Says which steps are replayed, before anything is asked: without, all of them.
+
+        `of` is the trace, or the trace as of some of its ranks; None where no part of it can be replayed.
+        """
+        self.sample, self._of = sample, of
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What is said of a sample of the ranks beside a price: none where all are replayed."""
+        replayed, ranks = len(self._of.job.ranks) if self._of is not None else 0, len(self._trace.job.ranks)
+        return {} if replayed == ranks else {"replayed_ranks": replayed, "ranks": ranks}
+
+    def limits(self) -> tuple[KairWarning, ...]:
+        """What an answer lacks where no part of the ranks can be replayed."""
+        if self._of is not None:
+            return ()
+        text = "steps are too large to be replayed: prices are estimates, and what all ranks spend alike is not told"
+        return (short_warning("not_replayed", text),)
 
     def model(self) -> Model:
-        """Of the steps that are replayed. Raises what `model_of` raises."""
+        """Of the steps that are replayed. Raises what `model_of` raises, UsageError where nothing can be replayed."""
+        if self._of is None:
+            raise UsageError("the steps are too large to be replayed, and no part of the ranks stands for all")
         if self._model is None:
-            trace = self._trace if self.sample.is_whole else self._trace.select(self.sample.steps)
+            trace = self._of if self.sample.is_whole else self._of.select(self.sample.steps)
             chosen = [one for one in self._synchronised if one.collectives.ops.step in self.sample.steps]
             self._model = model_of(trace, keep=self._keep, synchronised=chosen)
             self._synchronised = []

@@ -12,7 +12,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.clocks import Clocks
-from kair_engine.timeline.coverage import COUNTED, coverage, recorded
+from kair_engine.timeline.coverage import COUNTED, calls, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import synchronise
@@ -45,7 +45,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         place = np.searchsorted(ranks, of.ranks)
         counts.append(_of_step(of))
         covered.append(np.full((len(COUNTED), len(ranks)), np.nan))
-        covered[-1][:, place] = recorded(of, sync, code[place])
+        covered[-1][:, place] = recorded(calls(of), sync, code[place])
         matched += len(sync.collectives)
         clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
     counted = _Counts(*np.concatenate(counts, axis=1))

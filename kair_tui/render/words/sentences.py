@@ -206,10 +206,14 @@ def _since(one: Evidence) -> str:
 def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     text = f"replayed {CAUSES[one.about or 'unknown'].undone}, a step takes {after} instead of {before}"
-    if "replayed_steps" not in one.figures:
-        return text
-    some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])
-    return f"{text} (± {duration(one.figures['plus_minus_us'])}: {some} of {all_steps} steps were replayed)"
+    sampled = []
+    if "replayed_steps" in one.figures:
+        some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])
+        sampled += [f"± {duration(one.figures['plus_minus_us'])}: {some} of {all_steps} steps were replayed"]
+    if "replayed_ranks" in one.figures:
+        ranks, all_ranks = int(one.figures["replayed_ranks"]), int(one.figures["ranks"])
+        sampled += [f"{ranks} of {all_ranks:,} ranks were replayed in place of all"]
+    return f"{text} ({'; '.join(sampled)})" if sampled else text
 
 
 def _others_nearly_as_late(one: Evidence) -> str:

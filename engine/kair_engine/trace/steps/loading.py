@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import NONE
-from kair_engine.trace.columns import read_columns
+from kair_engine.trace.columns import Columns, read_columns
 from kair_engine.trace.model import DerivedGroups, Trace
 from kair_engine.trace.operations import (
     COLLECTIVE,
@@ -50,9 +50,7 @@ def load_step(trace: Trace, step: int) -> Operations:
 
 
 def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
-    columns, texts = _read(trace, steps)
-    if trace.job.derived is not None:
-        columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
+    columns, texts = _coded(trace, read_rows(trace, steps))
     if len(steps) == 1:
         ops = _operations(columns, steps[0], trace.job.ranks, texts)
         del columns
@@ -63,18 +61,32 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
         yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job.ranks, texts)
 
 
-def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
-    """The columns of these steps' rows, and what the codes of lanes, names and groups in them stand for."""
+def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
+    """The rows of these steps, kinds and phases as positions in KIND_NAMES and PHASE_NAMES."""
     read = read_columns(trace, _COLUMNS, steps)
     read.recode("kind", KIND_NAMES, np.int8)
     read.recode("phase", PHASE_NAMES, np.int64)
     if trace.job.communicates:
         unnamed = read.is_any("name", trace.job.communicates) & (read.of["kind"] == COMPUTE)
         read.of["kind"] = np.where(unnamed, np.int8(COLLECTIVE), read.of["kind"])
+    return read
+
+
+def operations_of(trace: Trace, read: Columns, step: int) -> Operations:
+    """Rows of one step as `read_rows` gives them, of all ranks or of some."""
+    columns, texts = _coded(trace, read)
+    return _operations(columns, step, trace.job.ranks, texts)
+
+
+def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
+    """The columns of the rows, and what the codes of lanes, names and groups in them stand for."""
     texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
-    return {**read.of, **coded, **wide}, texts
+    columns = {**read.of, **coded, **wide}
+    if trace.job.derived is not None:
+        columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
+    return columns, texts
 
 
 def _with_derived_groups(

@@ -1,5 +1,6 @@
 """Tells why a rank's device idles beside its peers': for more operators to launch, or for slower launches."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.timeline.self_time import host_gap_ns
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.trace.steps.large_steps import as_of_some, large_steps
 from kair_engine.trace.steps.loading import each_step
 from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.triage.devices.launching import launching
@@ -54,7 +56,10 @@ def late_launches(trace: Trace, job: JobExcess, largest: Anomaly) -> LateLaunche
     peers = np.setdiff1d(job.ranks[role], mine)
     if not len(peers):
         return None
-    steps = (_Step.of(ops, mine, peers) for ops in each_step(trace.select(_sample(trace, largest))))
+    sample = trace.select(_sample(trace, largest))
+    if large_steps(sample):
+        sample = as_of_some(sample, [one for pair in _alternating(mine, peers) for one in pair])
+    steps = (_Step.of(ops, mine, peers) for ops in each_step(sample))
     looked = [one for one in steps if one is not None]
     if not looked:
         return None
@@ -62,6 +67,12 @@ def late_launches(trace: Trace, job: JobExcess, largest: Anomaly) -> LateLaunche
     more = sorted((one for name in names if (one := _more(name, looked)) is not None), key=lambda one: -one.idle_ns)
     own, usual = (float(np.mean([getattr(one, of) for one in looked])) for of in ("one_by_one_ns", "usual_ns"))
     return LateLaunches(tuple(more), own, usual)
+
+
+def _alternating(mine: Ints, peers: Ints) -> Iterator[tuple[int, int]]:
+    """One of the ranks and one of the peers, who are far apart."""
+    spread = np.random.default_rng(0).permutation(peers)
+    return zip(np.resize(mine, len(peers)).tolist(), spread.tolist(), strict=True)
 
 
 def _sample(trace: Trace, largest: Anomaly) -> list[int]:

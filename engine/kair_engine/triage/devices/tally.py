@@ -27,8 +27,9 @@ class DeviceTally:
     """The steps that are looked at."""
     threads_communicate: bool = False
     """Whether threads carry the communication beside a device, as gloo's do."""
-    _launching: list[tuple[Ints, Launching]] = field(default_factory=list)
-    _queueing: list[tuple[Ints, Queueing]] = field(default_factory=list)
+    _launching: list[tuple[int, Ints, Launching]] = field(default_factory=list)
+    _queueing: list[tuple[int, Ints, Queueing]] = field(default_factory=list)
+    """(step, places among the ranks, what they came to): ranks of one step may be looked at in turns."""
 
     @classmethod
     def of(cls, trace: Trace) -> "DeviceTally":
@@ -52,35 +53,36 @@ class DeviceTally:
         self._queueing += other._queueing
 
     def look(self, ops: Operations) -> None:
-        """Looks at a step, if it is chosen."""
+        """Looks at a step, or at some of its ranks, if it is chosen."""
         if ops.step not in self.chosen or not ops.has_device:
             return
         self.threads_communicate |= bool((ops.communication & ~ops.on_stream).any())
         place = np.searchsorted(self.ranks, ops.ranks)
-        self._launching.append((place, launching(ops)))
-        self._queueing.append((place, queueing(ops)))
+        self._launching.append((ops.step, place, launching(ops)))
+        self._queueing.append((ops.step, place, queueing(ops)))
 
     def launched(self, name: str) -> Floats:
         """(ranks): a figure of Launching, the median over steps; 0 where a rank has none."""
-        return self._median([(place, getattr(of, name)) for place, of in self._launching])
+        return self._median([(step, place, getattr(of, name)) for step, place, of in self._launching])
 
     def queued(self, name: str) -> Floats:
         """(ranks): a figure of Queueing, the mean over steps."""
-        return self._mean([(place, getattr(of, name)) for place, of in self._queueing])
+        return self._mean([(step, place, getattr(of, name)) for step, place, of in self._queueing])
 
     @property
     def longest_wait_ns(self) -> float:
         """Of all of them."""
-        return max((of.longest_ns for _, of in self._queueing), default=0.0)
+        return max((of.longest_ns for _, _, of in self._queueing), default=0.0)
 
-    def _mean(self, values: Sequence[tuple[Ints, Floats]]) -> Floats:
+    def _mean(self, values: Sequence[tuple[int, Ints, Floats]]) -> Floats:
         return np.mean(self._stacked(values), axis=0) if values else np.zeros(len(self.ranks))
 
-    def _median(self, values: Sequence[tuple[Ints, Floats]]) -> Floats:
+    def _median(self, values: Sequence[tuple[int, Ints, Floats]]) -> Floats:
         return np.median(self._stacked(values), axis=0) if values else np.zeros(len(self.ranks))
 
-    def _stacked(self, values: Sequence[tuple[Ints, Floats]]) -> Floats:
-        result = np.zeros((len(values), len(self.ranks)))
-        for at, (place, of_step) in enumerate(values):
-            result[at, place] = np.nan_to_num(of_step, nan=0.0)
+    def _stacked(self, values: Sequence[tuple[int, Ints, Floats]]) -> Floats:
+        at = {step: row for row, step in enumerate(dict.fromkeys(step for step, _, _ in values))}
+        result = np.zeros((len(at), len(self.ranks)))
+        for step, place, of_ranks in values:
+            result[at[step], place] = np.nan_to_num(of_ranks, nan=0.0)
         return result

@@ -1,0 +1,70 @@
+"""Chooses the ranks of a large step that are looked at operation by operation, and puts the step together for it."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.localize.excess import JobRoles, StepExcess, step_excess
+from kair_engine.localize.rank_times import RankTimes, joined
+from kair_engine.timeline.collectives import Collectives
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.operations import Operations
+from kair_engine.trace.steps.large_steps import LargeStep
+
+_LATE, _SLOW = 0.2, 0.1
+"""Of the ranks that are held: the ones most waited for, and those whose own work took longest. The others are peers."""
+_FEWEST = 6
+"""Of a role."""
+
+
+@dataclass(frozen=True)
+class CloseUp:
+    """A large step: all operations of some ranks, of the others what they meet in."""
+
+    sync: Synchronisation
+    shown: Bools
+    """Per rank of the step, whether its operations are there."""
+
+
+def excess_and_close_up(step: LargeStep, times: list[RankTimes], of: JobRoles) -> tuple[StepExcess, CloseUp]:
+    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some."""
+    sync = synchronise(step.operations())
+    excess = step_excess(joined(times), sync, of)
+    ops = sync.collectives.ops
+    own = np.nansum(excess.by_class_ns[:, np.searchsorted(of.ranks, ops.ranks)], axis=0)
+    shown = _chosen(sync, own, of.role_in(ops), step.ranks_held)
+    close = step.close_up(ops.ranks[shown].tolist())
+    return excess, CloseUp(_seen_in(sync, close), shown)
+
+
+def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bools:
+    """Of every role the ranks that were waited for longest, those with most work beyond their peers', and others.
+
+    Those that are late stay few beside the others, or being late would seem usual.
+    """
+    ops, collectives = sync.collectives.ops, sync.collectives
+    culprit = ops.rank[collectives.row[collectives.last]]
+    awaited = np.bincount(culprit, weights=collectives.total_wait_ns, minlength=len(ops.ranks))
+    chosen = np.zeros(len(ops.ranks), dtype=bool)
+    for members in _by_role(role):
+        wanted = min(max(round(count * len(members) / len(role)), _FEWEST), len(members))
+        for by, share in ((awaited, _LATE), (own_ns, _SLOW)):
+            chosen[members[np.argsort(-by[members], kind="stable")[: max(int(share * wanted), 1)]]] = True
+        rest = members[~chosen[members]]
+        spread = np.linspace(0, len(rest) - 1, max(wanted - (len(members) - len(rest)), 0))
+        chosen[rest[spread.astype(np.int64)]] = True
+    return chosen
+
+
+def _by_role(role: Ints) -> Iterable[Ints]:
+    return (np.flatnonzero(role == code) for code in np.unique(role).tolist())
+
+
+def _seen_in(sync: Synchronisation, close: Operations) -> Synchronisation:
+    """The same collectives and clocks, of rows of another table with the same communication in it."""
+    old, new = np.flatnonzero(sync.collectives.ops.communication), np.flatnonzero(close.communication)
+    row = new[np.searchsorted(old, sync.collectives.row)]
+    known = sync.collectives
+    return Synchronisation(Collectives(close, row, known.instance, known.rejected), sync.clocks)

@@ -1,0 +1,105 @@
+"""What ranks do by themselves in a step, added up per rank: of all ranks at once, or of some after others."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.timeline.coverage import calls
+from kair_engine.timeline.operator_sums import ByOperator, by_operator, side_by_side
+from kair_engine.timeline.pauses import Stretches
+from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, Operations
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """Of some ranks of a step, in ns: what needs no other rank's recording."""
+
+    ranks: Ints
+    """Their numbers, in order."""
+    compute_ns: Floats
+    input_ns: Floats
+    host_ns: Floats
+    """Per rank, like those before."""
+    passes_ns: Floats
+    """(PHASE_NAMES × ranks): its own compute in each."""
+    idle_ns: Floats
+    """(PHASE_NAMES × ranks): what its host kept it idle in each."""
+    garbage_ns: Floats
+    stretches: Stretches
+    spent_ns: ByOperator
+    """On operators that compute or fetch input."""
+    calls: ByOperator
+    """Of the same."""
+    fetching: frozenset[str]
+    """The names of those that fetch."""
+    counted: ByOperator
+    """How often each operator was called, of those that tell how much was recorded (coverage.py)."""
+
+
+def rank_times(ops: Operations) -> RankTimes:
+    """Sums each rank's own time."""
+    own, gap, ranks = unshared_ns(ops).astype(float), host_gap_ns(ops).astype(float), len(ops.ranks)
+    computed = np.where(_computing(ops), own, 0.0)
+
+    def total(selected: Bools | None, values: Floats) -> Floats:
+        chosen = np.flatnonzero(np.ones(len(ops), dtype=bool) if selected is None else selected)
+        return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
+
+    rows = np.flatnonzero(_computing(ops) | (ops.kind == INPUT))
+    return RankTimes(
+        ranks=ops.ranks,
+        compute_ns=total(_computing(ops), own),
+        input_ns=total(ops.kind == INPUT, own),
+        host_ns=total(ops.kind == GC, own) + total(None, gap) + tail_gap_ns(ops),
+        passes_ns=_by_phase(ops, computed),
+        idle_ns=_by_phase(ops, gap),
+        garbage_ns=_garbage(ops, own),
+        stretches=Stretches.of(ops, gap),
+        spent_ns=by_operator(ops, rows, own),
+        calls=by_operator(ops, rows),
+        fetching=frozenset(ops.name_text[code] for code in np.unique(ops.name[ops.kind == INPUT]).tolist()),
+        counted=calls(ops),
+    )
+
+
+def joined(parts: Sequence[RankTimes]) -> RankTimes:
+    """Those of all ranks, of parts of them in order."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def together(name: str) -> Floats:
+        return np.concatenate([getattr(part, name) for part in parts], axis=-1)
+
+    first = np.cumsum([0, *(len(part.ranks) for part in parts)])
+    return RankTimes(
+        ranks=np.concatenate([part.ranks for part in parts]),
+        **{
+            name: together(name) for name in ("compute_ns", "input_ns", "host_ns", "passes_ns", "idle_ns", "garbage_ns")
+        },
+        stretches=Stretches(
+            np.concatenate([part.stretches.rank + begin for part, begin in zip(parts, first, strict=False)]),
+            np.concatenate([part.stretches.number for part in parts]),
+            np.concatenate([part.stretches.idle_ns for part in parts]),
+        ),
+        spent_ns=side_by_side([part.spent_ns for part in parts]),
+        calls=side_by_side([part.calls for part in parts]),
+        fetching=frozenset().union(*(part.fetching for part in parts)),
+        counted=side_by_side([part.counted for part in parts]),
+    )
+
+
+def _computing(ops: Operations) -> Bools:
+    return np.asarray(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
+
+
+def _by_phase(ops: Operations, values: Floats) -> Floats:
+    rows = [np.flatnonzero(ops.phase == phase) for phase in range(len(PHASE_NAMES))]
+    return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
+
+
+def _garbage(ops: Operations, own: Floats) -> Floats:
+    rows = ops.garbage_collections
+    return np.bincount(ops.rank[rows], weights=own[rows], minlength=len(ops.ranks)).astype(float)

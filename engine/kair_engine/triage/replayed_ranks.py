@@ -1,0 +1,98 @@
+"""Chooses the ranks whose replay stands for all, of steps that are too large to be replayed whole.
+
+Ranks that meet in small process groups, as those of one model replica do, are taken together or not at all. Of groups
+that span these, as the data-parallel ones do, some members wait for one another in place of all.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.trace.model import Trace
+from kair_engine.trace.steps.large_steps import as_of_some, most_operations
+
+OPERATIONS: Final = 1_000_000
+"""Of the ranks that are replayed, in the largest step."""
+_ACCUSED, _AWAITED = 1 / 3, 1 / 3
+"""Of those ranks: the ones that are accused with whom they meet, and others that come late. The rest is spread."""
+_FEWEST_UNITS = 3
+_FEWEST_MEMBERS = 3
+"""Of every group that spans units, so many must be replayed in the mean: one alone waits for nobody."""
+
+
+def units(sync: Synchronisation, ranks: Ints, share: float) -> Ints | None:
+    """Per rank of the job (`ranks`) a number, equal for those that are replayed together; NONE for who met nobody.
+
+    `share` of the ranks can be replayed. None where ranks meet so much that no such part can stand for all.
+    """
+    collectives, ops = sync.collectives, sync.collectives.ops
+    if not len(collectives):
+        return None
+    # One instance shows who meets in all of the same ranks.
+    _, instance = np.unique(collectives.community, return_index=True)
+    sizes, groups = collectives.sizes[instance], [collectives.members(one) for one in instance.tolist()]
+    label, most = np.arange(len(ops.ranks)), max(share * len(ops.ranks) / _FEWEST_UNITS, 1.0)
+    for size in np.unique(sizes).tolist():
+        wider = _connected(label, [group for group, of in zip(groups, sizes, strict=True) if of <= size])
+        if np.bincount(wider).max() > most:
+            break
+        label = wider
+    spanning = [len(group) for group in groups if len(np.unique(label[group])) > 1]
+    if spanning and share * min(spanning) < _FEWEST_MEMBERS:
+        return None
+    of_job = np.full(len(ranks), NONE, dtype=np.int64)
+    of_job[np.searchsorted(ranks, ops.ranks)] = label
+    return of_job
+
+
+def _connected(label: Ints, groups: Sequence[Ints]) -> Ints:
+    """The labels, made equal within every group."""
+    label, changed = label.copy(), True
+    while changed:
+        before = label.copy()
+        for group in groups:
+            label[group] = label[group].min()
+        changed = bool((label != before).any())
+    return label
+
+
+def share_replayed(trace: Trace) -> float:
+    """Which part of the ranks has as many operations as are replayed."""
+    return min(OPERATIONS / max(sum(most_operations(trace).values()), 1), 1.0)
+
+
+def as_replayed(trace: Trace, unit: Ints, accused: Sequence[int], awaited_ns: Floats) -> Trace:
+    """The trace as of the ranks that are replayed: of the places `accused` first; `awaited_ns` is per rank.
+
+    Those that are accused stay few beside the others, however many they are: their peers' ideal is what they miss.
+    """
+    ranks = np.array(trace.job.ranks, dtype=np.int64)
+    count = max(int(share_replayed(trace) * len(ranks)), 1)
+    others = ~np.isin(unit, unit[list(accused)])
+    late = [place for place in np.argsort(-awaited_ns, kind="stable").tolist() if others[place]]
+    order = [
+        *_units_of(unit, accused, int(_ACCUSED * count)),
+        *_units_of(unit, late[: int(_AWAITED * count)], int(_AWAITED * count)),
+        *_units_of(unit, [place for place in _spread(unit) if others[place]], count),
+    ]
+    return as_of_some(trace, ranks[order].tolist(), OPERATIONS)
+
+
+def _units_of(unit: Ints, places: Sequence[int], most: int) -> Iterator[int]:
+    """The places of all ranks in the units of these, one unit in any case, then as many as make `most` ranks."""
+    taken = 0
+    for number in dict.fromkeys(unit[list(places)].tolist()):
+        members = np.flatnonzero(unit == number) if number != NONE else np.zeros(0, dtype=np.int64)
+        if taken and taken + len(members) > most:
+            return
+        taken += len(members)
+        yield from members.tolist()
+
+
+def _spread(unit: Ints) -> list[int]:
+    """A place of every unit; the first ones lie far apart."""
+    _, first = np.unique(unit, return_index=True)
+    return list(np.random.default_rng(0).permutation(first).tolist())

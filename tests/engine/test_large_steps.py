@@ -1,0 +1,180 @@
+"""Steps that are too large to be held are read some ranks at a time: what is found is what the whole steps tell."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from compute_faults import SlowGpu, SlowHost
+from fault_model import Fault
+from host_faults import GarbageCollection, SlowInput
+from layouts import STANDARD, JobLayout
+from network_faults import SlowLink
+from simulator import JobSpec, simulate
+from table import write_table
+
+from kair_engine.blame.analysis import blame
+from kair_engine.localize.analysis import localize
+from kair_engine.localize.excess import JobRoles, StepExcess, job_excess
+from kair_engine.results.triage import TriageResult
+from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.format import write_fragment
+from kair_engine.trace.model import Trace
+from kair_engine.trace.steps import large_steps
+from kair_engine.trace.steps.loading import load_step, read_rows
+from kair_engine.triage import replayed_ranks
+from kair_engine.triage.analysis import triage
+from kair_engine.triage.replayed_ranks import units
+from kair_tui.render.words.sentences import sentence_of
+
+THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
+STEPS = 6
+
+
+@dataclass
+class Limits:
+    """What may be held of a step, as a share of it."""
+
+    patched: pytest.MonkeyPatch
+
+    def set(self, job: Trace, *, replayed: float = 0.5) -> None:
+        operations = job.job.operations // len(job.steps)
+        self.patched.setattr(large_steps, "LARGE", operations // 2)
+        self.patched.setattr(large_steps, "AT_A_TIME", operations // 5)
+        self.patched.setattr(large_steps, "CLOSE_UP", operations // 2)
+        self.patched.setattr(replayed_ranks, "OPERATIONS", int(replayed * operations))
+
+
+@pytest.fixture
+def limits() -> Iterator[Limits]:
+    with pytest.MonkeyPatch.context() as patched:
+        yield Limits(patched)
+
+
+def simulated(folder: Path, layout: JobLayout, *faults: Fault) -> Trace:
+    """A job with a file for every three ranks, not in their order."""
+    job = write_table(simulate([JobSpec(layout, steps=STEPS, seed=1, faults=faults)])[0], folder)
+    table = pq.read_table(job.fragments[0])
+    ranks, steps = table["rank"].to_numpy(), table["step"].to_numpy()
+    files = []
+    for first in reversed(range(0, layout.ranks, 3)):
+        members = (first <= ranks) & (ranks < first + 3)
+        files.append(folder / f"ranks-{first}.parquet")
+        write_fragment(files[-1], [table.filter(members & (steps == step)) for step in job.steps], {})
+    return replace(job, fragments=tuple(files))
+
+
+def verdict(result: TriageResult) -> Any:  # noqa: ANN401
+    """What a person acts on."""
+    findings = [(one.cause, one.pattern, one.ranks, one.seen_on, one.operator, one.steps) for one in result.findings]
+    return result.verdict, findings, [(one.rank, one.flagged) for one in result.ranking]
+
+
+@pytest.mark.parametrize(
+    ("layout", "fault"),
+    [
+        (STANDARD["dp16"], None),
+        (STANDARD["dp16"], SlowGpu(5, 1.1)),
+        (STANDARD["dp16"], GarbageCollection(0.1, 20.0, visible=True)),
+        (STANDARD["dp16"], SlowHost("node1", 1.1)),
+        (THREE_DIMENSIONS, SlowInput(6, 0.2)),
+        (STANDARD["3d64"], SlowLink(9, 4.0)),
+    ],
+    ids=["healthy", "GPU", "garbage", "host", "input", "link"],
+)
+def test_the_verdict_is_that_of_the_whole_steps(
+    layout: JobLayout, fault: Fault | None, tmp_path: Path, limits: Limits
+) -> None:
+    job = simulated(tmp_path, layout, *([fault] if fault else []))
+    whole = triage(job)
+    limits.set(job)
+    some = triage(job)
+    assert verdict(some) == verdict(whole)
+    assert (whole.verdict == "no_straggler") == (fault is None)
+    assert some.waiting_us_per_step == pytest.approx(whole.waiting_us_per_step)
+    imposed, of_whole = ({one.rank: one.wait_imposed_us for one in of.ranking} for of in (some, whole))
+    most = max(of_whole.values())
+    assert max(abs(imposed[rank] - of_whole[rank]) for rank in imposed) < 0.4 * most
+    for one, other in zip(some.findings, whole.findings, strict=True):
+        if one.priced_by == other.priced_by == "replay":
+            told = next(shown for shown in one.evidence if shown.kind == "replayed")
+            assert told.figures["replayed_ranks"] < told.figures["ranks"] == layout.ranks
+            assert "ranks were replayed in place of all" in sentence_of(told)
+            assert one.time_lost_us_per_step == pytest.approx(other.time_lost_us_per_step, rel=0.25)
+
+
+def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
+    whole = triage(job)
+    limits.set(job, replayed=0.3)
+    some = triage(job)
+    assert verdict(some) == verdict(whole)
+    assert [one.priced_by for one in some.findings] == ["excess"]
+    assert {warning.code for warning in some.warnings} - {warning.code for warning in whole.warnings} == {
+        "not_replayed"
+    }
+
+
+def test_stage_1_is_the_same_to_the_last_bit(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
+    whole, answer, waiting = job_excess(job), localize(job), blame(job)
+    limits.set(job)
+    some = job_excess(job)
+    for one, other in zip(some.steps, whole.steps, strict=True):
+        for field in fields(StepExcess):
+            assert_equal(getattr(one, field.name), getattr(other, field.name))
+    assert localize(job) == answer
+    again = blame(job)
+    assert (again.waiting_us, again.waiting, again.collectives) == (
+        waiting.waiting_us,
+        waiting.waiting,
+        waiting.collectives,
+    )
+    assert again.by_rank[0].rank == waiting.by_rank[0].rank
+
+
+def assert_equal(one: object, other: object) -> None:
+    if hasattr(one, "__dataclass_fields__"):
+        for field in fields(one):  # type: ignore[arg-type]
+            assert_equal(getattr(one, field.name), getattr(other, field.name))
+    elif isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_equal(one[key], other[key])
+    elif isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other)  # type: ignore[arg-type]
+    else:
+        assert one == other
+
+
+def test_no_more_is_held_than_was_said(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.1))
+    operations = job.job.operations // STEPS
+    limits.set(job)
+    held: list[int] = []
+
+    def counted(trace: Trace, steps: list[int]) -> Any:  # noqa: ANN401
+        rows = read_rows(trace, steps)
+        held.append(len(rows))
+        return rows
+
+    limits.patched.setattr(large_steps, "read_rows", counted)
+    triage(job)
+    # A file holds the rows of three ranks, which are a fifth of the step.
+    assert max(held) < 0.6 * operations
+
+
+def test_ranks_that_meet_in_small_groups_are_replayed_together(tmp_path: Path) -> None:
+    job = simulated(tmp_path, THREE_DIMENSIONS)
+    sync = synchronise(load_step(job, 0))
+    ranks = JobRoles.of(job).ranks
+    place = {rank: THREE_DIMENSIONS.place(rank)[1] // THREE_DIMENSIONS.tp for rank in ranks.tolist()}
+    found = units(sync, ranks, 0.8)
+    assert found is not None
+    replicas = {unit: {place[rank] for rank in ranks[found == unit].tolist()} for unit in set(found.tolist())}
+    assert sorted(map(sorted, replicas.values())) == [[0], [1], [2], [3]]
+    # Of four replicas one is not enough to wait for another.
+    assert units(sync, ranks, 0.3) is None
