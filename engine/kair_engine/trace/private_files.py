@@ -1,11 +1,15 @@
 """Files and folders of their owner alone: traces name models, hosts and people's paths."""
 
+import fcntl
 import os
+import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+_UNWRITTEN: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,46 @@ def create_file(path: Path, modes: Modes = OWN) -> int:
 
 def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
     """Writes a file that appears complete or not at all. Raises OSError when the disk is full."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    temporary, descriptor = _begun(path, modes)
+    # Another of the same file, which keeps the lock when what was written is out.
+    held = os.dup(descriptor)
     try:
-        with os.fdopen(create_file(temporary, modes), "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+        os.close(held)
+
+
+def remove_unwritten(folder: Path) -> None:
+    """Removes the files that `write_whole` did not finish because its process was killed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for path in [folder / entry.name for entry in entries if _UNWRITTEN.fullmatch(entry.name)]:
+            with suppress(OSError):  # one that is being written, or another user's
+                _remove_unlocked(path)
+
+
+def _begun(path: Path, modes: Modes) -> tuple[Path, int]:
+    """A new file, locked while its process lives, in which what will be `path` is written."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        descriptor = create_file(temporary, modes)
+        with suppress(OSError):  # where there are no locks nobody removes it either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # taken for what a killed process left, before it was locked
+
+
+def _remove_unlocked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(descriptor)
 
 
 def why_distrusted(folder: Path) -> str | None:
