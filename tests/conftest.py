@@ -55,8 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: tests of screens wait for half of their time."""
-    return (os.cpu_count() or 1) + 1
+    """Two for each core: tests of screens and of captured jobs wait for half of their time."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

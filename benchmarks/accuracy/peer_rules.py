@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from recording import Columns
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 from scoring import Answer, Claim
 
 Floats = npt.NDArray[np.float64]
@@ -55,7 +55,7 @@ def _lowest_is_outlier(values: Floats) -> bool:
     count, spread = len(values), float(values.std(ddof=1))
     if count < 3 or spread == 0:
         return False
-    critical = float(student_t.isf(FALSE_ALARM_RATE / count, count - 2)) ** 2
+    critical = float(stdtrit(count - 2, FALSE_ALARM_RATE / count)) ** 2
     bound = (count - 1) / math.sqrt(count) * math.sqrt(critical / (count - 2 + critical))
     return bool((values.mean() - values.min()) / spread > bound)
 

@@ -23,8 +23,6 @@ from kair_capture.places import JobPlaces
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SLOW_RANK, FROM_STEP = 2, 100
-MAX_OVERHEAD = "5%"
-"""At 1 % a job has earned a window of eight steps after 400 of its own; this one has 300."""
 
 
 def ddp_job(steps: int, slow: str, options: Sequence[str]) -> list[str]:
@@ -50,7 +48,7 @@ def watched(job: Sequence[str], folder: Path) -> JobPlaces:
     listening = ["--job", places.job, "--listen", "127.0.0.1:0"]
     with (folder / "coordinator.log").open("w") as log:
         coordinator = subprocess.Popen(
-            [*kair, "coordinator", *listening, "--max-overhead", MAX_OVERHEAD, "--leave-after", "5"],
+            [*kair, "coordinator", *listening, "--leave-after", "5"],
             env=environment,
             cwd=ROOT,
             stderr=log,

@@ -5,9 +5,10 @@
     python benchmarks/capture/overhead.py --device cuda --width 512 --batch 64
 
 Every round runs a block of steps in each mode, in an order drawn anew, in the same processes: `off` (a second time as
-`off again`, which shows the noise), `level 0`, and `sampled`, one step in 50 with the profiler. Blocks of one
-round are compared with each other, so that what the machine does in minutes falls out. Rank 0 tells: its wall time,
-and its CPU time (all threads), in which others' work on the same cores is hardly seen.
+`off again`, which shows the noise), `level 0`, `sampled`, one step in 50 with the profiler, and `within 1 %`, at most
+one step in 50 and not more than 1 % of the time, as KAIR_SAMPLE_EVERY=50 has it. Blocks of one round are compared with
+each other, so that what the machine does in minutes falls out. Rank 0 tells: its wall time, and its CPU time (all
+threads), in which others' work on the same cores is hardly seen.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from measuring import Row, report, say
 
 Floats = npt.NDArray[np.float64]
-MODES: Final = ("off", "off again", "level 0", "sampled")
+MODES: Final = ("off", "off again", "level 0", "sampled", "within 1 %")
 EVERY: Final = 50
 SEED: Final = 20_26
 
@@ -41,9 +42,9 @@ def main() -> None:
         "--device", choices=("cpu", "cuda"), default="cpu", help="of the transformer; ranks share a GPU"
     )
     parser.add_argument("--batch", type=int, default=8, help="examples of a rank's step")
-    block = "steps of a block: the fewer, the more alike are those compared (a block of `sampled` has 50)"
+    block = "steps of a block: the fewer, the more alike are those compared (a block with sampling has 50)"
     parser.add_argument("--block", type=int, default=10, help=block)
-    parser.add_argument("--level-0", action="store_true", help="without `sampled`")
+    parser.add_argument("--level-0", action="store_true", help="without sampling")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     import torch.multiprocessing
@@ -108,7 +109,14 @@ def notes_of(figures: Mapping[str, Floats], cpu: Floats) -> list[str]:
     if len(figures["window_step"]):
         sampled = f"{middle('window_step'):.1f} ms; stop {middle('stop_ns'):.1f}, save {middle('save_ns'):.1f}"
         lines.insert(2, f"a sampled step: {sampled}")
+    if len(figures["share"]):
+        lines.insert(3, f"sampling by counting: {told(figures, 0, EVERY)}; {told(figures, 1, 'so many')}")
     return lines
+
+
+def told(figures: Mapping[str, Floats], at: int, every: object) -> str:
+    """Of one way to sample: one step in how many, and its share of the time."""
+    return f"one step in {every} ({figures['interval'][at]:.0f}) {figures['share'][at]:.2%} of the time"
 
 
 def train(rank: int, ranks: int, rounds: int, options: argparse.Namespace, folder: Path) -> None:
@@ -151,6 +159,7 @@ class Figures:
 
     def __init__(self, step: Any, rank: int, folder: Path, options: argparse.Namespace) -> None:  # noqa: ANN401
         import kair_capture as kair
+        from kair_capture.job.periodic import Periodic
         from kair_capture.job.session import current
 
         self._step, self._rank, self._folder = step, rank, folder
@@ -161,13 +170,16 @@ class Figures:
         self._order = random.Random(SEED)
         self._times: dict[str, list[tuple[float, float]]] = {mode: [] for mode in modes_of(options)}
         self._block = options.block
+        self._periodic = (
+            {} if options.level_0 else {"sampled": Periodic(EVERY, 1.0), "within 1 %": Periodic(EVERY, 0.01)}
+        )
         for _ in range(10):
             step()
 
     def round(self, number: int) -> None:
         """One block of each mode; all ranks draw the same order."""
         for mode in self._order.sample([*self._times], len(self._times)):
-            steps = EVERY if mode == "sampled" else self._block
+            steps = EVERY if mode in self._periodic else self._block
             self._set(mode)
             self._step()
             begin, cpu = time.perf_counter_ns(), time.process_time_ns()
@@ -192,14 +204,15 @@ class Figures:
             stop_ns=events["value"][texts == "window stop ns"],
             save_ns=events["value"][texts == "window save ns"],
             records=np.array((len(records) - len(events)) / len(steps)),
+            interval=np.array([one.interval for one in self._periodic.values()]),
+            share=np.array([one.overhead for one in self._periodic.values()]),
             hooks_ns=np.array(self._hooks_ns()),
             **{mode: np.array(values) for mode, values in self._times.items()},
         )
 
     def _set(self, mode: str) -> None:
         self._current.session = None if mode.startswith("off") else self._session
-        windows = self._session._windows
-        windows._every = EVERY if mode == "sampled" else 0
+        self._session._windows._periodic = self._periodic.get(mode)
 
     def _drained(self, number: int) -> None:
         """What an agent does beside the job is not measured here: rings and windows are emptied between rounds."""
@@ -238,7 +251,7 @@ class Figures:
         for turn in range(21):
             for captures in (False, True):
                 self._current.session = self._session if captures else None
-                self._session._windows._every = 0
+                self._session._windows._periodic = None
                 if turn == 0 and captures:
                     optimizer.step()  # its model is looked for once
                 begin = time.thread_time_ns()

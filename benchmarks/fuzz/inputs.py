@@ -38,8 +38,10 @@ _ADDRESS_SPACE = 8 << 30
 """What a worker may map: whoever wants more is stopped before the machine is."""
 _LONGEST_WAIT_S = 30 * LONGEST_S
 """By the clock on the wall, which on a busy machine runs that much faster than a process of low priority."""
-_AT_ONCE = 1000
+_AT_ONCE = 4000
 """Cases of one worker process, then another takes over: what one leaves behind is none of the next one's."""
+_IN_MEMORY = Path("/dev/shm")
+"""Where a case's files lie if there is such a place: a disk takes a tenth of a case's time."""
 
 
 class Fuzz:
@@ -101,7 +103,8 @@ def work(numbers: Sequence[int], seed: int, through_command: float, out: Path) -
     # Threads and translations cost small inputs more than they bring.
     os.environ.update(POLARS_MAX_THREADS="1", LANGUAGE="C")
     pa.set_cpu_count(1)
-    with TemporaryDirectory(prefix="fuzz-") as folder, out.open("a") as lines:
+    place = _IN_MEMORY if _IN_MEMORY.is_dir() else None
+    with TemporaryDirectory(prefix="fuzz-", dir=place) as folder, out.open("a") as lines:
         fuzz = Fuzz(Path(folder), seed, through_command)
         for number in numbers:
             lines.write(f"{number}\tbegun\n")

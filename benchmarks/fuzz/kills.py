@@ -1,9 +1,12 @@
 """Kills imports, replacements and triages at random moments, and looks at what is left of store and cache.
 
     python benchmarks/fuzz/kills.py --kills 200 --seed 0
+    python benchmarks/fuzz/kills.py --at-changes
 
-After each kill: every process that the command started is gone within a second, the job that was there before is
-there and whole, as it was or as it was to become, and nothing else is left once another command has run.
+After each kill: every process that the command started is gone within a second (beside the time in which a busy
+machine had no processor for it), the job that was there before is there and whole, as it was or as it was to become,
+and nothing else is left once another command has run. `--at-changes` kills before every change that a command makes to
+a file of store or cache instead of at random moments.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,16 +31,34 @@ BEFORE, AFTER = SAMPLES / "healthy", SAMPLES / "slow_host"
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 KEPT, FRESH = "kept", "fresh"
 ORPHAN_S = 1.0
-"""How long a worker may outlive who started it."""
+"""How long a worker may outlive who started it, beside the time that it stood in line for a processor."""
 _GIVEN_UP_S = 20.0
 _KEPT_FILES = frozenset({"fragments", "verdict.json", "triage.json"})
 """Of a recording in the store."""
-# The samples are small: a command that is to use workers for them has to be told.
+# The samples are small: a command that is to use workers for them has to be told. One that is to be killed before its
+# Nth change to a file of the ground kills itself: from outside such moments are too short to be met.
 _PROGRAM = """
-import sys
+import os, signal, sys
 from kair_engine.recording import importing
-if sys.argv.pop(1) == "parallel":
+
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"}
+mode, ground, left = sys.argv.pop(1), sys.argv.pop(1), None
+if mode == "parallel":
     importing._PARALLEL_FROM = 0
+elif mode != "alone":
+    left = int(mode)
+
+def before(event, given):
+    global left
+    if left is None or event not in CHANGES or event == "open" and not given[2] & (os.O_WRONLY | os.O_RDWR):
+        return
+    # Names without a folder are below one that is open: a tree that is being removed.
+    if str(given[0]).startswith(ground) or isinstance(given[0], str) and "/" not in given[0]:
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(before)
 from kair_tui.cli.main import main
 sys.exit(main())
 """
@@ -60,6 +82,20 @@ KINDS = (
 
 
 @dataclass(frozen=True)
+class Orphans:
+    """The processes that outlived who started them."""
+
+    lived_s: float
+    in_line_s: float
+    """Of that, how long one of their threads, or whoever watches them, was ready to run and had no processor."""
+
+    @property
+    def own_s(self) -> float:
+        """How long they would have lived on a machine with nothing else to do."""
+        return self.lived_s - self.in_line_s
+
+
+@dataclass(frozen=True)
 class Killed:
     """One kill, and what was wrong after it."""
 
@@ -67,8 +103,7 @@ class Killed:
     signal: str
     after_s: float
     was_running: bool
-    orphans_s: float
-    """How long processes lived on."""
+    orphans: "Orphans"
     wrong: tuple[str, ...]
 
 
@@ -93,11 +128,10 @@ class Ground:
         places = {"KAIR_STORE": self.store.root, "KAIR_CACHE": self.cache, "TMPDIR": self.folder / "tmp"}
         return {**os.environ, **{name: str(place) for name, place in places.items()}, "KAIR_JOB": ""}
 
-    def start(self, words: Sequence[str], *, parallel: bool) -> "subprocess.Popen[bytes]":
+    def start(self, words: Sequence[str], mode: str = "alone") -> "subprocess.Popen[bytes]":
         """A command in a session of its own, by which its workers are found."""
-        mode = "parallel" if parallel else "alone"
         return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, mode, *words],
+            [sys.executable, "-c", _PROGRAM, mode, str(self.folder), *words],
             env=self.environment,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
@@ -113,7 +147,7 @@ class Ground:
             for parallel in (False, True):
                 self._reset()
                 began = time.monotonic()
-                _, errors = self.start(kind.words, parallel=parallel).communicate()
+                _, errors = self.start(kind.words, "parallel" if parallel else "alone").communicate()
                 if errors:
                     raise SystemExit(f"{kind.name}: {errors.decode()}")
                 self.lengths[kind, parallel] = time.monotonic() - began
@@ -123,15 +157,28 @@ class Ground:
         self._reset()
         kind, parallel, number = chance.choice(KINDS), chance.random() < 0.7, chance.choice(SIGNALS)
         after = chance.uniform(0, self.lengths.get((kind, parallel), self.longest_s or 0))
-        process = self.start(kind.words, parallel=parallel)
+        process = self.start(kind.words, "parallel" if parallel else "alone")
         time.sleep(after)
         running = process.poll() is None
         if running:
             process.send_signal(number)
+        return self._left_by(process, kind, number, after, running)
+
+    def kill_at_change(self, kind: Kind, change: int) -> Killed | None:
+        """A command that is killed before its Nth change of a file; None where it has fewer."""
+        self._reset()
+        process = self.start(kind.words, str(change))
+        killed = process.wait() == -signal.SIGKILL
+        found = self._left_by(process, kind, signal.SIGKILL, 0.0, killed)
+        return found if killed or found.wrong else None
+
+    def _left_by(
+        self, process: "subprocess.Popen[bytes]", kind: Kind, number: signal.Signals, after: float, running: bool
+    ) -> Killed:
         process.wait()
         orphans = _until_gone(process.pid)
         _, errors = process.communicate()
-        wrong = [] if orphans <= ORPHAN_S else [f"workers lived on for {orphans:.1f} s"]
+        wrong = [] if orphans.own_s <= ORPHAN_S else [f"workers lived on for {orphans.own_s:.1f} s"]
         wrong += [f"said: {errors.decode()}"] if b"Traceback" in errors else []
         wrong += self._look()
         return Killed(kind.name, number.name, after, running, orphans, tuple(wrong))
@@ -142,7 +189,7 @@ class Ground:
             self.store.remove(FRESH)
 
     def _look(self) -> Iterator[str]:
-        status = self.start(("jobs",), parallel=False)
+        status = self.start(("jobs",))
         _, errors = status.communicate()
         if status.returncode or errors:
             yield f"kair jobs: {status.returncode} {errors.decode()}"
@@ -185,12 +232,37 @@ def kills(count: int, seed: int, folder: Path, longest_s: float | None = None) -
         yield ground.kill(chance)
 
 
-def _until_gone(session: int) -> float:
-    """Seconds until no process of the session is left."""
-    began = time.monotonic()
-    while _members(session) and time.monotonic() - began < _GIVEN_UP_S:
+def kills_at_changes(folder: Path) -> Iterator[Killed]:
+    """Every command killed before every change that it makes to a file."""
+    ground = Ground(folder, 0.0)
+    ground.prepare()
+    for kind in KINDS:
+        change = 1
+        while (one := ground.kill_at_change(kind, change)) is not None:
+            yield one
+            change += 1
+
+
+def _until_gone(session: int) -> Orphans:
+    """Waits until no process of the session is left."""
+    began, first, last = time.monotonic(), dict[Path, int](), dict[Path, int]()
+    while (members := _members(session)) and time.monotonic() - began < _GIVEN_UP_S:
+        for waited in (_in_line_ns(pid) for pid in (*members, os.getpid())):
+            first = {**waited, **first}
+            last |= waited
         time.sleep(0.02)
-    return time.monotonic() - began
+    lived = time.monotonic() - began
+    in_line = max((last[thread] - first[thread] for thread in last), default=0) / 1e9
+    return Orphans(lived, min(in_line, lived))
+
+
+def _in_line_ns(process: int) -> dict[Path, int]:
+    """How long each of its threads has been ready to run without a processor, since it began."""
+    found = {}
+    for thread in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with suppress(OSError):
+            found[thread] = int(thread.read_text().split()[1])
+    return found
 
 
 def _members(session: int) -> list[int]:
@@ -210,21 +282,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at-changes", action="store_true", help="kill before each change to a file instead")
     wanted = parser.parse_args()
     with TemporaryDirectory(prefix="kills-") as folder:
         seen = []
-        for number, one in enumerate(kills(wanted.kills, wanted.seed, Path(folder)), 1):
+        place = Path(folder)
+        killed = kills_at_changes(place) if wanted.at_changes else kills(wanted.kills, wanted.seed, place)
+        for number, one in enumerate(killed, 1):
             seen.append(one)
             state = "running" if one.was_running else "over"
-            print(
-                f"{number:4} {one.signal:8} {one.after_s:5.2f} s  {state:8} {one.orphans_s:4.2f} s  {one.kind}",
-                flush=True,
-            )
+            lived = f"{one.orphans.own_s:4.2f} s of {one.orphans.lived_s:5.2f} s"
+            print(f"{number:4} {one.signal:8} {one.after_s:5.2f} s  {state:8} {lived}  {one.kind}", flush=True)
             for text in one.wrong:
                 print(f"     WRONG: {text}", flush=True)
     hit = [one for one in seen if one.was_running]
     print(f"{len(seen)} kills, {len(hit)} of a command at work, {dict(Counter(one.kind for one in hit))}")
-    print(f"workers lived on for at most {max(one.orphans_s for one in seen):.2f} s")
+    longest = max(one.orphans.own_s for one in seen), max(one.orphans.lived_s for one in seen)
+    print("workers lived on for at most {:.2f} s, with the time in line for a processor {:.2f} s".format(*longest))
     print(f"{sum(bool(one.wrong) for one in seen)} kills left something wrong")
     return int(any(one.wrong for one in seen))
 

@@ -44,7 +44,7 @@ _MORE = (
 )
 _BOUNDED = ("sensitivity", "--draws", "20", "--fault")
 """It draws recordings by the hundred and puts faults of six kinds into each: a case is of fewer, and of one kind."""
-_RARELY = 0.01
+_RARELY = 0.004
 
 
 def question(job: str, chance: random.Random) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ class Settings:
     """KAIR_RING_RECORDS: how many records a thread's ring holds; a power of two."""
     sample_every: int
     """KAIR_SAMPLE_EVERY: without an agent that asks, profile one step in so many; 0 for none."""
+    max_overhead: float
+    """KAIR_MAX_OVERHEAD: the share of a rank's time that sampling may take, as far as it was not asked for."""
     hooks: bool
     """KAIR_HOOKS=0: find no scopes, only what the script says itself."""
     collectives: bool
@@ -52,6 +54,7 @@ def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None 
         disabled=_switch(environment, "KAIR_DISABLE", False),
         ring_records=_records(environment),
         sample_every=_whole(environment, "KAIR_SAMPLE_EVERY", 0),
+        max_overhead=_share(environment, "KAIR_MAX_OVERHEAD", 0.01),
         hooks=_switch(environment, "KAIR_HOOKS", True),
         collectives=_switch(environment, "KAIR_COLLECTIVES", True),
     )
@@ -74,6 +77,22 @@ def _whole(environment: Mapping[str, str], name: str, default: int, least: int =
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or int(text) < least:
         raise SettingsError(f"{name} must be a whole number of {least} or more, got {text[:40]!r}")
     return int(text)
+
+
+def share_in(text: str) -> float:
+    """`1%` or `0.01` as a share. Raises ValueError for what is none, or more than all."""
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= value <= 1:
+        raise ValueError(text)
+    return value
+
+
+def _share(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "").strip()
+    try:
+        return share_in(text) if text else default
+    except ValueError:
+        raise SettingsError(f"{name} must be a share such as 1% or 0.01, got {text[:40]!r}") from None
 
 
 def _switch(environment: Mapping[str, str], name: str, default: bool) -> bool:

@@ -244,7 +244,11 @@ COMMANDS: Final = (
         "steps",
         LOOKS,
         "The time of every step on every rank.",
-        ("kair steps traces/", "kair steps job123 -o csv --fields step,rank,duration_us"),
+        (
+            "kair steps traces/",
+            "kair steps job123 -o csv --fields step,rank,duration_us",
+            "kair steps job123 --scopes",
+        ),
     ),
     Entry(
         "info",

@@ -104,22 +104,15 @@ def _end_with_the_terminal() -> None:
     hang_up = poll()
     hang_up.register(sys.stdin.fileno(), 0)
     if any(event & select.POLLHUP for _, event in hang_up.poll()):
-        _end(_HUNG_UP)
+        os._exit(_HUNG_UP)
 
 
 def _leave(status: int) -> None:
     """Ends the process with an analysis still running in a thread, for whose end the interpreter would wait.
 
-    What it writes appears whole or not at all (recording/cache.py), so that nothing is left half done.
+    What it writes appears whole or not at all (recording/cache.py), so that nothing is left half done; the
+    processes that parse for it end with this one.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    _end(status)
-
-
-def _end(status: int) -> None:
-    import multiprocessing
-
-    for child in multiprocessing.active_children():
-        child.terminate()
     os._exit(status)

@@ -183,3 +183,17 @@ def test_run_folders_of_dead_jobs_go_and_no_other(tmp_path: Path) -> None:
     assert remove_dead_folders(own, now + 2 * UNTOLD_AFTER_S) == ["u"]
     os.close(held)
     assert remove_dead_folders(own, later) == ["a"]
+
+
+def test_a_file_beside_the_training_script_is_no_module_of_the_agents(tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text("1 / 0")
+    environment = {
+        **os.environ,
+        "KAIR_RUN_DIR": str(tmp_path / "run"),
+        "KAIR_STORE": str(tmp_path / "store"),
+        "KAIR_AGENT_IDLE": "0",
+        "PYTHONPATH": os.pathsep.join(place for place in sys.path if place),
+    }
+    command = [sys.executable, "-P", "-m", "kair_tui", "capture", "run", "--", "true"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert b"Error" not in ran.stderr

@@ -77,6 +77,7 @@ def run(framework: str, folder: Path, *says: str, ranks: int = 2, captured: bool
     environment = {**os.environ, "PYTHONPATH": str(SITE)}
     if captured:
         environment |= {"KAIR_CAPTURE": "1", "KAIR_RUN_DIR": str(folder / "run"), "KAIR_SAMPLE_EVERY": "4"}
+        environment["KAIR_MAX_OVERHEAD"] = "100%"
     script = str(SUPPORT / f"captured_{framework}.py")
     processes = [
         subprocess.Popen(
@@ -167,6 +168,7 @@ def test_from_a_jax_job_to_the_store_to_a_verdict(tmp_path: Path) -> None:
         "KAIR_SPOOL_DIR": str(tmp_path / "spool"),
         "KAIR_AGENT_IDLE": "3",
         "KAIR_SAMPLE_EVERY": "2",
+        "KAIR_MAX_OVERHEAD": "100%",
     }
     kair = [sys.executable, "-m", "kair_tui"]
     coordinator = subprocess.Popen(

@@ -140,6 +140,8 @@ def test_a_window_is_a_kineto_recording_with_steps_and_numbered_collectives(jobs
         assert all(abs(marks[f"ProfilerStep#{number}"] - unix) < 2e9 for number, _, unix, _ in told["steps"])
         numbers = [entry["collective_seq_id"] for entry in told["collectives"]]
         assert numbers == list(range(numbers[0], numbers[0] + len(WINDOW)))
+        # 50 µs each, on the training thread.
+        assert not jobs.seen("captured", rank)["objects_made"]
     assert {"window stop ns", "window save ns"} <= set(jobs.events("captured"))
 
 

@@ -12,13 +12,16 @@ from time import thread_time_ns
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kair_capture.agent.draining import Trainer
+from kair_capture.agent.draining import Trainer, TrainerRings
 from kair_capture.agent.rank_files import communication_in
 from kair_capture.job.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
+from kair_capture.job.periodic import Periodic
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.session import Session
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
@@ -197,7 +200,8 @@ class ControlWordsOf:
 def test_a_window_that_cannot_be_written_ends_sampling_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = Session(settings(tmp_path / "run", KAIR_SAMPLE_EVERY="20"), FakeFramework(), begin=5)
+    every = settings(tmp_path / "run", KAIR_SAMPLE_EVERY="20", KAIR_MAX_OVERHEAD="100%")
+    session = Session(every, FakeFramework(), begin=5)
     optimizer_steps(session, 100, 1)
     session.close()
     assert sorted(path.name for path in (tmp_path / "run" / "windows").iterdir()) == [
@@ -210,13 +214,83 @@ def test_a_window_that_cannot_be_written_ends_sampling_and_nothing_else(
 
 
 def test_windows_that_nobody_takes_do_not_fill_the_memory(tmp_path: Path) -> None:
-    session = Session(settings(tmp_path / "run", KAIR_SAMPLE_EVERY="2"), FakeFramework(), begin=5)
+    every = settings(tmp_path / "run", KAIR_SAMPLE_EVERY="2", KAIR_MAX_OVERHEAD="100%")
+    session = Session(every, FakeFramework(), begin=5)
     (tmp_path / "run" / "windows").mkdir()
     for number in range(MOST_WAITING):
         (tmp_path / "run" / "windows" / f"rank-3-{number}-{number}.json").touch()
     optimizer_steps(session, 10, 1)
     session.close()
     assert len(list((tmp_path / "run" / "windows").iterdir())) == MOST_WAITING
+
+
+class FakeClock:
+    """Stands still unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 1
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, framework = FakeClock(), FakeFramework()
+    for module in ("windows", "steps", "recorder"):
+        monkeypatch.setattr(f"kair_capture.job.{module}.clock", clock)
+
+    class Dear(FakeProfile):
+        """Takes 30 ms to end."""
+
+        def stop(self) -> None:
+            clock.now += 30_000_000
+
+    monkeypatch.setattr(framework, "start_profile", Dear)
+    every = settings(tmp_path / "run", KAIR_SAMPLE_EVERY="50", KAIR_RING_RECORDS="16384")
+    session = Session(every, framework, begin=1)
+    for step in range(1250):
+        if step == 701:
+            ControlWordsOf(tmp_path / "run").ask(Window(705, 2))
+        clock.now += 10_000_000
+        optimizer_steps(session, 1, 1)
+    session.close()
+    # A window costs three steps' time: at 1 % one in 300, and so one in 400. What is asked for goes before: after the
+    # one at 705 that at 800 can not be afforded.
+    sampled = [step for step, *_, flags in steps_of(told(tmp_path / "run")[0]) if flags & StepFlag.SAMPLED]
+    assert sampled == [50, 400, 705, 706, 1200]
+    # The agent hears of it.
+    rings = TrainerRings(tmp_path / "run", Trainer(RANK, os.getpid()))
+    for path in (tmp_path / "run").glob("*.ring"):
+        rings.add(path.name)
+    rings.peek()
+    assert rings.sampled_every == 400
+    rings.close(remove=False)
+
+
+@given(
+    share=st.sampled_from([0.001, 0.01, 0.05]),
+    step=st.integers(10**4, 10**9),
+    costs=st.lists(st.integers(0, 10**9), min_size=1, max_size=20),
+)
+def test_what_nobody_asked_for_costs_at_no_time_more_than_its_share_and_one_window(
+    share: float, step: int, costs: list[int]
+) -> None:
+    periodic, spent, elapsed = Periodic(10, share), 0, 0
+    waiting = iter(costs)
+    for number in range(3000):
+        if not periodic.is_due(number) or not number:
+            periodic.passed(step)
+            elapsed += step
+            continue
+        if (cost := next(waiting, None)) is None:
+            break
+        periodic.spent([step], cost, asked=False)
+        spent, elapsed = spent + cost, elapsed + step
+        assert spent <= share * elapsed + max(costs)
+        assert periodic.overhead == pytest.approx(spent / elapsed)
+        assert periodic.interval % 10 == 0
 
 
 def test_every_thread_has_a_ring_of_its_own_up_to_a_number(tmp_path: Path) -> None:
@@ -281,6 +355,7 @@ def test_settings_are_the_launchers_and_kairs() -> None:
         ("KAIR_RING_RECORDS", "1000"),
         ("KAIR_SAMPLE_EVERY", "x" * 100),
         ("KAIR_HOOKS", "maybe"),
+        ("KAIR_MAX_OVERHEAD", "200%"),
     ],
 )
 def test_a_setting_that_cannot_be_understood_names_its_variable(name: str, value: str) -> None:

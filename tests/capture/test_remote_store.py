@@ -1,6 +1,7 @@
 """Stores behind URLs: what agents deliver becomes a job there, which commands read by its mirror."""
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,16 @@ from kair_capture.places import JobPlaces, store_root
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.store.jobs import Store
-from kair_engine.store.remote import RemoteStore, fetch_job, fetch_jobs, fetch_status, mirror_of, remote_of, url_in
+from kair_engine.store.remote import (
+    RemoteStore,
+    fetch_job,
+    fetch_jobs,
+    fetch_status,
+    mirror_of,
+    place_of,
+    remote_of,
+    url_in,
+)
 from kair_tui.cli.process import main
 
 KEY = hashlib.sha256(b"the job's").digest()
@@ -51,8 +61,24 @@ def wait_for(done: Callable[[], object]) -> None:
     pytest.fail("it does not come to that")
 
 
+Listing = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Listing:
+    """Where `kair jobs` says that a store and its jobs are."""
+    monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "commands"))
+
+    def ask(url: str) -> list[str]:
+        assert main(["jobs", "--store", url, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["data"]
+        return [found["store"], *(one["path"] for one in found["jobs"])]
+
+    return ask
+
+
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: str) -> None:
+def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: str, listed: Listing) -> None:
     if scheme == "memory":
         pytest.importorskip("fsspec")
     url = f"{scheme}://{tmp_path}/remote" if scheme == "file" else f"memory://{tmp_path.name}"
@@ -73,7 +99,7 @@ def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: st
 
     mirror = mirror_of(url, tmp_path / "readers")
     fetch_jobs(mirror)
-    assert [job.name for job in Store(mirror).jobs()] == ["job"]
+    assert listed(url) == [url, f"{url}/job"]
     fetch_job(mirror, "job")
     trace = Store(mirror).open("job")
     assert (trace.job.steps, trace.job.ranks, trace.job.warnings) == ((5, 6, 7, 8), (0, 1), ())
@@ -110,6 +136,27 @@ def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: st
     there.remove("job/job.json")
     fetch_jobs(mirror_of(url, tmp_path / "new"))
     assert Store(mirror_of(url, tmp_path / "new")).jobs() == []
+
+
+def test_a_mark_that_someone_put_into_a_store_makes_it_no_mirror(tmp_path: Path) -> None:
+    """Of a mirror goes what its store lacks: this one's jobs are its own."""
+    places = JobPlaces(tmp_path / "store", "job")
+    deliver(tmp_path, places, 5)
+    Committer(places, KEY).round()
+    for mark in (f"file://{tmp_path / 'empty'}".encode(), b"\xff\xfe"):
+        (places.store / ".remote").write_bytes(mark)
+        fetch_jobs(places.store)
+        assert [job.name for job in Store(places.store).jobs()] == ["job"]
+
+
+def test_what_is_wrong_with_a_store_is_told_with_its_url(tmp_path: Path) -> None:
+    url = f"file://{tmp_path / 'there'}"
+    (tmp_path / "there" / "job").mkdir(parents=True)
+    (tmp_path / "there" / "job" / "job.json").write_text('{"x":')
+    mirror = mirror_of(url, tmp_path / "cache")
+    assert Store(mirror).told == url
+    with pytest.raises(InputError, match=f"^{url}/job/job.json is damaged"):
+        fetch_job(mirror, "job")
 
 
 def test_wherever_the_store_fails_readers_find_a_whole_job(tmp_path: Path) -> None:
@@ -150,6 +197,9 @@ def test_a_url_is_taken_wherever_a_store_is(tmp_path: Path, monkeypatch: pytest.
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert main(["jobs"]) == 0
+    with_password = mirror_of("s3://me:secret@bucket/kair/?region=x", tmp_path / "cache")
+    shown = ("s3://bucket/kair/?region=x", "s3://bucket/kair/job?region=x")
+    assert (place_of(with_password), place_of(with_password, "job")) == shown
     with pytest.raises(UsageError, match="nonsense"):
         RemoteStore("nonsense://x").sizes()
     with pytest.raises(InputError, match="cannot read the store"):

@@ -394,3 +394,17 @@ def test_what_a_killed_import_left_goes_and_what_one_at_work_has_stays(tmp_path:
             clear(cache)
     tidy_cache(cache)
     assert not in_use.exists()
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["nobody put one there since", "another import did"])
+def test_half_an_entry_goes_with_what_else_a_killed_import_left(tmp_path: Path, cache: Path, anew: bool) -> None:
+    open_trace(kb.write_job(tmp_path / "job", [0]), cache=cache)
+    (fragment,) = (cache / "fragments").glob("*.parquet")
+    fragment.with_suffix(".json").unlink()
+    (cache / "unfinished" / "left").mkdir()
+    (cache / "unfinished" / "left" / f"{fragment.stem}.moving").write_text(str(fragment.stat().st_ino))
+    if anew:
+        (tmp_path / "other").write_bytes(b"PAR1")
+        (tmp_path / "other").replace(fragment)
+    tidy_cache(cache)
+    assert fragment.exists() == anew

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.spatial.distance
-import scipy.stats
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.trace_builder import Row, Spans, build, trace

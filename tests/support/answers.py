@@ -1,16 +1,19 @@
-"""Each recording parsed once per run of the tests, and each analysis of one computed once per process.
+"""Each recording parsed once per run of the tests, and each analysis of one computed once.
 
 What a test asks still takes the product's whole way: its arguments are read, its job is opened, its answer is drawn.
 Only the analysis in the middle is not repeated for a job, steps and options that it was asked about before.
 """
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from hashlib import sha256
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from threading import get_ident
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,10 +24,12 @@ from kair_engine.triage.analysis import triage
 from kair_tui.cli.options import PROGRESS
 from kair_tui.cli.registry import Entry
 
+Answer = TypeVar("Answer")
+
 PLACE = "KAIR_TESTS_CACHE"
 """The variable with the folder of parsed traces, which all processes of a run of the tests inherit."""
 
-_answers: dict[tuple[object, ...], object] = {}
+_answers: dict[str, object] = {}
 
 
 def shared_cache() -> Path:
@@ -41,7 +46,7 @@ def recorded(source: Path) -> Trace:
 @cache
 def triaged(source: Path) -> TriageResult:
     """Its triage."""
-    return triage(recorded(source))
+    return shared(f"triage of {source}", lambda: triage(recorded(source)))
 
 
 @contextmanager
@@ -69,12 +74,28 @@ def _remembering(run: Callable[..., Any]) -> Callable[..., Any]:
         given.apply_defaults()
         # Who watches how far it is changes nothing in an answer.
         given.arguments.pop(PROGRESS, None)
-        question = (run, trace.job.source, trace.steps, _content(trace), *map(repr, given.args[1:]), repr(given.kwargs))
+        asked = (run.__module__, trace.job.source, trace.steps, _content(trace), given.args[1:], given.kwargs)
+        question = repr(asked)
         if question not in _answers:
-            _answers[question] = run(trace, **options)
+            _answers[question] = shared(question, lambda: run(trace, **options))
         return _answers[question]
 
     return answer
+
+
+def shared(question: str, answer: Callable[[], Answer]) -> Answer:
+    """What another process of this run has worked out, or else works it out for all of them."""
+    folder = shared_cache() / "answers"
+    folder.mkdir(exist_ok=True)
+    kept = folder / sha256(question.encode()).hexdigest()
+    if kept.exists():
+        said: Answer = pickle.loads(kept.read_bytes())
+        return said
+    said = answer()
+    beside = kept.with_suffix(f".{os.getpid()}.{get_ident()}")
+    beside.write_bytes(pickle.dumps(said))
+    beside.replace(kept)
+    return said
 
 
 def _content(trace: Trace) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""The five tasks in at most eight keys on six jobs, two of them of 256 and 512 ranks, on a terminal of 80 x 24."""
+"""The five tasks in at most eight keys on six jobs, one of them of 256 ranks, on a terminal of 80 x 24."""
 
 import json
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ from kair_tui.tui.screens.whatif import WhatifScreen
 
 MOST_KEYS = 8
 PATIENCE = 30_000
-"""Turns: what-if of 512 ranks takes seconds of a core, which tests share."""
+"""Turns: what-if of 256 ranks takes seconds of a core, which tests share."""
 wait = partial(until, turns=PATIENCE)
 SIMULATED: dict[str, tuple[JobLayout, int, Fault]] = {
     "slow link of 256": (JobLayout("3d", dp=8, pp=8, tp=4), 3, SlowEdge(3, 2, 1, extra_ms=8.0)),
-    "slow host of 512": (JobLayout("dp", 512), 3, SlowHost("node50", 1.3)),
+    "slow host of 64": (JobLayout("dp", 64), 3, SlowHost("node5", 1.3)),
 }
 
 pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
@@ -104,16 +104,16 @@ JOBS = {
         "lost there",
         "[x] rank=105,137+kind=communication",
     ),
-    "slow host of 512": Job(
-        "slow host of 512",
-        "straggler: ranks 400-407 (compute",
-        "ranks 400-407 fixed: +",
-        "1 ▲ ranks 400-407 on node50: compute",
-        407,
+    "slow host of 64": Job(
+        "slow host of 64",
+        "straggler: ranks 40-47 (compute",
+        "ranks 40-47 fixed: +",
+        "1 ▲ ranks 40-47 on node5: compute",
+        46,
         "most above its role's median is compute",
-        "waiting came from rank 40",
+        "waiting came from rank 4",
         "smaller delays compute:",
-        "[x] rank=400-407+kind=compute",
+        "[x] rank=40-47+kind=compute",
     ),
 }
 

@@ -50,6 +50,20 @@ def test_two_ranks_that_launch_one_after_the_other_are_no_row(tmp_path: Path) ->
     assert launching(operations(tmp_path, "\n".join(lines))).launches.tolist() == [0, 0]
 
 
+def test_clocks_of_decades_apart_tell_as_much_as_one(tmp_path: Path) -> None:
+    """Seven ranks do the same; the recordings of three do not say when they began, and count from 0."""
+    decades, lines = 1_700_000_000_000_000, []
+    for rank in range(7):
+        at = 0 if rank < 3 else decades
+        lines.append(f"{rank} step | {at}+1000")
+        for call in range(6):
+            lines.append(f"{rank} main | launch {at + 10 * call}+5 ^{call}")
+            lines.append(f"{rank} gpu7 | add {at + 10 * call + 6}+2 ^{call}")
+    ops = operations(tmp_path, "\n".join(lines))
+    assert launching(ops).idle_ns.tolist() == pytest.approx([55_000 - 12_000] * 7, abs=500)
+    assert queueing(ops).waits.tolist() == [0] * 7
+
+
 def test_a_queue_that_is_soon_empty_again_is_held_up_by_launches(tmp_path: Path) -> None:
     """Another process has the device for 25 µs: three kernels wait, and then run at once."""
     found = launching(launches(tmp_path, 2, latency=25))

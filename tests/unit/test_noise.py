@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-import scipy.stats
+import scipy
 
 from kair_engine.localize.noise import episodes, inflation, noise_of_mean, on_top_by_chance, surely_above
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import scipy.stats
+import scipy
 
 from kair_engine.localize.outlying import Peers, Spread, deviations, most_outlying, pooled_spread, single, slow_sets
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import scipy.stats
+import scipy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

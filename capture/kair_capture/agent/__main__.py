@@ -47,7 +47,7 @@ def _stand_by() -> int:
     for stream in (0, 1):
         os.dup2(null, stream)
     while True:
-        status = subprocess.run([sys.executable, "-m", "kair_capture.agent"], check=False).returncode
+        status = subprocess.run([sys.executable, "-P", "-m", "kair_capture.agent"], check=False).returncode
         if status >= 0:
             return status
         time.sleep(1)

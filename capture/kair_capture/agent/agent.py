@@ -175,6 +175,7 @@ class Agent:
             self.spool.discarded + self.conversion.discarded + self.journal.discarded + self.scopes.discarded,
             self._generation,
             len(self.journal),
+            max((rings.sampled_every for rings in self._trainers.values()), default=0),
         )
         self._send(Packet.COUNTERS, COUNTERS.pack(*(min(one, 0xFFFF_FFFF) for one in counters)))
 
@@ -293,7 +294,7 @@ class Agent:
                 "-" if named is None else f"[{named[0]}]:{named[1]}",
                 str(self.settings.places.address),
             )
-            command = [sys.executable, "-m", "kair_capture.agent.heartbeat", *arguments]
+            command = [sys.executable, "-P", "-m", "kair_capture.agent.heartbeat", *arguments]
             handles = (theirs.fileno(),)
             started = self._midwife.submit(
                 lambda: subprocess.Popen(command, pass_fds=handles, stdin=subprocess.DEVNULL)

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from kair_capture.agent.step_rows import PHASES, Rows, ScopeSum, rows_of, scope_sums
+from kair_capture.job.periodic import INTERVAL_EVENT
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.process_identity import is_running, start_ticks
@@ -44,6 +45,8 @@ class TrainerRings:
         self._began = start_ticks(trainer.pid)
         self._with_steps = ""
         """The ring of the thread that makes the steps."""
+        self.sampled_every = 0
+        """Steps from one that the process samples without being asked to the next; 0 for none."""
         self._early: list[Rows] = []
         """Records that left a ring that ran full before their step was over."""
 
@@ -83,6 +86,7 @@ class TrainerRings:
         taken = {name: self._leaving(name, records, over, to_the_end) for name, records in held.items()}
         if not any(taken.values()):
             return None
+        self._note_interval(whole)
         names = self._scope_names(whole)
         phases = {number: text for number, text in names.items() if text in PHASES}
         rows = rows_of(self.trainer.rank, whole, phases) if over is not None else None
@@ -122,6 +126,12 @@ class TrainerRings:
         kept = [one for records in leaving if len(one := records[records["step"].astype(np.int64) > after])]
         # A loop that never ends a step must not fill the memory.
         return kept if sum(map(len, kept)) <= _MOST_EARLY else []
+
+    def _note_interval(self, records: Rows) -> None:
+        events = records[records["kind"] == Kind.USER_EVENT]
+        for number, value in zip(events["name"].tolist(), events["value"].tolist(), strict=True):
+            if self._names.text(number) == INTERVAL_EVENT:
+                self.sampled_every = value
 
     def _scope_names(self, records: Rows) -> dict[int, str]:
         numbers = np.unique(records["name"][records["kind"] == Kind.SCOPE]).tolist()

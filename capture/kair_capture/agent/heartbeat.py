@@ -60,7 +60,7 @@ class Heartbeat:
         self._untold: set[int] = set()
         self._host: bytes | None = None
         self._host_known = False
-        self._counters = (0,) * 7
+        self._counters = (0,) * 8
         self._clock = ClockFilter()
         self._interval = _INTERVAL_S
         self._next_beat = 0.0
@@ -175,8 +175,7 @@ class Heartbeat:
             del self._asked[sequence]
 
     def _beat(self, now: float) -> None:
-        ranks, drops, delivered, spooled, discarded, generation, unsent = self._counters
-        beat = Beat(0, 0.0, None, ranks, drops, delivered, spooled, discarded, generation, unsent)
+        beat = Beat(0, 0.0, None, *self._counters)
         if (fit := self._clock.fit) is not None:
             offset, bound = round(fit.offset_at(time.time_ns())), round(fit.bound_at(time.time_ns()))
             beat = replace(beat, offset_ns=offset, drift=max(min(fit.drift, 1.0), -1.0), bound_ns=max(bound, 0))

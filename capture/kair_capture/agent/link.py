@@ -14,8 +14,8 @@ from kair_capture.clocks.fit import ClockFit
 from kair_capture.wire.messages import MOST_RANKS, BeatReply
 
 _MOST_BYTES: Final = 8192
-COUNTERS: Final = struct.Struct("<7I")
-"""ranks, drops, delivered, spooled, discarded, generation, unsent rows."""
+COUNTERS: Final = struct.Struct("<8I")
+"""ranks, drops, delivered, spooled, discarded, generation, unsent rows, sampled every so many steps."""
 _FIT: Final = struct.Struct("<qddddI")
 
 

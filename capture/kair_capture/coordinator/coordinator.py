@@ -15,6 +15,7 @@ import numpy as np
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.alone import locked
+from kair_capture.coordinator.budget import Budget
 from kair_capture.coordinator.endpoint import Endpoint, Order
 from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.keeping.committing import Committer
@@ -25,11 +26,12 @@ from kair_capture.coordinator.keeping.step_log import StepLog
 from kair_capture.coordinator.keeping.store_work import StoreWork
 from kair_capture.coordinator.metrics import MetricsServer
 from kair_capture.coordinator.roles import Roles
-from kair_capture.coordinator.sampling import Budget, Sampler, Window
+from kair_capture.coordinator.sampling import Sampler, Window
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.status import status_of
-from kair_capture.coordinator.step_table import HISTORY, StepTable
+from kair_capture.coordinator.step_table import StepTable
 from kair_capture.coordinator.watching import Watching
+from kair_capture.coordinator.window_cost import cost_us
 from kair_capture.coordinator.words import in_words
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
@@ -184,16 +186,16 @@ class Coordinator:
             self._note_commit()
 
     def _settle(self) -> None:
-        """Once a window's steps are told, their cost is known: how much longer they were than others."""
-        window, step_us = self._sampler.window, self._watching.step_us
-        if window is None or step_us is None or window.generation == self._settled:
+        """Once a window's steps are told, their cost is known; where they were forgotten already, its guess stays."""
+        window = self._sampler.window
+        if window is None or window.generation == self._settled:
             return
         if self._table.last_common_step <= window.last + 1:
             return
         self._settled = window.generation
-        longest = self._table.longest_us(np.arange(window.first, window.last + 2))
-        cost = float(np.nansum(np.maximum(longest - step_us, 0.0))) if window.steps < HISTORY else 0.0
-        self._sampler.settle(cost)
+        cost = cost_us(self._table, window.ranks, window.first, window.last)
+        if cost is not None:
+            self._sampler.settle(cost)
         self._memory.windows = [
             replace(one, state="over") if (one.number, one.state) == (window.generation, "ordered") else one
             for one in self._memory.windows
@@ -268,7 +270,8 @@ class Coordinator:
         budget = self._sampler.budget
         self._memory.generation = self._sampler.generation
         self._memory.held_us, self._memory.spent_us = budget.held_us, budget.spent_us
-        self._memory.elapsed_us = budget.elapsed_us
+        self._memory.elapsed_us, self._memory.budget_step = budget.elapsed_us, budget.step
+        self._memory.charged_us, self._memory.step_cost_us = self._sampler.charged_us, self._sampler.step_cost_us
         self._memory.sampled = self._sampler.history()
         self._memory.communication = list(self._watching.roles.told)
         self._memory.alerts = list(self._watching.alerts)
@@ -308,8 +311,9 @@ class Coordinator:
 
 
 def _sampler(memory: Remembered, share: float) -> Sampler:
-    sampler = Sampler(Budget(share, memory.held_us, memory.spent_us, memory.elapsed_us))
-    sampler.take_up(memory.generation, memory.sampled)
+    budget = Budget(share, memory.held_us, memory.spent_us, memory.elapsed_us, memory.budget_step)
+    sampler = Sampler(budget, step_cost_us=memory.step_cost_us)
+    sampler.take_up(memory.generation, memory.sampled, memory.charged_us)
     last = memory.windows[-1] if memory.windows else None
     if last is not None and last.state == "ordered":
         steps = last.last_step - last.first_step + 1

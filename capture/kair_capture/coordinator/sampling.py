@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kair_capture.coordinator.budget import Budget
+
 WINDOW_STEPS: Final = 8
 """Fewer, where the budget has not earned so many yet: a young job is sampled by and by."""
 WINDOW_RANKS: Final = 16
@@ -19,6 +21,8 @@ _STEPS_AT_ONCE: Final = 3 * WINDOW_STEPS
 _MOST_COST_US: Final = 500_000.0
 """What a window may cost: where its steps cost more than was thought, the next one has fewer."""
 _FEWEST_STEPS: Final = 2
+_FEWEST_LENT: Final = 4
+"""Of a suspect's window that is not saved for: with fewer its rank is rarely told from chance."""
 _WORSE: Final = 1.5
 """A suspect that is so much worse than when it was sampled is sampled again at once."""
 
@@ -40,32 +44,6 @@ class Window:
 
 
 @dataclass
-class Budget:
-    """Time that sampling may cost: a share of the job's so far, saved up to a bound; a debt is paid off first."""
-
-    share: float
-    held_us: float = 0.0
-    spent_us: float = 0.0
-    elapsed_us: float = 0.0
-
-    def pass_time(self, step_us: float, steps: int) -> None:
-        """The job went on by some steps. What is saved is worth 20 windows at most."""
-        self.elapsed_us += step_us * steps
-        most = 20 * WINDOW_STEPS * _COST * step_us
-        self.held_us = min(self.held_us + self.share * step_us * steps, most)
-
-    def spend(self, cost_us: float) -> None:
-        """Takes what was spent, into debt where it must."""
-        self.held_us -= cost_us
-        self.spent_us += cost_us
-
-    @property
-    def overhead(self) -> float:
-        """The share of the job's time that sampling took."""
-        return self.spent_us / self.elapsed_us if self.elapsed_us else 0.0
-
-
-@dataclass
 class _Sampled:
     at_s: float
     excess: float
@@ -83,14 +61,14 @@ class Sampler:
     window: Window | None = None
     """The last one; another is ordered when it is over."""
     _sampled: dict[int, _Sampled] = field(default_factory=dict)
-    _charged_us: float = 0.0
+    charged_us: float = 0.0
     """For the last window, until its cost is known."""
-    _step_cost_us: float | None = None
-    """Of a sampled step, as it was measured last."""
+    step_cost_us: float | None = None
+    """Of a sampled step with its part of the pauses, as it was measured last; None before the first."""
 
-    def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]]) -> None:
+    def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]], charged_us: float) -> None:
         """What an earlier coordinator of the job did."""
-        self.generation = generation
+        self.generation, self.charged_us = generation, charged_us
         self._sampled = {rank: _Sampled(*one) for rank, one in sampled.items()}
 
     def history(self) -> dict[int, tuple[float, float, int]]:
@@ -107,11 +85,18 @@ class Sampler:
         pause = min(_COOL_DOWN_S * 2 ** min((before.steps - _STEPS_AT_ONCE) // WINDOW_STEPS, 10), _MOST_COOL_DOWN_S)
         return now_s - before.at_s >= pause or excess > before.excess * _WORSE
 
-    def affordable(self, step_us: float) -> int:
-        """How many steps the next window may have; 0 where the budget has too little for any."""
-        steps = min(self.budget.held_us / self._cost(1, step_us), WINDOW_STEPS)
-        if self._step_cost_us:
-            steps = min(steps, max(_MOST_COST_US / self._step_cost_us, _FEWEST_STEPS))
+    def affordable(self, step_us: float, *, is_known: bool = False) -> int:
+        """How many steps the next window may have; 0 where there may be none.
+
+        `is_known`: it is for ranks that are slow beyond doubt; then what is not saved is lent, a window at a time.
+        """
+        cost = self._cost(1, step_us)
+        most = _MOST_COST_US / cost
+        steps = min(self.budget.held_us / cost, WINDOW_STEPS)
+        if self.step_cost_us:
+            steps = min(steps, max(most, _FEWEST_STEPS))
+        if is_known and self.budget.lends:
+            steps = max(steps, min(max(most, _FEWEST_LENT), WINDOW_STEPS))
         return int(steps) if steps >= _FEWEST_STEPS else 0
 
     def order(
@@ -120,12 +105,12 @@ class Sampler:
         ranks: Sequence[int],
         *,
         first: int,
+        steps: int,
         step_us: float,
         now_s: float,
         why: str,
     ) -> Window:
-        """A window of the affordable steps on the suspects (rank, excess) and random others of `ranks`."""
-        steps = max(self.affordable(step_us), _FEWEST_STEPS)
+        """A window of so many steps on the suspects (rank, excess) and random others of `ranks`."""
         for rank, excess in suspects:
             before = self._sampled.get(rank)
             self._sampled[rank] = _Sampled(now_s, excess, steps if before is None else before.steps + steps)
@@ -141,18 +126,20 @@ class Sampler:
     def settle(self, cost_us: float) -> None:
         """The last window's cost is known now: in the place of what it was guessed at."""
         assert self.window is not None
-        self.budget.spend(cost_us - self._charged_us)
-        self._step_cost_us = max(cost_us / self.window.steps, 1.0)
+        self.budget.spend(cost_us - self.charged_us)
+        self.charged_us = 0.0
+        if cost_us > 0:
+            self.step_cost_us = max(cost_us / self.window.steps, 1.0)
 
     def _ordered(self, first: int, steps: int, ranks: tuple[int, ...], step_us: float, why: str) -> Window:
         self.generation += 1
         self.window = Window(self.generation, first, steps, ranks, why)
-        self._charged_us = self._cost(steps, step_us)
-        self.budget.spend(self._charged_us)
+        self.charged_us = self._cost(steps, step_us)
+        self.budget.spend(self.charged_us)
         return self.window
 
     def _cost(self, steps: int, step_us: float) -> float:
-        return steps * (_COST * step_us if self._step_cost_us is None else self._step_cost_us)
+        return steps * (_COST * step_us if self.step_cost_us is None else self.step_cost_us)
 
 
 def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) -> int:

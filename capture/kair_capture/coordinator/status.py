@@ -119,4 +119,5 @@ def _host(state: HostState, now: float) -> WatchedHost:
         spooled=beat.spooled,
         discarded=beat.discarded,
         unsent_rows=beat.unsent_rows,
+        sampled_every=beat.sampled_every,
     )

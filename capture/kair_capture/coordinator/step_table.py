@@ -34,6 +34,16 @@ class Recent:
     """The self times without what threads waited for a core."""
 
 
+@dataclass(frozen=True)
+class Told:
+    """Some steps of some ranks as they were told: matrices (rank, step)."""
+
+    begin_us: Floats
+    step_us: Floats
+    """NaN, as in `begin_us`, where a step was not told or is no longer remembered."""
+    flags: npt.NDArray[np.uint32]
+
+
 class StepTable:
     """Ring buffers, a row per rank; the place of a step is its number modulo HISTORY."""
 
@@ -106,12 +116,13 @@ class StepTable:
         cpu_us[(cpu_us <= 0) | (cpu_us > self_us + 500)] = np.nan
         return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us)
 
-    def longest_us(self, steps: Ints) -> Floats:
-        """The longest time of each step on any rank, unfit ones too; NaN where nobody told."""
-        place = steps % HISTORY
-        told = self._step[:, place] == steps
-        longest = np.where(told, self._step_us[:, place], -1.0).max(axis=0, initial=-1.0)
-        return np.asarray(np.where(longest < 0, np.nan, longest), np.float64)
+    def steps(self, ranks: Ints, steps: Ints) -> Told:
+        """These steps, unfit ones too, of those of the ranks that were ever heard."""
+        ranks, place = ranks[ranks < self._ranks], steps % HISTORY
+        at = np.ix_(ranks, place)
+        there = self._step[at] == steps
+        begin_us, step_us = (np.where(there, of[at], np.nan) for of in (self._begin_us, self._step_us))
+        return Told(begin_us.astype(np.float64), step_us.astype(np.float64), self._flags[at])
 
     def _grow(self, ranks: int) -> None:
         """Makes room for so many; for twice as many as there were, as ranks come host by host."""

@@ -95,11 +95,10 @@ class Watching:
         shift, z, is_longer = self._when.look(recent, whole_block=whole_block)
         of_steps = np.nanmedian(recent.step_us, axis=1)
         self.step_us = float(np.median(of_steps))
-        # The steps before the first look have passed, too.
-        self._sampler.budget.pass_time(self.step_us, EVERY if self._sampler.budget.elapsed_us else until)
         if muted:
             self.slow = set(slow) & self._told_slow()
             return None
+        self._sampler.budget.pass_time(self.step_us, until)
         self._tell_slow(set(slow), until)
         if is_longer:
             self._when.accept()
@@ -123,16 +122,16 @@ class Watching:
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
         now = time.time()  # of the calendar: it is remembered over restarts
-        if not self._is_free() or not self._sampler.affordable(self.step_us) or self._is_behind(now):
+        if not self._is_free() or self._is_behind(now):
             return None
         rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
         found = sorted(((int(rank), excess, z) for rank, excess, z in rows), key=lambda one: -one[2])
         due = [(rank, excess) for rank, excess, _ in found if rank in slow and self._sampler.is_due(rank, excess, now)]
-        if not due and not is_longer:
+        steps = self._sampler.affordable(self.step_us, is_known=bool(due))
+        if not steps or not (due or is_longer):
             return None
         suspects = due or [(rank, excess) for rank, excess, z in found if z > _SUSPECT_Z]
-        why = "slow ranks" if due else "longer steps"
-        return self._order(suspects, now, why)
+        return self._order(suspects, steps, now, "slow ranks" if due else "longer steps")
 
     def _is_behind(self, now: float) -> bool:
         """Whether what is told now is of long ago, and may soon be of now: an agent catches up."""
@@ -142,12 +141,13 @@ class Watching:
         self._behind_since = self._behind_since or now
         return now - self._behind_since < _MOST_LAG_S
 
-    def _order(self, suspects: list[tuple[int, float]], now: float, why: str) -> Window | None:
+    def _order(self, suspects: list[tuple[int, float]], steps: int, now: float, why: str) -> Window | None:
         """A window on suspects and peers; None while there is no step to count from."""
         ranks = self._hosts.ranks() or np.flatnonzero(self._table.latest >= 0).tolist()
         if not ranks or self.step_us is None:
             return None
-        return self._sampler.order(suspects, ranks, first=self.first_step(), step_us=self.step_us, now_s=now, why=why)
+        first, step_us = self.first_step(), self.step_us
+        return self._sampler.order(suspects, ranks, first=first, steps=steps, step_us=step_us, now_s=now, why=why)
 
     def first_step(self) -> int:
         """A step that every rank will hear of before it begins."""

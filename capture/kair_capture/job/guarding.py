@@ -8,7 +8,7 @@ from kair_capture.job.failing import described, warn
 from kair_capture.job.session import Session, current
 
 Arguments = ParamSpec("Arguments")
-Hook = Callable[Concatenate[Session, Arguments], None]
+Hook = Callable[Concatenate[Session, Arguments], object]
 
 
 def guard(

@@ -11,6 +11,7 @@ from kair_capture.job.control import ControlWords
 from kair_capture.job.failing import described, warn
 from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Framework
 from kair_capture.job.identity import write_identity
+from kair_capture.job.periodic import Periodic
 from kair_capture.job.recorder import Recorder, ScopeStack
 from kair_capture.job.steps import StepTracker
 from kair_capture.job.thread_rings import ThreadRings
@@ -38,8 +39,10 @@ class Session:
         self.depths: Final = ScopeStack()
         control = ControlWords(settings.run_dir / f"rank-{rank}.control")
         folder = settings.run_dir / "windows"
+        every = settings.sample_every
+        periodic = Periodic(every, settings.max_overhead) if every else None
         self._windows = Windows(
-            folder, (rank, world_size), self.recorder, framework, control=control, every=settings.sample_every
+            folder, (rank, world_size), self.recorder, framework, control=control, periodic=periodic
         )
         self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
         self._marks_input = framework.marks_input

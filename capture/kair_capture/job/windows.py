@@ -8,6 +8,7 @@ from typing import Any, Final
 from kair_capture.job.control import ControlWords, Window
 from kair_capture.job.failing import described, warn
 from kair_capture.job.framework import Framework, Profile
+from kair_capture.job.periodic import INTERVAL_EVENT, Periodic
 from kair_capture.job.recorder import Recorder, clock
 
 MOST_WAITING: Final = 64
@@ -25,15 +26,21 @@ class Windows:
         framework: Framework,
         *,
         control: ControlWords,
-        every: int,
+        periodic: Periodic | None = None,
     ) -> None:
-        """`place`: rank and world size. `every`: without being asked, one step in so many; 0 for none."""
+        """`place`: rank and world size. `periodic`: which steps are sampled without being asked; None for none."""
         self._folder = folder
         self._rank, self._world_size = place
         self._recorder = recorder
         self._framework = framework
         self._control = control
-        self._every = every
+        self._periodic = periodic
+        self._told_interval = 0
+        """Told anew after each window: the agent may be another one by then."""
+        self._is_asked = False
+        """Whether the window that is wanted, or was last, was asked for."""
+        self._pauses = 0
+        """How long training stood still for the one that is open."""
         self._wanted: Window | None = None
         self._open: tuple[Window, Profile] | None = None
         self._steps: list[tuple[int, int, int, int]] = []
@@ -49,12 +56,20 @@ class Windows:
 
     def between(self, step: int, begin: int, end: int) -> bool:
         """After `step` (CLOCK_MONOTONIC, ns). Whether it took time that is no step's."""
-        if self._open is None and not self._is_wanted(step + 1):
-            return False
+        if self._open is None:
+            if self._periodic is not None:
+                self._note_step(self._periodic, end - begin)
+            if not self._is_wanted(step + 1):
+                return False
+        before, steps, is_asked = self._open, self._steps, self._is_asked
         try:
             self._switch(step, begin, end)
         except Exception as error:  # whatever the profiler does, steps are still recorded without it
             self._give_up(error)
+        self._pauses += clock() - end
+        if self._periodic is not None and before is not None and self._open is not before:
+            self._periodic.spent([length for *_, length in steps], self._pauses, asked=is_asked)
+            self._pauses = self._told_interval = 0
         self.profiles = self._open is not None
         return True
 
@@ -65,18 +80,25 @@ class Windows:
             profile.discard()
         self._control.close()
 
+    def _note_step(self, periodic: Periodic, length: int) -> None:
+        periodic.passed(length)
+        if self._told_interval != periodic.interval:
+            self._told_interval = periodic.interval
+            self._recorder.event(INTERVAL_EVENT, periodic.interval)
+
     def _is_wanted(self, following: int) -> bool:
         """Whether a window begins with the following step."""
         if (asked := self._control.asked()) is not None:
-            self._wanted = asked
+            self._wanted, self._is_asked = asked, True
         wanted = self._wanted
         if wanted is not None and (wanted.first < following or self._is_off):
             self._miss(wanted)
             wanted = self._wanted = None
         if self._is_off:
             return False
-        if wanted is None and self._every and following % self._every == 0:
+        if wanted is None and self._periodic is not None and self._periodic.is_due(following):
             wanted = self._wanted = Window(following, 1)
+            self._is_asked = False
         return wanted is not None and wanted.first == following
 
     def _switch(self, step: int, begin: int, end: int) -> None:
@@ -109,7 +131,7 @@ class Windows:
 
     def _miss(self, window: Window) -> None:
         self._recorder.event("window missed", window.first)
-        self.missed = True
+        self.missed |= self._is_asked
 
     def _tell_refusal(self) -> None:
         if self._framework.refusal is not None and not self._is_off:

@@ -32,7 +32,7 @@ class BadMessageError(Exception):
     """A signed body that is not what its kind says: another version, or a defect."""
 
 
-_BEAT: Final = struct.Struct("<qdQIIIIIII")
+_BEAT: Final = struct.Struct("<qdQIIIIIIII")
 _BEAT_REPLY: Final = struct.Struct("<QQIIIIH")
 
 
@@ -57,6 +57,8 @@ class Beat:
     generation: int = 0
     """Of the last window that it was told of."""
     unsent_rows: int = 0
+    sampled_every: int = 0
+    """Steps between those that its ranks sample without being asked, of the rank that does so least; 0 for none."""
 
     def packed(self) -> bytes:
         """The body."""
@@ -69,6 +71,7 @@ class Beat:
             self.discarded,
             self.generation,
             self.unsent_rows,
+            self.sampled_every,
         )
         clamped = (min(one, 0xFFFF_FFFF) for one in counters)
         return _BEAT.pack(self.offset_ns, self.drift, bound, *clamped)

@@ -17,7 +17,7 @@ import msgspec
 from kair_engine.errors import UnwritableError
 from kair_engine.readers.archive_names import archive_of
 from kair_engine.readers.whatif_parquet.meta import metadata_files
-from kair_engine.recording.cache_upkeep import CHOOSE, FRAGMENTS, LIMIT, UNFINISHED, evict
+from kair_engine.recording.cache_upkeep import CHOOSE, FRAGMENTS, LIMIT, MOVING, UNFINISHED, evict
 from kair_engine.recording.in_use import Hold, hold, remove_unused
 from kair_engine.recording.seals import Seal, is_intact, seal_of, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
@@ -146,14 +146,23 @@ class FragmentCache:
 def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
     """Moves a fragment that was written to its place, with what it holds. Raises OSError when the disk is full.
 
-    It is read for its checksum before: few moments are left to be killed in between both moves. Moving it changes it.
+    Who is killed between both moves leaves half an entry: that it is one stands in the folder that is left as well.
+    Moving it changes it, but not its checksum.
     """
-    beside, seal = unfinished.with_suffix(".json"), seal_of(unfinished)
-    unfinished.replace(final)
+    seal, moving = seal_of(unfinished), unfinished.with_suffix(MOVING)
+    try:
+        moving.write_text(str(unfinished.stat().st_ino))
+        unfinished.replace(final)
+        _write_beside(final, unfinished.with_suffix(".json"), seal, info)
+    finally:
+        moving.unlink(missing_ok=True)
+
+
+def _write_beside(final: Path, unfinished: Path, seal: Seal, info: FragmentInfo) -> None:
     try:
         seal = Seal(seal.bytes, seal.checksum, final.stat().st_ctime_ns)
-        write_whole(beside, sealed(encode_json(_Entry(seal, info))))
-        beside.replace(final.with_suffix(".json"))
+        write_whole(unfinished, sealed(encode_json(_Entry(seal, info))))
+        unfinished.replace(final.with_suffix(".json"))
     except BaseException:
         final.unlink(missing_ok=True)
         raise

@@ -11,6 +11,8 @@ from kair_engine.recording.in_use import remove_unused
 
 FRAGMENTS: Final = "fragments"
 UNFINISHED: Final = "unfinished"
+MOVING: Final = ".moving"
+"""Ends the name of what tells the fragment that is being moved to its place, by its inode."""
 CHOOSE: Final = "$KAIR_CACHE"
 """The variable that puts the cache elsewhere."""
 LIMIT: Final = 20 * 10**9
@@ -38,7 +40,20 @@ class _Entry:
 
 def tidy_cache(root: Path) -> None:
     """Removes what imports left that were killed."""
-    remove_unused(leftovers(root))
+
+    def is_left(folder: Path) -> bool:
+        for moving in folder.glob(f"*{MOVING}"):
+            with suppress(OSError, ValueError):
+                _drop_half(root / FRAGMENTS / f"{moving.stem}.parquet", int(moving.read_text()))
+        return True
+
+    remove_unused(leftovers(root), is_left)
+
+
+def _drop_half(fragment: Path, inode: int) -> None:
+    """Removes a fragment of which nothing else is there, unless another import has put its own in the place."""
+    if not fragment.with_suffix(".json").exists() and fragment.stat().st_ino == inode:
+        fragment.unlink()
 
 
 def cache_size(root: Path) -> CacheSize:

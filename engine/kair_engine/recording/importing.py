@@ -2,25 +2,25 @@
 
 import os
 import re
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import text_size
 from kair_engine.recording.cache import complete
 from kair_engine.recording.in_use import hold
+from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from kair_engine.readers.formats import Reader
+    from kair_engine.recording.processes import Answering
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
@@ -50,8 +50,8 @@ class ImportOutcome:
     """False for a file that was readable and turned out to be something else."""
     is_supported: bool = True
     """False for a recording of a format that is known and not read; `hint` says how to convert it."""
-    write_error: OSError | None = None
-    """Why the fragment could not be written; the next one could not be either."""
+    write_error: tuple[int, str] | None = None
+    """The system's number and words for why the fragment could not be written; the next one could not be either."""
 
 
 class UnwrittenError(Exception):
@@ -80,7 +80,7 @@ def import_files(
     outcomes = _in_processes(tasks, processes) if processes else map(import_file, tasks)
     for done, (task, outcome) in enumerate(zip(tasks, outcomes, strict=True), 1):
         if outcome.write_error is not None:
-            raise UnwrittenError(outcome.write_error)
+            raise UnwrittenError(OSError(*outcome.write_error))
         yield outcome
         if progress is not None:
             progress(done, len(tasks), task.source.name, outcome)
@@ -124,10 +124,12 @@ def import_file(task: ImportTask) -> ImportOutcome:
         return ImportOutcome(None, write_error=_in_plain_words(error))
 
 
-def _in_plain_words(error: OSError) -> OSError:
+def _in_plain_words(error: OSError) -> tuple[int, str]:
     """The system's own error, which Arrow tells in a sentence of its own."""
-    number = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE)
-    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else error
+    told = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE)
+    if told is None:
+        return error.errno or 0, error.strerror or str(error)
+    return int(told[1]), os.strerror(int(told[1]))
 
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:
@@ -149,59 +151,53 @@ def _read(task: ImportTask, out: Path) -> FragmentInfo:
     return reader(task.source, out, rank_hint=task.rank_hint)
 
 
+class _Message(msgspec.Struct, array_like=True):
+    """A task as it goes to another process; names of files need not be text."""
+
+    source: bytes
+    out: bytes
+    rank_hint: int | None
+    work: bytes | None
+
+
 def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[ImportOutcome]:
-    """Each worker opens its own files; only what a fragment holds comes back. Large files go first."""
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
+    """Each process opens its own files; only what a fragment holds comes back. Large files go first."""
+    from kair_engine.recording.processes import answers
 
-    context = multiprocessing.get_context("spawn")
-    # Workers end when the other end is closed: by this process, or by its death.
-    told, until_closed = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_begin_worker, initargs=(told, _text_of(tasks) // processes)
-    )
-    try:
-        order = sorted(range(len(tasks)), key=lambda at: -text_size(tasks[at].source))
-        with _without_interrupts():
-            futures = {at: pool.submit(import_file, tasks[at]) for at in order}
-        for at in range(len(tasks)):
-            try:
-                outcome = futures[at].result()
-            except BrokenProcessPool:
-                # A worker was killed, or workers cannot start here (a script without a __main__ guard).
-                outcome = import_file(tasks[at])
-            yield outcome
-    finally:
-        until_closed.close()
-        pool.shutdown(cancel_futures=True)
-        told.close()
+    messages = [msgspec.json.encode(_message(task)) for task in tasks]
+    order = sorted(range(len(tasks)), key=lambda at: -text_size(tasks[at].source))
+    text = str(_text_of(tasks) // processes)
+    for task, answer in zip(
+        tasks, answers(messages, processes, f"{__name__}:{answering.__name__}", text, order=order), strict=True
+    ):
+        # A process was killed, or none can be started here: what is wrong with the file shows in this one.
+        yield import_file(task) if answer is None else _outcome(answer, task)
 
 
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Processes that are started here never hear of Ctrl-C: the one who started them ends them without a word."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+def _message(task: ImportTask) -> _Message:
+    work = None if task.work is None else os.fsencode(task.work)
+    return _Message(os.fsencode(task.source), os.fsencode(task.out), task.rank_hint, work)
 
 
-def _begin_worker(told: "Connection", text: int) -> None:
+def _task(message: bytes) -> ImportTask:
+    of = msgspec.json.decode(message, type=_Message)
+    work = None if of.work is None else Path(os.fsdecode(of.work))
+    return ImportTask(Path(os.fsdecode(of.source)), Path(os.fsdecode(of.out)), of.rank_hint, work)
+
+
+def _outcome(answer: bytes, task: ImportTask) -> ImportOutcome:
+    outcome = msgspec.json.decode(answer, type=ImportOutcome)
+    return outcome if outcome.info is None else replace(outcome, info=replace(outcome.info, source=str(task.source)))
+
+
+def answering(text: str) -> "Answering":
+    """What processes answer that parse so many bytes of text: to a task its outcome, both as JSON."""
     from kair_engine.readers.kineto.compiled.choice import load, pays
 
-    _end_with_parent(told)
-    if pays(text):
+    if pays(int(text)):
         load()
 
+    def answer(message: bytes) -> bytes:
+        return encode_json(import_file(_task(message)))
 
-def _end_with_parent(told: "Connection") -> None:
-    """Lets this worker end as soon as nobody waits for it any more, in the middle of a file too."""
-
-    def wait() -> None:
-        with suppress(EOFError, OSError):
-            told.recv_bytes()
-        os._exit(1)
-
-    Thread(target=wait, daemon=True).start()
+    return answer

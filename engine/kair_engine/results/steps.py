@@ -34,6 +34,34 @@ class StepSummary:
 
 
 @dataclass(frozen=True)
+class ScopeTime:
+    """A part of the step on one rank, over all steps that capture kept."""
+
+    scope: str
+    """A phase, `self` (the step without waiting), `waiting` (in collectives), or a scope of the script."""
+    rank: Rank | None
+    """None for the median of all ranks."""
+    steps: int
+    """That tell it; sampled ones are left out, which the profiler makes longer."""
+    median_us: float
+    """Of a step."""
+    peers_us: float | None
+    """The median of the other ranks; None of all ranks, and where there is one alone."""
+    since_step: int | None = None
+    """The first step after the largest lasting change against the peers; None where chance explains what there is."""
+    before_us: float | None = None
+    """The median before that."""
+    after_us: float | None = None
+    """And from there on."""
+    change_us: float | None = None
+    """How much longer than the peers it became, beyond what it was before."""
+    p_value: float | None = None
+    """How likely chance makes such a change in any of the rows."""
+    waits: bool = False
+    """It is waiting, or became longer by waiting: another rank's fault."""
+
+
+@dataclass(frozen=True)
 class StepsResult:
     """The time of every step, over the ranks and on each."""
 
@@ -43,3 +71,5 @@ class StepsResult:
     """The mean over the complete steps of the median rank's time (of the longest rank's, where no collective makes
     ranks wait for one another): the step time of all commands."""
     warnings: tuple[KairWarning, ...]
+    scopes: tuple[ScopeTime, ...] = ()
+    """Those of a captured job, where they were asked for; the largest changes first."""

@@ -33,7 +33,7 @@ from kair_engine.recording.seals import seal_of
 from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
 from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.store.costs import kept_cost
-from kair_engine.store.remote import remote_of
+from kair_engine.store.remote import place_of, remote_of
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
 from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, write_whole
@@ -67,6 +67,11 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @property
+    def told(self) -> str:
+        """What it is called: its folder, or the URL that this mirrors."""
+        return place_of(self.root)
 
     def jobs(self) -> list[StoredJob]:
         """Every job, by name."""

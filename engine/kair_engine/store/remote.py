@@ -17,7 +17,7 @@ from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from kair_engine.errors import InputError, UsageError
+from kair_engine.errors import DamagedJobError, InputError, UsageError
 from kair_engine.recording.job_file import JOB_FILE, JobFile, is_job_folder, read_job_file
 from kair_engine.trace.private_files import make_folder, write_whole
 
@@ -40,19 +40,42 @@ def url_in(place: Path) -> str | None:
 
 def mirror_of(url: str, cache: Path) -> Path:
     """The folder that stands for the store `url` here; it is made where it is missing. Raises OSError."""
-    folder = cache / _MIRRORS / blake2b(url.encode(), digest_size=12).hexdigest()
-    if not (folder / _MARK).exists():
+    folder = cache / _MIRRORS / _mirror_name(url)
+    if _mirrored(folder) != url:
         make_folder(folder)
-        write_whole(folder / _MARK, url.encode())
+        write_whole(folder / _MARK, url.encode("utf-8", "surrogateescape"))
     return folder
+
+
+def place_of(store: Path, job: str | None = None) -> str:
+    """Where a store, or a job of it, is: the URL where the folder is a mirror, without a password that stands in it."""
+    url = _mirrored(store)
+    if url is None:
+        return str(store if job is None else store / job)
+    root, mark, options = re.sub(r"(?<=://)[^/@]*@", "", url).partition("?")
+    return f"{root}{mark}{options}" if job is None else f"{root.rstrip('/')}/{job}{mark}{options}"
 
 
 def remote_of(store: Path) -> "RemoteStore | None":
     """What a folder is the mirror of; None for a store of its own. Raises UsageError where the URL cannot be used."""
+    url = _mirrored(store)
+    return None if url is None else RemoteStore(url)
+
+
+def _mirrored(folder: Path) -> str | None:
+    """The URL that a folder is the mirror of.
+
+    Of what the store lacks a mirror is emptied: a folder of another name is none, whoever wrote the mark into it.
+    """
     try:
-        return RemoteStore((store / _MARK).read_text())
+        url = (folder / _MARK).read_text("utf-8", "surrogateescape")
     except OSError:
         return None
+    return url if folder.name == _mirror_name(url) else None
+
+
+def _mirror_name(url: str) -> str:
+    return blake2b(url.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
 class RemoteStore:
@@ -232,13 +255,20 @@ def _fetch(remote: RemoteStore, folder: Path, job: str) -> None:
             remote.get(f"{job}/{JOB_FILE}", beside / JOB_FILE)
         except FileNotFoundError:
             return
-        document = read_job_file(beside)
+        document = _read(remote, job, beside)
         for name in _missing(folder, document):
             remote.get(f"{job}/{name}", folder / name)
         make_folder(folder / document.recording)
         (beside / JOB_FILE).replace(folder / JOB_FILE)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _read(remote: RemoteStore, job: str, fetched: Path) -> JobFile:
+    try:
+        return read_job_file(fetched)
+    except DamagedJobError as error:
+        raise InputError(str(error).replace(str(fetched), f"{remote.url}/{job}")) from error
 
 
 def _missing(folder: Path, job: JobFile) -> Iterator[str]:

@@ -145,7 +145,7 @@ def _default_job(root: Path) -> tuple[str, str]:
     if latest := store.latest():
         return latest, "most recent"
     raise InputError(
-        f"no job was named, and the store {root} has none",
+        f"no job was named, and the store {store.told} has none",
         "kair triage FOLDER, or kair import FOLDER --job NAME",
     )
 
@@ -180,4 +180,4 @@ def unknown_job(job: str, root: Path) -> InputError:
     names = [stored.name for stored in _store(root).jobs()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
-    return InputError(f"no job {job!r} in the store {root}, and no such file or folder", hint)
+    return InputError(f"no job {job!r} in the store {_store(root).told}, and no such file or folder", hint)

@@ -46,4 +46,4 @@ def run(
     elif action == "rm" and name is not None:
         kept.remove(name)
     told = None if action == "list" or name == NONE_IN_USE else name
-    return BaselineResult(str(session.store.root), action, told, kept.current(), kept.listing())
+    return BaselineResult(session.store.told, action, told, kept.current(), kept.listing())

@@ -30,9 +30,9 @@ def run(
     require_form(report)
     found, damaged = session.store.listing()
     if not found:
-        raise InputError(f"no job in the store {session.store.root}", "kair import FOLDER --job NAME puts one there")
+        raise InputError(f"no job in the store {session.store.told}", "kair import FOLDER --job NAME puts one there")
     costs, failed = costs_of(session, found)
-    result = fleet_of(str(session.store.root), [*_rows(found, costs, gpu_cost)], [*damaged, *failed])
+    result = fleet_of(session.store.told, [*_rows(found, costs, gpu_cost)], [*damaged, *failed])
     if report is not None:
         from kair_tui.render.report.fleet import fleet_report
 
@@ -42,7 +42,7 @@ def run(
 
 def _command(session: StoreSession, gpu_cost: float | None) -> str:
     price = [] if gpu_cost is None else ["--gpu-cost", f"{gpu_cost:g}"]
-    return shlex.join(["kair", "fleet", "--store", str(session.store.root), *price])
+    return shlex.join(["kair", "fleet", "--store", session.store.told, *price])
 
 
 def _rows(

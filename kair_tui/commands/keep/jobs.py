@@ -28,6 +28,8 @@ def run(
     gpu_cost: Annotated[float | None, GPU_COST] = None,
 ) -> JobsResult:
     """Asks the store, which removes what is named first. Raises InputError where there is no such job."""
+    from kair_engine.store.remote import place_of
+
     store = session.store
     if action == "rm":
         _remove(store, names)
@@ -50,7 +52,7 @@ def run(
             ranks=job.ranks,
             steps=job.steps,
             operations=job.operations,
-            path=str(job.path),
+            path=place_of(store.root, job.name),
             last_verdict=job.last.verdict if job.last else None,
             last_summary=job.last.summary if job.last else None,
             triaged_at=job.last.triaged_at if job.last else None,
@@ -58,7 +60,7 @@ def run(
         )
         for job in found
     )
-    return JobsResult(str(store.root), current, jobs, tuple(warnings), tuple(names))
+    return JobsResult(store.told, current, jobs, tuple(warnings), tuple(names))
 
 
 def _cost(cost: "StragglerCost | None", gpu_cost: float | None) -> dict[str, Any]:

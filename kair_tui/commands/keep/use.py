@@ -20,4 +20,4 @@ def run(
     if not is_stored(job, store.root):
         raise unknown_job(job, store.root)
     store.use(job)
-    return UseResult(str(store.root), job)
+    return UseResult(store.told, job)

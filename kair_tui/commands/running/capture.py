@@ -73,7 +73,7 @@ def _start_agent(environment: Mapping[str, str]) -> None:
 
     # It becomes the command, and keeps its number.
     environment = {**environment, "KAIR_AGENT_COMMAND": f"{os.getpid()}:{start_ticks(os.getpid())}"}
-    command = [sys.executable, "-m", "kair_capture.agent", "--detach"]
+    command = [sys.executable, "-P", "-m", "kair_capture.agent", "--detach"]
     try:
         subprocess.run(command, env=environment, check=True, timeout=20)
     except (OSError, subprocess.SubprocessError) as error:

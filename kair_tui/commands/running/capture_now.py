@@ -25,7 +25,11 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int) -> int:
     named = os.environ.get("KAIR_COORDINATOR")
     address = address_of(named) if named else address_in(places.address)
     if address is None:
-        raise InputError(f"job {places.job} has no coordinator in the store {store}", f"kair coordinator --job {name}")
+        from kair_engine.store.remote import place_of
+
+        raise InputError(
+            f"job {places.job} has no coordinator in the store {place_of(store)}", f"kair coordinator --job {name}"
+        )
     try:
         key = read_key(Path(os.environ.get("KAIR_KEY_FILE") or places.key), places.job)
         reply = ask(address, key, Capture(steps, wanted))

@@ -73,13 +73,12 @@ def run(
 
 def share_of(text: str) -> float:
     """`1%` or `0.01` as a share. Raises UsageError for what is none, or more than all."""
+    from kair_capture.settings import share_in
+
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        return share_in(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise UsageError(f"--max-overhead must be a share such as 1% or 0.01, got {text!r}")
-    return value
+        raise UsageError(f"--max-overhead must be a share such as 1% or 0.01, got {text!r}") from None
 
 
 def _places(store: Path, job: str | None) -> "JobPlaces":

@@ -34,8 +34,10 @@ def run(store: Path, *, job: Annotated[str | None, Argument(_TEXT, offers=job_na
         result = msgspec.json.decode(places.status.read_bytes(), type=WatchResult)
         age = datetime.now(UTC) - datetime.fromisoformat(result.updated_at)
     except FileNotFoundError as error:
+        from kair_engine.store.remote import place_of
+
         way_out = f"kair coordinator --job {places.job}"
-        raise InputError(f"job {places.job} has no coordinator in the store {store}", way_out) from error
+        raise InputError(f"job {places.job} has no coordinator in the store {place_of(store)}", way_out) from error
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
         raise InputError(f"{places.status} is damaged: {error}") from error
     attended = result.state == "over" or age.total_seconds() < _UNATTENDED_S

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kair_engine.results.steps import StepsResult, StepSummary, StepTime
+from kair_engine.results.steps import ScopeTime, StepsResult, StepSummary, StepTime
 from kair_tui.render.column import ALARM, Cell, Column, Styled
-from kair_tui.render.units import count, duration, plural, ratio
+from kair_tui.render.units import count, duration, plural, ratio, signed_duration
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 STEPS_SHOWN = 50
+SCOPES_SHOWN = 20
 BAR = 20
 
 
@@ -38,6 +40,47 @@ COLUMNS = (
 )
 
 
+def _time(us: float | None) -> str:
+    return "–" if us is None else duration(us)
+
+
+def _since(row: ScopeTime) -> str:
+    return "–" if row.since_step is None else str(row.since_step)
+
+
+def _changed(row: ScopeTime) -> str:
+    return "–" if row.change_us is None else signed_duration(row.change_us)
+
+
+def _slower(row: ScopeTime) -> Cell:
+    if row.change_us is None or row.waits:
+        return "waiting" if row.change_us is not None else ""
+    return Styled("▲ longer", ALARM) if row.change_us > 0 else "shorter"
+
+
+_SCOPES = (
+    Column[ScopeTime]("scope", "scope", lambda row: row.scope, align="left", weight=9),
+    Column[ScopeTime]("rank", "rank", lambda row: "all" if row.rank is None else str(row.rank), weight=9),
+    Column[ScopeTime]("median_us", "median", lambda row: duration(row.median_us), weight=8),
+    Column[ScopeTime]("peers_us", "peers", lambda row: _time(row.peers_us), weight=7),
+    Column[ScopeTime]("since_step", "since step", _since, weight=9),
+    Column[ScopeTime]("before_us", "before", lambda row: _time(row.before_us), weight=5),
+    Column[ScopeTime]("after_us", "after", lambda row: _time(row.after_us), weight=5),
+    Column[ScopeTime]("change_us", "than peers", _changed, weight=8),
+    Column[ScopeTime]("waits", "", _slower, align="left", weight=8),
+)
+
+
+def _in_words(scopes: Sequence[ScopeTime]) -> str:
+    """The change that matters most."""
+    first = scopes[0]
+    if first.change_us is None or first.waits or first.change_us < 0:
+        return "in no part of the step did a rank become slower than before, beside the others"
+    who = "all ranks" if first.rank is None else f"rank {first.rank}"
+    than = "before" if first.peers_us is None else "its peers, beyond what it took before"
+    return f"{who} took {duration(first.change_us)} longer in {first.scope} since step {first.since_step} than {than}"
+
+
 def _body(result: StepsResult, page: Page) -> None:
     peak = max((row.max_us for row in result.summary), default=0.0)
     columns = (
@@ -51,6 +94,10 @@ def _body(result: StepsResult, page: Page) -> None:
         Column[StepSummary]("complete", "", _mark, align="left", weight=7),
     )
     page.table(columns, result.summary, limit=STEPS_SHOWN)
+    if result.scopes:
+        page.line()
+        page.line(_in_words(result.scopes))
+        page.table(_SCOPES, result.scopes, limit=len(result.scopes) if page.options.wide else SCOPES_SHOWN)
     if page.options.wide:
         page.line()
         page.table(COLUMNS, result.steps)
@@ -75,5 +122,5 @@ VIEW = View[StepsResult, StepTime](
     columns=COLUMNS,
     headline=_headline,
     body=_body,
-    records=(("summary", "step"), ("steps", "step_on_rank")),
+    records=(("summary", "step"), ("steps", "step_on_rank"), ("scopes", "scope_on_rank")),
 )

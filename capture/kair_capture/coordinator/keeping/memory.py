@@ -19,6 +19,9 @@ class Remembered:
     held_us: float = 0.0
     spent_us: float = 0.0
     elapsed_us: float = 0.0
+    budget_step: int = 0
+    charged_us: float = 0.0
+    step_cost_us: float | None = None
     sampled: dict[int, tuple[float, float, int]] = field(default_factory=dict)
     """rank → when it was last sampled (Unix s), its excess then, and how many steps."""
     windows: list[WatchedWindow] = field(default_factory=list)

@@ -132,19 +132,27 @@ def write_part(path: Path, rows: Rows) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_all(folder: Path) -> Rows:
-    """Every row of a job's folder `steps`, parts and journals, by step and rank. Raises OSError."""
+def read_all(folder: Path, most: int | None = None) -> Rows:
+    """The rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError.
+
+    `most`: older parts are left out from so many rows on.
+    """
     import pyarrow.parquet as pq
 
-    found = [np.zeros(0, ROW)]
     parts = {path.stem[5:]: path for path in folder.glob("part-????????.parquet")}
-    for path in parts.values():
+    journals = ((path, _number(path)) for path in folder.iterdir())
+    found = [
+        np.zeros(0, ROW),
+        *(_read(path) for path, number in journals if number is not None and number not in parts),
+    ]
+    for _, path in sorted(parts.items(), reverse=True):
+        if most is not None and sum(map(len, found)) >= most:
+            break
         table = pq.read_table(path)
         rows = np.zeros(len(table), ROW)
         for name in COLUMNS:
             rows[name] = table[name].to_numpy()
         found.append(rows)
-    found += [_read(path) for path in folder.iterdir() if (number := _number(path)) is not None and number not in parts]
     rows = np.concatenate(found)
     return rows[np.lexsort((rows["rank"], rows["step"]))]
 

@@ -4,15 +4,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+
+from kair_capture.job.step_marks import StepMarks
 
 STEP_MARK: Final = "kair step"
 """The name of capture's own marks of steps; the script may have marks too, with numbers of its own."""
 
 
-class XplaneProfile:
+class XplaneProfile(StepMarks):
     """One use of the profiler."""
 
     suffix = ".xplane.pb"
@@ -21,7 +23,6 @@ class XplaneProfile:
         """Makes the folder. Raises OSError."""
         self.is_lost = False
         self._folder = Path(tempfile.mkdtemp(prefix=f"profile-{os.getpid()}-", dir=run_dir))
-        self._step: AbstractContextManager[object] | None = None
         self._is_over = False
 
     def begin(self, start: Callable[[str], object], taken: tuple[type[Exception], ...]) -> bool:
@@ -36,17 +37,6 @@ class XplaneProfile:
                 return False
             raise
         return True
-
-    def begin_step(self, step: int) -> None:
-        """Marks a step's begin."""
-        self._step = self._marked(step)
-        self._step.__enter__()
-
-    def end_step(self) -> None:
-        """Marks its end."""
-        step, self._step = self._step, None
-        if step is not None:
-            step.__exit__(None, None, None)
 
     def stop(self) -> None:
         """Ends the recording, once the devices are done."""
@@ -86,9 +76,6 @@ class XplaneProfile:
             with suppress(Exception):
                 self._end()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _marked(self, step: int) -> AbstractContextManager[object]:
-        raise NotImplementedError
 
     def _wait(self) -> None:
         """For what the devices have left to do."""

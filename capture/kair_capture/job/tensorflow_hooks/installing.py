@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,7 @@ from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
 from kair_capture.job.tensorflow_hooks.cluster import place_in
 from kair_capture.job.tensorflow_hooks.profile import TensorFlowProfile
-from kair_capture.ring.layout import Kind
+from kair_capture.job.waiting_for_input import around_next, input_begins, input_ended
 from kair_capture.settings import Settings
 
 
@@ -181,21 +181,8 @@ def _watch_input() -> None:
     """Iterating over a `tf.data.Dataset`, whatever framework trains."""
     from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-    began = guard(_begin_phase, unless=_is_tracing)
-    ended = guard(_record_input, unless=_is_tracing)
-
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        def following(iterator: Any) -> Any:  # noqa: ANN401
-            began()
-            session, begin = current.session, clock()
-            with nullcontext() if session is None else session.input_scope():
-                result = original(iterator)
-            ended(begin)
-            return result
-
-        return following
-
-    replace(OwnedIterator, "__next__", around)
+    began, ended = guard(input_begins, unless=_is_tracing), guard(input_ended, unless=_is_tracing)
+    replace(OwnedIterator, "__next__", partial(around_next, began=began, ended=ended))
 
 
 def _watch_waits() -> None:
@@ -216,11 +203,6 @@ def _record_phase(session: Session, name: str, begin: int) -> None:
 def _record_update(session: Session, optimizer: int, begin: int) -> None:
     session.recorder.scope("optimizer", begin)
     session.steps.optimizer_ran(optimizer)
-
-
-def _record_input(session: Session, begin: int) -> None:
-    if session.steps.concerns():
-        session.recorder.span(Kind.INPUT, "input", begin, clock())
 
 
 def _is_tracing() -> bool:

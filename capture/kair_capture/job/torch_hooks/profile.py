@@ -13,11 +13,12 @@ from torch.profiler.profiler import _KinetoProfile
 
 from kair_capture.job.files import add_to_json
 from kair_capture.job.guarding import replace
+from kair_capture.job.step_marks import StepMarks
 
 _MOST_COLLECTIVES: Final = 100_000
 
 
-class TorchProfile:
+class TorchProfile(StepMarks):
     """One use of the profiler."""
 
     suffix = ".json"
@@ -28,26 +29,14 @@ class TorchProfile:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's, untyped
             activities.append(ProfilerActivity.CUDA)
-        # Every window is one cycle of its own; without this PyTorch warns that a second one forgets the first.
-        self._profile = _KinetoProfile(activities=activities, acc_events=True)
-        self._step: Any = None
+        # Without acc_events: with it every event becomes an object of Python's when the profile ends, 50 µs each.
+        self._profile = _KinetoProfile(activities=activities)
         self._profile.start()
 
     def scope(self, name: str) -> AbstractContextManager[object]:
         """A scope of the script's, in the recording too."""
         scope: AbstractContextManager[object] = record_function(name)
         return scope
-
-    def begin_step(self, step: int) -> None:
-        """Marks a step's begin as torch.profiler's schedule does."""
-        self._step = record_function(f"ProfilerStep#{step}")
-        self._step.__enter__()
-
-    def end_step(self) -> None:
-        """Marks its end."""
-        step, self._step = self._step, None
-        if step is not None:
-            step.__exit__(None, None, None)
 
     def stop(self) -> None:
         """Ends the recording. Takes 2 to 6 µs an event."""
@@ -80,6 +69,10 @@ class TorchProfile:
             own = [entry for entry in entries if begin <= entry.get("time_created_ns", 0) < end]
             return [{**entry, "frames": []} for entry in own[:_MOST_COLLECTIVES]]
         return []
+
+    def _marked(self, step: int) -> AbstractContextManager[object]:
+        # As torch.profiler's schedule does.
+        return self.scope(f"ProfilerStep#{step}")
 
 
 class ProfilerOwner:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch.distributed
@@ -12,6 +11,7 @@ from kair_capture.job.guarding import replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
 from kair_capture.job.torch_hooks.guarding import beginning_alone, guarded, is_compiling
+from kair_capture.job.waiting_for_input import around_next, input_begins, input_ended
 from kair_capture.ring.layout import Kind
 
 
@@ -47,21 +47,10 @@ class Waits:
         replace(_functional_collectives, "wait_tensor", self._around("wait"))
 
     def _around_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        began, ended = beginning_alone(_before_input), guarded(self._after_input)
-
-        def following(iterator: Any) -> Any:  # noqa: ANN401
-            began()
-            session, begin = current.session, clock()
-            with nullcontext() if session is None else session.input_scope():
-                result = original(iterator)
-            ended(begin)
-            return result
-
-        return following
+        return around_next(original, began=beginning_alone(input_begins), ended=guarded(self._after_input))
 
     def _after_input(self, session: Session, begin: int) -> None:
-        if session.steps.concerns():
-            session.recorder.span(Kind.INPUT, "input", begin, clock())
+        if input_ended(session, begin):
             self._input_ended()
 
     def _around(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -82,10 +71,6 @@ class Waits:
             return waiting
 
         return wrap
-
-
-def _before_input(session: Session) -> None:
-    session.steps.phase_begins()
 
 
 def _after_wait(session: Session, name: str, begin: int) -> None:

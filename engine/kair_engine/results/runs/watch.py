@@ -58,6 +58,8 @@ class WatchedHost:
     """Fragments, windows and rows that were given up."""
     unsent_rows: int
     """Step times that wait for the coordinator."""
+    sampled_every: int = 0
+    """Steps from one that its ranks sample without being asked to the next, as far as the budget allows; 0 for none."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def launching(ops: Operations) -> Launching:
     cannot follow: so what counts is how long launching took, beside the time that the kernels took.
     """
     ranks = len(ops.ranks)
-    clock = Clock.of(ops.start_ns, ops.end_ns)
+    clock = Clock.of(ops)
     busy, calls = _busy(ops, clock), _Calls.of(ops, clock)
     first, last, stretch = _in_a_row(calls.begin)
     launches = last - first + 1

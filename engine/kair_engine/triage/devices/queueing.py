@@ -33,7 +33,7 @@ def queueing(ops: Operations) -> Queueing:
     """
     ranks = len(ops.ranks)
     rows = lane_order(ops.lane_key, ops.start_ns, ops.duration_ns, np.flatnonzero(ops.on_stream))
-    clock = Clock.of(ops.start_ns, ops.end_ns)
+    clock = Clock.of(ops)
     start, end = (clock.at(ops.rank[rows], of[rows]) for of in (ops.start_ns, ops.end_ns))
     busy = Spans.united(start, end)
     lane = ops.lane_key[rows]

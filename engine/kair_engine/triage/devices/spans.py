@@ -1,35 +1,48 @@
 """Unites spans of time of several ranks, and tells how much of others they cover."""
 
+from typing import Final
+
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.trace.operations import Operations
 
-BETWEEN_RANKS_NS = 1_000_000_000
+BETWEEN_RANKS_NS: Final = 1_000_000_000
 """What is near in time lies far apart if it is of two ranks."""
+_AXIS: Final = 1 << 62
+_NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True)
 class Clock:
     """One axis for all ranks' times, rank after rank; times are of one step."""
 
-    low: int
-    span: int
+    low: Ints
+    """(ranks): each one's earliest time. One rank's clock may be decades off another's."""
+    length: Ints
+    """(ranks): from it to the latest."""
+    begin: Ints
+    """(ranks): where on the axis its times begin."""
 
     @classmethod
-    def of(cls, *times: Ints) -> "Clock":
-        """An axis that has room for these times."""
-        known = [of for of in times if len(of)]
-        low = min((int(of.min()) for of in known), default=0)
-        return cls(low, max((int(of.max()) for of in known), default=0) - low + BETWEEN_RANKS_NS)
+    def of(cls, ops: Operations) -> "Clock":
+        """An axis that has room for the operations; times that no axis has room for lie at their rank's end."""
+        ranks = len(ops.ranks)
+        low, high = np.full(ranks, _NEVER), np.full(ranks, -_NEVER)
+        np.minimum.at(low, ops.rank, ops.start_ns)
+        np.maximum.at(high, ops.rank, ops.end_ns)
+        length = np.clip(high - low, 0, _AXIS // max(ranks, 1) - BETWEEN_RANKS_NS)
+        ends = np.cumsum(length + BETWEEN_RANKS_NS)
+        return cls(low, length, ends - length - BETWEEN_RANKS_NS)
 
     def at(self, rank: Ints, time_ns: Ints) -> Ints:
         """Where a rank's time lies."""
-        return np.asarray(rank * self.span + (time_ns - self.low))
+        return np.asarray(self.begin[rank] + np.clip(time_ns - self.low[rank], 0, self.length[rank]))
 
     def rank(self, at: Ints) -> Ints:
         """Whose time it is."""
-        return np.asarray(at // self.span)
+        return np.asarray(np.searchsorted(self.begin, at, side="right") - 1)
 
 
 @dataclass(frozen=True)

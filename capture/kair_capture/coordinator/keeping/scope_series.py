@@ -1,0 +1,85 @@
+"""Reads what capture keeps of every step of a job, sampled or not, as one series for each part of the step."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kair_capture.agent.draining import UNFIT
+from kair_capture.agent.scopes import SCHEMA
+from kair_capture.agent.step_rows import PHASES, Rows
+from kair_capture.coordinator.keeping.step_log import read_all
+from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
+
+Column = npt.NDArray[Any]
+
+Waiting = Literal["none", "some", "all"]
+_WAITING: Final[Mapping[str, Waiting]] = {"forward": "some", "backward": "some", "optimizer": "some", "input": "none"}
+MOST_ROWS: Final = 4_000_000
+"""The last so many: a step on a rank each, or a scope of one."""
+_SAME_US: Final = 2000
+"""The begin of one step may be told by two readings of the clocks."""
+
+
+def scope_series(steps: Path, scopes: Path) -> tuple[list[ScopeSeries], float]:
+    """The series of a job's two folders, and the median step, µs. Raises OSError, pa.ArrowException.
+
+    Of a job that was started again, or went back to a checkpoint, the last attempt.
+    """
+    rows = _last_attempt(read_all(steps, MOST_ROWS))
+    rows = rows[(rows["flags"] & UNFIT) == 0]
+    if not len(rows):
+        return [], 0.0
+    found = [
+        _series("self", rows["rank"], rows["step"], rows["self_us"], waiting="none"),
+        _series("waiting", rows["rank"], rows["step"], rows["waited_us"], waiting="all"),
+        *(_series(phase, rows["rank"], rows["step"], rows[f"{phase}_us"], waiting=_WAITING[phase]) for phase in PHASES),
+    ]
+    found = [one for one in found if np.nanmax(one.time_us) > 0]
+    return found + _of_script(scopes, rows), float(np.median(rows["step_us"]))
+
+
+def _of_script(folder: Path, rows: Rows) -> list[ScopeSeries]:
+    """The script's own scopes, in those of the steps that call them."""
+    sums = _sums_in(folder)
+    begins = {(rank, step): begin for rank, step, begin in rows[["rank", "step", "begin_us"]].tolist()}
+    places = zip(sums["rank"].to_pylist(), sums["step"].to_pylist(), strict=True)
+    begun = np.array([begins.get(place, -_SAME_US) for place in places], np.int64)
+    sums = sums.filter(pa.array(np.abs(sums["begin_us"].to_numpy() - begun) < _SAME_US))
+    scope = np.array(sums["scope"].to_pylist(), object)
+    rank, step, time_us = (sums[name].to_numpy() for name in ("rank", "step", "time_us"))
+    names = sorted(set(scope))
+    return [_series(name, rank[at], step[at], time_us[at], waiting="some") for name in names for at in (scope == name,)]
+
+
+def _sums_in(folder: Path) -> pa.Table:
+    """The newest files' rows."""
+    tables, rows = [SCHEMA.empty_table()], 0
+    for path in sorted(folder.glob("[!.]*.parquet"), key=lambda path: -path.stat().st_mtime_ns):
+        if rows < MOST_ROWS:
+            tables.append(pq.read_table(path, schema=SCHEMA).replace_schema_metadata())
+            rows += len(tables[-1])
+    return pa.concat_tables(tables)
+
+
+def _last_attempt(rows: Rows) -> Rows:
+    """Of each rank the rows since its numbers last went back."""
+    rows = rows[np.lexsort((rows["begin_us"], rows["rank"]))]
+    rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
+    anew = np.concatenate([[True], (rank[1:] != rank[:-1]) | (step[1:] <= step[:-1])]) if len(rows) else rank > 0
+    last = dict(zip(rank[anew].tolist(), np.flatnonzero(anew).tolist(), strict=True))
+    begins = np.array([last[one] for one in rank.tolist()], np.int64)
+    return rows[np.arange(len(rows)) >= begins]
+
+
+def _series(name: str, rank: Column, step: Column, us: Column, *, waiting: Waiting) -> ScopeSeries:
+    ranks, row = np.unique(rank, return_inverse=True)
+    steps, column = np.unique(step, return_inverse=True)
+    time_us: Floats = np.full((len(ranks), len(steps)), np.nan)
+    time_us[row, column] = us
+    numbers: tuple[Ints, Ints] = (ranks.astype(np.int64), steps.astype(np.int64))
+    return ScopeSeries(name, *numbers, time_us, waiting)

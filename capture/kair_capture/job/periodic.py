@@ -1,0 +1,78 @@
+"""Samples one step in so many without being asked, and more seldom where that would cost too much.
+
+At no time has a rank's sampling cost more than its share of the time so far, and one window. Steps that it was asked
+for count, and go before.
+"""
+
+from collections import deque
+from math import ceil, log2
+from statistics import median, median_low
+from typing import Final
+
+INTERVAL_EVENT: Final = "sampling interval"
+"""Name of the event that tells the agent how many steps there are from one to the next."""
+_REMEMBERED: Final = 16
+_COSTS: Final = 5
+_EASIER: Final = 0.8
+"""So much of the budget a shorter interval must leave unused: one on the edge would come and go."""
+
+
+class Periodic:
+    """Of one rank; its ranks need not speak with each other.
+
+    Intervals are `every` times a power of two: ranks whose windows cost differently still sample the same steps, as
+    those of the longer interval are among those of the shorter.
+    """
+
+    def __init__(self, every: int, share: float) -> None:
+        """`every`: at most one step in so many. `share`: of the time, that sampling may take; 1 sets no bound."""
+        self.interval = self._every = every
+        self._share = share
+        self._steps: deque[int] = deque(maxlen=_REMEMBERED)
+        self._costs: deque[int] = deque(maxlen=_COSTS)
+        self._spent = self._elapsed = 0
+
+    def is_due(self, step: int) -> bool:
+        """Whether to sample this step."""
+        if step % self.interval or not self._share:
+            return False
+        return self._is_free or self._spent <= self._share * self._elapsed
+
+    def passed(self, length: int) -> None:
+        """A step that was not sampled is over, ns."""
+        self._steps.append(length)
+        self._elapsed += length
+
+    def spent(self, lengths: list[int], pauses: int, *, asked: bool) -> None:
+        """A window is over: its steps, and how long training stood still for its profiler, ns.
+
+        `asked`: by the agent. Of such windows it is not learnt what a step of its own would cost.
+        """
+        usual = median(self._steps) if self._steps else 0.0
+        cost = pauses + round(sum(max(length - usual, 0.0) for length in lengths))
+        self._spent += cost
+        self._elapsed += round(usual * len(lengths))
+        if not asked:
+            self._costs.append(cost)
+            self._space(usual)
+
+    @property
+    def overhead(self) -> float:
+        """The share of the time that sampling took."""
+        return self._spent / self._elapsed if self._elapsed else 0.0
+
+    @property
+    def _is_free(self) -> bool:
+        return self._share >= 1
+
+    def _space(self, usual: float) -> None:
+        if self._is_free or not usual:
+            return
+        # The first window also sets the profiler up, once and for all.
+        fewest = median_low(self._costs) / (self._share * usual)
+        needed = self._interval_of(fewest)
+        if needed > self.interval or self._interval_of(fewest / _EASIER) < self.interval:
+            self.interval = needed
+
+    def _interval_of(self, steps: float) -> int:
+        return self._every << ceil(log2(max(steps / self._every, 1.0)))

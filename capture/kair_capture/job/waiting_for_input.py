@@ -1,0 +1,41 @@
+"""Records how long a loop waits for its next batch, whatever loads it."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from kair_capture.job.recorder import clock
+from kair_capture.job.session import Session, current
+from kair_capture.ring.layout import Kind
+
+
+def around_next(
+    original: Callable[[Any], Any], *, began: Callable[[], None], ended: Callable[[int], None]
+) -> Callable[[Any], Any]:
+    """An iterator's `__next__`, between `began()` and `ended(begin)`, and in sampled steps a scope of the recording.
+
+    The end of the data is no wait of a step.
+    """
+
+    def following(iterator: Any) -> Any:  # noqa: ANN401
+        began()
+        session, begin = current.session, clock()
+        with nullcontext() if session is None else session.input_scope():
+            result = original(iterator)
+        ended(begin)
+        return result
+
+    return following
+
+
+def input_begins(session: Session) -> None:
+    """Asking for a batch is of the next step, where one is over."""
+    session.steps.phase_begins()
+
+
+def input_ended(session: Session, begin: int) -> bool:
+    """A batch is there; whether this step waited for it, and not a thread that loads ahead."""
+    concerns = session.steps.concerns()
+    if concerns:
+        session.recorder.span(Kind.INPUT, "input", begin, clock())
+    return concerns

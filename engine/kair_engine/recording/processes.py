@@ -1,0 +1,164 @@
+"""Processes that answer messages: each starts quickly, writes on no terminal, and ends with who started it.
+
+A message is bytes, and so is its answer, both behind their length. What a process is to do is named as text, so that
+it watches for its end before it loads anything: `module:function`, which given a text returns the function that
+answers. Unlike `multiprocessing`'s they run nothing from the current folder and need no `__main__` to import.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+Answering = Callable[[bytes], bytes]
+
+_PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[3:]; from {__name__} import work; work(*sys.argv[1:3])"
+_LENGTH: Final = 8
+"""Bytes that say how many follow."""
+
+
+def answers(
+    messages: Sequence[bytes], processes: int, function: str, given: str = "", *, order: Sequence[int] | None = None
+) -> Iterator[bytes | None]:
+    """Each message's answer, in their order; None where the process that had it ended, or none could be started.
+
+    They are given out in `order`, as processes become free. All end when the iterator does.
+    """
+    with ExitStack() as running:
+        left = deque(range(len(messages)) if order is None else order)
+        free = list(_started(min(processes, len(messages)), function, given, running))
+        yield from _in_order(len(messages), _as_they_come(free, left, messages))
+
+
+def _in_order(count: int, answered: Iterator[tuple[int, bytes | None]]) -> Iterator[bytes | None]:
+    found: dict[int, bytes | None] = {}
+    for at in range(count):
+        while at not in found:
+            of, answer = next(answered, (at, None))
+            found[of] = answer
+        yield found.pop(at)
+
+
+def _as_they_come(
+    free: Sequence["_Process"], left: deque[int], messages: Sequence[bytes]
+) -> Iterator[tuple[int, bytes | None]]:
+    import selectors
+
+    with selectors.DefaultSelector() as waiting:
+        for process in free:
+            if left and process.ask(left[0], messages):
+                waiting.register(process.out, selectors.EVENT_READ, process)
+                left.popleft()
+        while waiting.get_map():
+            for key, _ in waiting.select():
+                process = key.data
+                at, answer = process.at, process.answer()
+                if answer is None or not left or not process.ask(left[0], messages):
+                    waiting.unregister(process.out)
+                else:
+                    left.popleft()
+                yield at, answer
+
+
+def _started(count: int, function: str, given: str, running: ExitStack) -> Iterator["_Process"]:
+    # In a folder of recordings a file may have the name of any module: only what this process loads from counts.
+    flag = "-I" if sys.flags.isolated else "-P"
+    path = [place for place in sys.path if isinstance(place, str)]
+    command = [sys.executable or "", flag, "-c", _PROGRAM, function, given, *path]
+    for _ in range(count):
+        try:
+            with _without_interrupts():
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+        except (OSError, ValueError):
+            return
+        running.callback(_end, process)
+        yield _Process(process)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes that are started here never hear of Ctrl-C: the one who started them ends them without a word."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+class _Process:
+    """One of them, as who asks it sees it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._to, self.out = process.stdin, process.stdout
+        self.at = -1
+        """The message that it has."""
+
+    def ask(self, at: int, messages: Sequence[bytes]) -> bool:
+        """Gives it a message; False where it has ended."""
+        self.at = at
+        try:
+            _write(self._to, messages[at])
+        except OSError:
+            return False
+        return True
+
+    def answer(self) -> bytes | None:
+        """What it answers, None where it ends without."""
+        return _read(self.out)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what it was to read is not read any more
+            assert pipe is not None
+            pipe.close()
+    process.wait()
+
+
+def work(function: str, given: str) -> None:
+    """What such a process does, until who started it closes the pipe, or dies."""
+    from queue import SimpleQueue
+    from threading import Thread
+
+    messages: SimpleQueue[bytes] = SimpleQueue()
+    Thread(target=_listen, args=(messages,), daemon=True).start()
+    # What a library prints is no answer.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    module, name = function.split(":")
+    answer: Answering = getattr(import_module(module), name)(given)
+    while True:
+        _write(out, answer(messages.get()))
+
+
+def _listen(messages: "SimpleQueue[bytes]") -> None:
+    while (message := _read(sys.stdin.buffer)) is not None:
+        messages.put(message)
+    # In the middle of a file too.
+    os._exit(1)
+
+
+def _write(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(len(message).to_bytes(_LENGTH, "big") + message)
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> bytes | None:
+    """A message, None where there is no whole one any more."""
+    head = pipe.read(_LENGTH)
+    length = int.from_bytes(head, "big")
+    message = pipe.read(length) if len(head) == _LENGTH else b""
+    return message if len(head) == _LENGTH and len(message) == length else None

@@ -1,0 +1,171 @@
+"""Scopes over the steps of a job: what each takes on each rank beside the others, and from which step on that changed.
+
+A change is looked for in what a rank takes beyond the median of the others in the same step, so that what all do
+longer, as where a step has more work, is nobody's; the median of all is a row of its own. The series is cut in two
+where the cumulative sum of its deviations is farthest from what chance explains (CUSUM), on medians of five steps,
+none farther than three spreads from the middle, so that single steps do not matter. The p-value is that of the
+farthest of as many normal deviations as there are places to cut, times the number of series that were looked at.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import erfc, sqrt
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.ranks import Rank
+from kair_engine.results.steps import ScopeTime
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_BLOCK: Final = 5
+_FEWEST_BLOCKS: Final = 8
+_FEWEST_ASIDE: Final = 2
+"""Blocks before a change, and after it."""
+_MOST_P: Final = 0.01
+_LEAST_SHARE: Final = 0.01
+"""Of the step, that a change must be to be told."""
+_FARTHEST: Final = 3.0
+_SIGMAS_OF_MAD: Final = 1.4826
+_WAITING_SHARE: Final = 0.5
+"""Of a scope's change: where waiting changed by as much, it explains it."""
+
+
+@dataclass(frozen=True)
+class ScopeSeries:
+    """One scope: a matrix (rank, step) in µs, NaN in steps that do not tell it."""
+
+    scope: str
+    ranks: Ints
+    steps: Ints
+    time_us: Floats
+    waiting: Literal["none", "some", "all"] = "none"
+    """How much of it may be waiting for other ranks."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    since_step: int
+    before: npt.NDArray[np.bool_]
+    """Which of the series' places are before it."""
+    change_us: float
+    p_value: float
+
+
+def scope_times(series: Sequence[ScopeSeries], step_us: float) -> tuple[ScopeTime, ...]:
+    """A row for each scope on each rank, and of several ranks one for their median (rank None).
+
+    `step_us`: how long a step takes. Those come first that became longer, and not by waiting, the most.
+    """
+    tests = sum(len(one.ranks) + (len(one.ranks) > 1) for one in series)
+    rows = [row for one in series for row in _rows_of(one, tests, step_us)]
+    waiting = {one.scope: one.waiting for one in series}
+    longer = {row.rank: row.change_us or 0.0 for row in rows if waiting[row.scope] == "all"}
+    rows = [replace(row, waits=_waits(row, waiting[row.scope], longer.get(row.rank, 0.0))) for row in rows]
+    return tuple(sorted(rows, key=lambda row: (row.change_us is None, row.waits, -(row.change_us or 0.0))))
+
+
+def _waits(row: ScopeTime, waiting: str, waiting_us: float) -> bool:
+    """Whether waiting explains a change; who became slow waits less, and is done sooner with what others wait in."""
+    explained = waiting == "some" and row.change_us is not None and waiting_us / row.change_us >= _WAITING_SHARE
+    return waiting == "all" or explained
+
+
+def _rows_of(series: ScopeSeries, tests: int, step_us: float) -> list[ScopeTime]:
+    told = ~np.isnan(series.time_us)
+    kept = told.any(axis=0)
+    steps, time_us, told = series.steps[kept], series.time_us[:, kept], told[:, kept]
+    if not len(steps):
+        return []
+    several = len(series.ranks) > 1
+    middle = np.nanmedian(time_us, axis=0)
+    # Of two, the other; else all: one among several hardly moves their median.
+    others = time_us[::-1] if len(series.ranks) == 2 else np.broadcast_to(middle, time_us.shape)
+    others = others if several else np.zeros_like(time_us)
+    looked_at: list[tuple[int | None, Floats, Floats]] = [(None, middle, np.zeros_like(middle))] if several else []
+    looked_at += [(int(rank), time_us[at], others[at]) for at, rank in enumerate(series.ranks)]
+    found = []
+    for rank, own, other in looked_at:
+        there = ~np.isnan(own) & ~np.isnan(other)
+        if there.any():
+            change = _change(steps[there], own[there] - other[there], tests)
+            if rank is None and change is not None:
+                change = replace(change, change_us=_usual_change(time_us[:, there], change.before))
+            if change is not None and abs(change.change_us) < _LEAST_SHARE * step_us:
+                change = None
+            peers = float(np.median(other[there])) if several and rank is not None else None
+            found.append(_row(series.scope, rank, own[there], peers, change))
+    return found
+
+
+def _usual_change(time_us: Floats, before: npt.NDArray[np.bool_]) -> float:
+    """What half of the ranks changed by: the median of them in each step is moved by one rank that is always last."""
+    told = ~np.isnan(time_us)
+    time_us = time_us[told[:, before].any(axis=1) & told[:, ~before].any(axis=1)]
+    if not len(time_us):
+        return 0.0
+    changes = np.nanmedian(time_us[:, ~before], axis=1) - np.nanmedian(time_us[:, before], axis=1)
+    return float(sorted(changes, key=abs)[(len(changes) - 1) // 2])
+
+
+def _row(scope: str, rank: int | None, own: Floats, peers: float | None, change: _Change | None) -> ScopeTime:
+    row = ScopeTime(scope, None if rank is None else Rank(rank), len(own), float(np.median(own)), peers)
+    if change is None:
+        return row
+    return replace(
+        row,
+        since_step=change.since_step,
+        before_us=float(np.median(own[change.before])),
+        after_us=float(np.median(own[~change.before])),
+        change_us=change.change_us,
+        p_value=change.p_value,
+    )
+
+
+def _change(steps: Ints, values: Floats, tests: int) -> _Change | None:
+    """The largest lasting change of a series without NaN; None where there is none that chance would not explain."""
+    count = len(values) // _BLOCK
+    if count < _FEWEST_BLOCKS:
+        return None
+    blocks = np.median(values[: count * _BLOCK].reshape(count, _BLOCK), axis=1)
+    spread = _spread(np.diff(blocks)) / sqrt(2)
+    far = (blocks - np.median(blocks)) / spread if spread else np.sign(blocks - np.median(blocks))
+    cut = _cut(np.clip(far, -_FARTHEST, _FARTHEST))
+    # What goes up and down slowly is no change: the spread is that of both sides.
+    sides = blocks[:cut] - np.median(blocks[:cut]), blocks[cut:] - np.median(blocks[cut:])
+    spread = max(spread, _spread(np.concatenate(sides)))
+    apart = abs(float(np.median(blocks[cut:]) - np.median(blocks[:cut])))
+    z = apart / spread * sqrt(cut * (count - cut) / count) if spread else np.inf
+    p_value = min(erfc(z / sqrt(2)) * count * tests, 1.0)
+    if p_value > _MOST_P or not apart:
+        return None
+    at = _exactly(values, cut * _BLOCK)
+    before = np.arange(len(values)) < at
+    change_us = float(np.median(values[~before]) - np.median(values[before]))
+    return _Change(int(steps[at]), before, change_us, p_value)
+
+
+def _cut(deviations: Floats) -> int:
+    """After how many blocks to cut."""
+    count = len(deviations)
+    before = np.arange(1, count)
+    sums = np.cumsum(deviations)
+    far = np.abs(sums[:-1] - before / count * sums[-1]) / np.sqrt(before * (count - before) / count)
+    return int(np.argmax(far[_FEWEST_ASIDE - 1 : count - _FEWEST_ASIDE])) + _FEWEST_ASIDE
+
+
+def _exactly(values: Floats, about: int) -> int:
+    """The place within a block of `about` from which on the values are nearer to those after than to those before."""
+    before, after = np.median(values[: about - _BLOCK]), np.median(values[about + _BLOCK :])
+    near = values[about - _BLOCK : about + _BLOCK]
+    gain = np.abs(near - after) - np.abs(near - before)
+    # From each place to the end, how much better those after fit.
+    return about - _BLOCK + int(np.argmin(np.concatenate([np.cumsum(gain[::-1])[::-1], [0.0]])))
+
+
+def _spread(values: Floats) -> float:
+    """The standard deviation of most of them."""
+    return float(np.median(np.abs(values - np.median(values)))) * _SIGMAS_OF_MAD
