@@ -303,6 +303,21 @@ def test_a_file_that_another_process_takes_for_a_leftover_is_written_again(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"whole"}
 
 
+def test_a_pipe_in_a_store_is_no_file(store: Store, traces: Path, cache: Path) -> None:
+    """Who opens one waits for somebody to write into it."""
+    store.import_traces([traces], "job1", cache=cache)
+    (recording,) = recordings_in(store.root / "job1")
+    os.mkfifo(recording / "verdict.json")
+    os.mkfifo(store.root / ".current")
+    (store.root / "job2" / "recording-1").mkdir(parents=True)
+    os.mkfifo(store.root / "job2" / "job.json")
+    found, warnings = store.listing()
+    assert ([(job.name, job.last) for job in found], store.current()) == ([("job1", None)], None)
+    assert [warning.message for warning in warnings] == [
+        f"job job2 is left out: cannot read {store.root / 'job2' / 'job.json'}: it is no file"
+    ]
+
+
 def test_of_two_imports_of_one_name_the_second_says_so(store: Store, traces: Path, cache: Path) -> None:
     def meanwhile(*_: object) -> None:
         with pytest.raises(BusyError, match="another kair is at work on the job job1"):

@@ -14,7 +14,7 @@ from kair_engine.errors import InputError, KairError, NameTakenError, Unwritable
 from kair_engine.results.runs.baseline import SavedBaseline
 from kair_engine.results.runs.run_profile import Amount, RunProfile
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.private_files import make_folder, modes_below, write_whole
+from kair_engine.trace.private_files import make_folder, modes_below, read_kept, write_whole
 
 FILE_VERSION: Final = 1
 MAX_BYTES: Final = 256 << 20
@@ -83,7 +83,7 @@ class Baselines:
     def current(self) -> str | None:
         """The one in use, where it still exists."""
         try:
-            name = self._used.read_text().strip()
+            name = read_kept(self._used).decode().strip()
         except (OSError, UnicodeDecodeError):
             return None
         return name if _NAME.fullmatch(name) and self._path(name).exists() else None

@@ -1,5 +1,6 @@
 """Files and folders of their owner alone: traces name models, hosts and people's paths."""
 
+import errno
 import fcntl
 import os
 import re
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+_LARGEST: Final = 1 << 30
+"""Bytes; what is kept of a job of ten thousand ranks takes a tenth."""
 _UNWRITTEN: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")
 
 
@@ -87,6 +90,21 @@ def _remove_unlocked(path: Path) -> None:
         path.unlink()
     finally:
         os.close(descriptor)
+
+
+def read_kept(path: Path, first: int = -1) -> bytes:
+    """What a file holds that Kair keeps, or its `first` bytes. Raises OSError, for what is too large and for pipes too.
+
+    Stores are shared, and jobs come from others: whoever opens a pipe waits for its writer, perhaps for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        if status.st_size > _LARGEST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return file.read(first)
 
 
 def why_distrusted(folder: Path) -> str | None:
