@@ -526,8 +526,10 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     talk.tell(missing)
     talk.until(lambda: talk.coordinator._memory.windows[-1].missed == (1,))
     talk.end()
+    earned = talk.coordinator._sampler.budget.elapsed_us
     # A coordinator that starts again knows what was told, and does not order the same once more.
     talk.coordinator = talk.begin()
+    assert talk.coordinator._sampler.budget.elapsed_us == earned > 0  # what it reads again is not earned twice
     talk.packets.clear()
     talk.batch += 1000
     assert len(talk.coordinator._watching.roles.told) == 4
