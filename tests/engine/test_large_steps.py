@@ -31,7 +31,7 @@ from kair_engine.triage.replayed_ranks import units
 from kair_tui.render.words.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
-STEPS = 6
+STEPS = 5
 
 
 @dataclass
@@ -81,7 +81,7 @@ def verdict(result: TriageResult) -> Any:  # noqa: ANN401
         (STANDARD["dp16"], GarbageCollection(0.1, 20.0, visible=True)),
         (STANDARD["dp16"], SlowHost("node1", 1.1)),
         (THREE_DIMENSIONS, SlowInput(6, 0.2)),
-        (STANDARD["3d64"], SlowLink(9, 4.0)),
+        (JobLayout("3d", dp=4, pp=2, tp=4, microbatches=4), SlowLink(9, 4.0)),
     ],
     ids=["healthy", "GPU", "garbage", "host", "input", "link"],
 )
