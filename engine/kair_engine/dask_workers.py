@@ -91,7 +91,7 @@ def _fetched(table: Any) -> Any:  # noqa: ANN401 - a future of anything
             raise  # the analysis failed, as it would have here
         raise InputError(
             f"the cluster lost a part of the recording: {_first_line(error)}",
-            "a worker that is killed had too little memory: 220 bytes for each operation of the largest step",
+            "a worker that is killed had too little memory: 220 bytes for each operation of the largest step, or 1 GB",
         ) from error
 
 

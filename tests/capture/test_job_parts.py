@@ -286,7 +286,7 @@ def test_what_nobody_asked_for_costs_at_no_time_more_than_its_share_and_one_wind
             continue
         if (cost := next(waiting, None)) is None:
             break
-        periodic.spent([step], cost, asked=False)
+        periodic.spent([step], cost, is_own=True)
         spent, elapsed = spent + cost, elapsed + step
         assert spent <= share * elapsed + max(costs)
         assert periodic.overhead == pytest.approx(spent / elapsed)

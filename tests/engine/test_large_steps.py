@@ -19,6 +19,7 @@ from table import write_table
 from kair_engine.blame.analysis import blame
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import JobRoles, StepExcess, job_excess
+from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.results.triage import TriageResult
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.format import write_fragment
@@ -28,10 +29,11 @@ from kair_engine.trace.steps.loading import load_step, read_rows
 from kair_engine.triage import replayed_ranks
 from kair_engine.triage.analysis import triage
 from kair_engine.triage.replayed_ranks import units
+from kair_engine.views.overview import info, steps
 from kair_tui.render.words.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
-STEPS = 6
+STEPS = 5
 
 
 @dataclass
@@ -81,7 +83,7 @@ def verdict(result: TriageResult) -> Any:  # noqa: ANN401
         (STANDARD["dp16"], GarbageCollection(0.1, 20.0, visible=True)),
         (STANDARD["dp16"], SlowHost("node1", 1.1)),
         (THREE_DIMENSIONS, SlowInput(6, 0.2)),
-        (STANDARD["3d64"], SlowLink(9, 4.0)),
+        (JobLayout("3d", dp=4, pp=2, tp=4, microbatches=4), SlowLink(9, 4.0)),
     ],
     ids=["healthy", "GPU", "garbage", "host", "input", "link"],
 )
@@ -118,15 +120,17 @@ def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits
     }
 
 
-def test_stage_1_is_the_same_to_the_last_bit(tmp_path: Path, limits: Limits) -> None:
+def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
-    whole, answer, waiting = job_excess(job), localize(job), blame(job)
+    whole, answer, waiting, outliers = job_excess(job), localize(job), blame(job), pinpoint(job, rank=6)
+    inventory, lengths = info(job), steps(job)
     limits.set(job)
     some = job_excess(job)
     for one, other in zip(some.steps, whole.steps, strict=True):
         for field in fields(StepExcess):
             assert_equal(getattr(one, field.name), getattr(other, field.name))
     assert localize(job) == answer
+    assert (info(job), steps(job)) == (inventory, lengths)
     again = blame(job)
     assert (again.waiting_us, again.waiting, again.collectives) == (
         waiting.waiting_us,
@@ -134,6 +138,9 @@ def test_stage_1_is_the_same_to_the_last_bit(tmp_path: Path, limits: Limits) -> 
         waiting.collectives,
     )
     assert again.by_rank[0].rank == waiting.by_rank[0].rank
+    some_outliers = pinpoint(job, rank=6)
+    assert {one.operator for one in some_outliers.outliers[:5]} == {one.operator for one in outliers.outliers[:5]}
+    assert [warning.code for warning in some_outliers.warnings] == ["some_peers"]
 
 
 def assert_equal(one: object, other: object) -> None:
@@ -156,8 +163,8 @@ def test_no_more_is_held_than_was_said(tmp_path: Path, limits: Limits) -> None:
     limits.set(job)
     held: list[int] = []
 
-    def counted(trace: Trace, steps: list[int]) -> Any:  # noqa: ANN401
-        rows = read_rows(trace, steps)
+    def counted(trace: Trace, chosen: list[int]) -> Any:  # noqa: ANN401
+        rows = read_rows(trace, chosen)
         held.append(len(rows))
         return rows
 

@@ -68,7 +68,8 @@ class Windows:
             self._give_up(error)
         self._pauses += clock() - end
         if self._periodic is not None and before is not None and self._open is not before:
-            self._periodic.spent([length for *_, length in steps], self._pauses, asked=is_asked)
+            is_own = not is_asked and not before[1].is_lost
+            self._periodic.spent([length for *_, length in steps], self._pauses, is_own=is_own)
             self._pauses = self._told_interval = 0
         self.profiles = self._open is not None
         return True

@@ -8,6 +8,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import JobRoles, StepExcess, step_excess
 from kair_engine.localize.rank_times import RankTimes, joined
+from kair_engine.timeline.clocks import Clocks
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.operations import Operations
@@ -29,14 +30,38 @@ class CloseUp:
 
 
 def excess_and_close_up(step: LargeStep, times: list[RankTimes], of: JobRoles) -> tuple[StepExcess, CloseUp]:
-    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some."""
+    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings away."""
     sync = synchronise(step.operations())
     excess = step_excess(joined(times), sync, of)
     ops = sync.collectives.ops
     own = np.nansum(excess.by_class_ns[:, np.searchsorted(of.ranks, ops.ranks)], axis=0)
     shown = _chosen(sync, own, of.role_in(ops), step.ranks_held)
-    close = step.close_up(ops.ranks[shown].tolist())
-    return excess, CloseUp(_seen_in(sync, close), shown)
+    ranks, matched = ops.ranks[shown].tolist(), _Matched.of(sync)
+    # Of millions of rows one table at a time.
+    del sync, ops
+    return excess, CloseUp(matched.seen_in(step.close_up(ranks)), shown)
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """Collectives and clocks, without the operations that they are of."""
+
+    place: Ints
+    """Of every member, among all communication of the step."""
+    instance: Ints
+    rejected: int
+    clocks: Clocks
+
+    @classmethod
+    def of(cls, sync: Synchronisation) -> "_Matched":
+        known = sync.collectives
+        place = np.searchsorted(np.flatnonzero(known.ops.communication), known.row)
+        return cls(place, known.instance, known.rejected, sync.clocks)
+
+    def seen_in(self, ops: Operations) -> Synchronisation:
+        """The same of another table with the same communication in it."""
+        row = np.flatnonzero(ops.communication)[self.place]
+        return Synchronisation(Collectives(ops, row, self.instance, self.rejected), self.clocks)
 
 
 def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bools:
@@ -60,11 +85,3 @@ def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bo
 
 def _by_role(role: Ints) -> Iterable[Ints]:
     return (np.flatnonzero(role == code) for code in np.unique(role).tolist())
-
-
-def _seen_in(sync: Synchronisation, close: Operations) -> Synchronisation:
-    """The same collectives and clocks, of rows of another table with the same communication in it."""
-    old, new = np.flatnonzero(sync.collectives.ops.communication), np.flatnonzero(close.communication)
-    row = new[np.searchsorted(old, sync.collectives.row)]
-    known = sync.collectives
-    return Synchronisation(Collectives(close, row, known.instance, known.rejected), sync.clocks)

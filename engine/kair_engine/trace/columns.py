@@ -94,16 +94,17 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
 
 def joined(parts: Sequence[Columns]) -> Columns:
     """The rows of all, one after another; one part at least."""
-    texts: dict[str, list[str]] = {}
-    of = {name: [part.of[name] for part in parts] for name in parts[0].of}
-    for name in parts[0].texts:
-        texts[name] = list(dict.fromkeys(text for part in parts for text in part.texts[name]))
-        place = {text: code for code, text in enumerate(texts[name])}
-        of[name] = [
-            _by_code([place[text] for text in part.texts[name]], NONE).astype(part.of[name].dtype)[part.of[name]]
-            for part in parts
-        ]
-    return Columns({name: np.concatenate(values) for name, values in of.items()}, texts)
+    together = Columns({}, {})
+    for name in parts[0].of:
+        # One column after another: copies of all at once take as much memory again.
+        pieces = [part.of[name] for part in parts]
+        if name in parts[0].texts:
+            together.texts[name] = list(dict.fromkeys(text for part in parts for text in part.texts[name]))
+            place = {text: code for code, text in enumerate(together.texts[name])}
+            codes = ([place[text] for text in part.texts[name]] for part in parts)
+            pieces = [_by_code(of, NONE).astype(piece.dtype)[piece] for of, piece in zip(codes, pieces, strict=True)]
+        together.of[name] = np.concatenate(pieces)
+    return together
 
 
 def _no_rows(trace: Trace, names: Sequence[str]) -> pa.Table:

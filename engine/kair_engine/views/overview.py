@@ -13,13 +13,14 @@ from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRec
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.clocks import Clocks
 from kair_engine.timeline.coverage import COUNTED, calls, coverage, recorded
+from kair_engine.timeline.operator_sums import ByOperator, side_by_side
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
-from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.counting import count_operations
 from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
-from kair_engine.trace.steps.loading import each_step, load_step
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -39,13 +40,12 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     ranks = np.array(job.ranks, dtype=np.int64)
     code = role_codes(ranks, role_of)
     found, matched, covered, clocks, counts = 0, 0, list[Floats](), list[Clocks](), [np.zeros((4, 0), dtype=np.int64)]
-    for sync in map(synchronise, each_step(trace)):
+    for sync, of_kinds, called in of_steps(trace, lambda ops: (synchronise(ops), *_held(ops)), _held, _of_large):
         found += len(sync.collectives) + sync.collectives.rejected
-        of = sync.collectives.ops
-        place = np.searchsorted(ranks, of.ranks)
-        counts.append(_of_step(of))
+        place = np.searchsorted(ranks, sync.collectives.ops.ranks)
+        counts.append(of_kinds)
         covered.append(np.full((len(COUNTED), len(ranks)), np.nan))
-        covered[-1][:, place] = recorded(calls(of), sync, code[place])
+        covered[-1][:, place] = recorded(called, sync, code[place])
         matched += len(sync.collectives)
         clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
     counted = _Counts(*np.concatenate(counts, axis=1))
@@ -74,6 +74,16 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         operators=_operators(trace) if operators else (),
         by_rank=_by_rank(trace, counted, odd),
     )
+
+
+def _held(ops: Operations) -> tuple[Ints, ByOperator]:
+    """How many operations of each kind, and of each operator, the ranks have in a step."""
+    return _of_step(ops), calls(ops)
+
+
+def _of_large(step: LargeStep, held: Sequence[tuple[Ints, ByOperator]]) -> tuple[Synchronisation, Ints, ByOperator]:
+    of_kinds, called = zip(*held, strict=True)
+    return synchronise(step.operations()), np.concatenate(of_kinds, axis=1), side_by_side(called)
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,12 @@ def _step_time_us(trace: Trace) -> float:
 
 
 def _synchronises(trace: Trace) -> bool:
-    return any(len(synchronise(load_step(trace, step)).collectives) for step in trace.steps[:1])
+    first = trace.select(trace.steps[:1])
+    return any(of_steps(first, _meets, lambda _: None, lambda step, _: _meets(step.operations())))
+
+
+def _meets(ops: Operations) -> bool:
+    return len(synchronise(ops).collectives) > 0
 
 
 def _summary(rows: list[StepTime], slowest: StepTime, usual_us: float) -> StepSummary:

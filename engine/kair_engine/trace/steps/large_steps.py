@@ -32,13 +32,14 @@ FEWEST: Final = 8
 """Ranks that are held then in any case: with fewer there is no median to be late against."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LargeStep:
     """A step of which only the meetings are held: communication, and the ranks' step scopes."""
 
     trace: Trace
     step: int
     meetings: Columns
+    """None are left once a close-up is taken."""
 
     @classmethod
     def read(cls, trace: Trace, step: int, look: Callable[[Operations], Thing]) -> "tuple[LargeStep, list[Thing]]":
@@ -63,10 +64,11 @@ class LargeStep:
         return min(max(int(CLOSE_UP * len(of_rank) / max(sum(of_rank), 1)), FEWEST), len(of_rank))
 
     def close_up(self, ranks: Collection[int]) -> Operations:
-        """All operations of some ranks, and the meetings of the others."""
-        rows = read_rows(self.trace.of_ranks(ranks), [self.step])
-        others = self.meetings.chosen(np.flatnonzero(~np.isin(self.meetings.of["rank"], list(ranks))))
-        return operations_of(self.trace, joined([others, rows]), self.step)
+        """All operations of some ranks, and the meetings of the others, which then are held nowhere else."""
+        rows = self.meetings.chosen(np.flatnonzero(~np.isin(self.meetings.of["rank"], list(ranks))))
+        self.meetings = self.meetings.chosen(np.zeros(0, dtype=np.int64))
+        rows = joined([rows, read_rows(self.trace.of_ranks(ranks), [self.step])])
+        return operations_of(self.trace, rows, self.step)
 
 
 def of_steps(

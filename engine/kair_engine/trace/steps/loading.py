@@ -143,7 +143,7 @@ def _operations(
     if not np.isin(numbers, ranks).all() or np.any(np.diff(numbers) < 0):
         rows = np.flatnonzero(np.isin(numbers, ranks))
         rows = rows[np.argsort(numbers[rows], kind="stable")]
-        columns = {name: values[rows] for name, values in columns.items()}
+        columns = {name: columns.pop(name)[rows] for name in list(columns)}
     return Operations(
         step=step,
         origin_ns=origin,
