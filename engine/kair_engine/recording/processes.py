@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Answering = Callable[[bytes], bytes]
 
-_PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[3:]; from {__name__} import work; work(*sys.argv[1:3])"
+_PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[4:]; from {__name__} import work; work(*sys.argv[1:4])"
+_PR_SET_PDEATHSIG: Final = 1
 _LENGTH: Final = 8
 """Bytes that say how many follow."""
 
@@ -72,7 +73,7 @@ def _started(count: int, function: str, given: str, running: ExitStack) -> Itera
     # In a folder of recordings a file may have the name of any module: only what this process loads from counts.
     flag = "-I" if sys.flags.isolated else "-P"
     path = [place for place in sys.path if isinstance(place, str)]
-    command = [sys.executable or "", flag, "-c", _PROGRAM, function, given, *path]
+    command = [sys.executable or "", flag, "-c", _PROGRAM, str(os.getpid()), function, given, *path]
     for _ in range(count):
         try:
             with _without_interrupts():
@@ -128,8 +129,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def work(function: str, given: str) -> None:
+def work(starter: str, function: str, given: str) -> None:
     """What such a process does, until who started it closes the pipe, or dies."""
+    _end_with(int(starter))
     from queue import SimpleQueue
     from threading import Thread
 
@@ -142,6 +144,17 @@ def work(function: str, given: str) -> None:
     answer: Answering = getattr(import_module(module), name)(given)
     while True:
         _write(out, answer(messages.get()))
+
+
+def _end_with(starter: int) -> None:
+    """Lets the system end this process where it can: while a library is loaded from a slow disk no thread would."""
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError, AttributeError):
+            from ctypes import CDLL
+
+            CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != starter:
+        os._exit(1)  # it died before
 
 
 def _listen(messages: "SimpleQueue[bytes]") -> None:
