@@ -169,8 +169,7 @@ class Ground:
         self._reset()
         process = self.start(kind.words, str(change))
         killed = process.wait() == -signal.SIGKILL
-        found = self._left_by(process, kind, signal.SIGKILL, 0.0, killed)
-        return found if killed or found.wrong else None
+        return self._left_by(process, kind, signal.SIGKILL, 0.0, killed) if killed else None
 
     def _left_by(
         self, process: "subprocess.Popen[bytes]", kind: Kind, number: signal.Signals, after: float, running: bool
@@ -212,11 +211,7 @@ class Ground:
             recordings = [path for path in inside if path.name.startswith("recording-")]
             yield from recordings[1:]
             yield from (path for path in inside if path not in recordings and path.name != "job.json")
-            yield from (
-                path
-                for path in recordings[0].iterdir()
-                if path.name not in ("fragments", "verdict.json", "triage.json")
-            )
+            yield from (path for path in recordings[0].iterdir() if path.name not in _KEPT_FILES)
         if self.cache.exists():
             yield from (self.cache / "unfinished").iterdir()
             stems = Counter(path.stem for path in (self.cache / "fragments").iterdir())

@@ -26,8 +26,10 @@ class Notes:
         """In the order they were written; none where the file is missing or damaged."""
         import msgspec
 
+        from kair_engine.trace.private_files import read_kept
+
         try:
-            return msgspec.json.decode(self.file.read_bytes(), type=tuple[Note, ...])
+            return msgspec.json.decode(read_kept(self.file), type=tuple[Note, ...])
         except (OSError, ValueError, RecursionError):
             return ()
 

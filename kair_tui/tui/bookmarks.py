@@ -38,8 +38,10 @@ class Bookmarks:
 
     def all(self) -> tuple[Bookmark, ...]:
         """In the order they were set; none where the file is missing or damaged."""
+        from kair_engine.trace.private_files import read_kept
+
         try:
-            return msgspec.json.decode(self.file.read_bytes(), type=tuple[Bookmark, ...])
+            return msgspec.json.decode(read_kept(self.file), type=tuple[Bookmark, ...])
         except (OSError, ValueError, RecursionError):
             return ()
 

@@ -11,7 +11,7 @@ from support.trace_builder import Row, build
 from kair_engine.baselines.files import Baselines
 from kair_engine.comparison.against import against_baseline
 from kair_engine.comparison.profile import profile_of
-from kair_engine.errors import InputError, UsageError
+from kair_engine.errors import InputError, UnwritableStoreError, UsageError
 from kair_engine.trace.model import Trace
 
 HEALTHY, UPGRADED = str(SAMPLES / "two_hosts_healthy"), str(SAMPLES / "two_hosts_upgrade")
@@ -44,6 +44,17 @@ def test_a_link_that_is_slow_for_all_is_told_against_the_baseline(tmp_path: Path
     same, _ = against_baseline(run(tmp_path / "again", 200), "healthy", baseline, must=True)
     assert same is not None
     assert same.slower == ()
+
+
+def test_a_baseline_that_cannot_be_kept_is_no_defect(tmp_path: Path) -> None:
+    store, profile = tmp_path / "store", profile_of(run(tmp_path / "before", 200))
+    Baselines(store).save("healthy", profile)
+    assert (store / ".baselines").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / ".baselines").write_text("a file")
+    with pytest.raises(UnwritableStoreError, match="File exists") as failure:
+        Baselines(tmp_path / "full").save("healthy", profile)
+    assert failure.value.exit_code == 3
 
 
 def test_what_is_saved_and_used_is_held_against_later_runs() -> None:

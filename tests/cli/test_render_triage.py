@@ -82,6 +82,16 @@ def test_what_costs_most_is_named_first() -> None:
     )
 
 
+def test_one_sentence_names_three_findings_at_most() -> None:
+    of_rank = [accused(ranks=(Rank(rank),)) for rank in range(5)]
+    for count, who in (
+        (2, "rank 0 (compute, 5.10 ms a step) and rank 1 (compute, 5.10 ms a step)"),
+        (3, "rank 0 (compute, 5.10 ms a step), rank 1 (compute, 5.10 ms a step) and rank 2 (compute, 5.10 ms a step)"),
+        (5, "rank 0 (compute, 5.10 ms a step), rank 1 (compute, 5.10 ms a step) and 3 more"),
+    ):
+        assert summary(found(*of_rank[:count])) == f"straggler: {who}"
+
+
 def test_the_price_of_all_together_is_not_told_of_a_single_finding() -> None:
     assert summary(found(accused(), together=TOGETHER)) == "straggler: rank 1 (compute, 5.10 ms a step)"
 

@@ -1,5 +1,6 @@
 """The store: jobs appear whole, are found by name, and a hostile job.json leads nowhere."""
 
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kair_engine.recording.job_file import recordings_in
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
+from kair_engine.trace import private_files
 from kair_tui.cli.choices.job import blaming_files
 
 
@@ -263,6 +265,57 @@ def test_a_replacement_that_stops_at_the_last_moment_leaves_the_job(
     tidy_store(store.root)
     assert [path.name for path in store.root.iterdir()] == ["job1"]
     assert len(recordings_in(store.root / "job1")) == 1
+
+
+def test_files_that_a_killed_process_wrote_go_and_one_that_is_being_written_stays(
+    store: Store, traces: Path, cache: Path
+) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    (store.root / ".baselines").mkdir()
+    (recording,) = recordings_in(store.root / "job1")
+    left = [folder / ".what.json.4711.0123abcd" for folder in (store.root, store.root / ".baselines", recording)]
+    for path in left:
+        path.write_text("{")
+    with left[0].open("rb") as being_written:
+        fcntl.flock(being_written, fcntl.LOCK_EX)
+        tidy_store(store.root)
+    assert [path.exists() for path in left] == [True, False, False]
+    tidy_store(store.root)
+    assert sorted(path.name for path in store.root.iterdir()) == [".baselines", "job1"]
+
+
+def test_a_file_that_another_process_takes_for_a_leftover_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its lock."""
+    create, made = private_files.create_file, []
+
+    def create_and_lose(path: Path, modes: private_files.Modes) -> int:
+        made.append(path)
+        descriptor = create(path, modes)
+        if len(made) == 1:
+            private_files.remove_unwritten(tmp_path)
+        return descriptor
+
+    monkeypatch.setattr(private_files, "create_file", create_and_lose)
+    private_files.write_whole(tmp_path / "file", b"whole")
+    assert len(made) == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"whole"}
+
+
+def test_a_pipe_in_a_store_is_no_file(store: Store, traces: Path, cache: Path) -> None:
+    """Who opens one waits for somebody to write into it."""
+    store.import_traces([traces], "job1", cache=cache)
+    (recording,) = recordings_in(store.root / "job1")
+    os.mkfifo(recording / "verdict.json")
+    os.mkfifo(store.root / ".current")
+    (store.root / "job2" / "recording-1").mkdir(parents=True)
+    os.mkfifo(store.root / "job2" / "job.json")
+    found, warnings = store.listing()
+    assert ([(job.name, job.last) for job in found], store.current()) == ([("job1", None)], None)
+    assert [warning.message for warning in warnings] == [
+        f"job job2 is left out: cannot read {store.root / 'job2' / 'job.json'}: it is no file"
+    ]
 
 
 def test_of_two_imports_of_one_name_the_second_says_so(store: Store, traces: Path, cache: Path) -> None:

@@ -3,13 +3,16 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from support import chrome_builder
 from support import kineto_builder as kb
 
 from kair_engine.errors import InputError
@@ -375,3 +378,25 @@ def test_a_full_disk_while_importing(tmp_path: Path, limit: int) -> None:
     assert message == f"cannot write {tmp_path / 'cache'}: File too large"
     assert hint == "choose another place with $KAIR_CACHE"
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("write", "found"),
+    [
+        (chrome_builder.horovod, '"name": "0"'),
+        (chrome_builder.rocprof_hip, r'"EndNs": "\d+"'),
+        (lambda path: kb.write(path, kb.trace(kb.training_steps(2)) | {"baseTimeNanoseconds": "1"}), "Nanoseconds.*?1"),
+    ],
+    ids=["horovod", "rocprof", "kineto"],
+)
+def test_a_number_of_thousands_of_digits_is_none(
+    tmp_path: Path, cache: Path, write: Callable[[Path], Path], found: str
+) -> None:
+    """Python converts no text that is so long."""
+    path = write(tmp_path / "recording.json")
+    text, count = re.subn(
+        rf"(?:{found})", lambda match: re.sub(r"\d+", "9" * 5000, match[0]), path.read_text(), count=3
+    )
+    path.write_text(text)
+    assert count
+    assert open_trace(path, cache=cache).job.operations

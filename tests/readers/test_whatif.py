@@ -210,6 +210,7 @@ def test_metadata_is_read_as_flat_text(tmp_path: Path) -> None:
     path = tmp_path / "meta.yaml"
     path.write_text(
         "dp_size: 4\npp_size: many\n!!python/object/apply:os.system\nworld_size: -3\ntp_size: 99999999999\n"
+        f"dsp_size: {1:010}{'0' * 5000}\n"
     )
     assert parse_sizes(path) == {"dp_size": 4}
 

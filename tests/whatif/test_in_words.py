@@ -39,16 +39,14 @@ CAUSES = {
         )
     ),
 }
+SLOWER = "1.25 times slower than without stragglers"
 PATTERNS: dict[SlowdownPattern, str] = {
     "none": "stragglers cost little: the job is 25.0 % slower than without any",
-    "one_worker": "1.25 times slower than without stragglers: no single cause; one worker, rank 1, costs more than all "
-    "others",
-    "few_workers": "1.25 times slower than without stragglers: no single cause; a few workers cost more than others, "
-    "rank 1 most",
-    "one_stage": "1.25 times slower than without stragglers: no single cause; stage 0, the last row, costs more than "
-    "others",
-    "diffuse": "1.25 times slower than without stragglers: no single cause; the cost is spread over all workers",
-    "unknown": "1.25 times slower than without stragglers: no single cause; workers were not priced one by one",
+    "one_worker": f"{SLOWER}: no single cause; one worker, rank 1, costs more than all others",
+    "few_workers": f"{SLOWER}: no single cause; a few workers cost more than others, rank 1 most",
+    "one_stage": f"{SLOWER}: no single cause; stage 0, the last row, costs more than others",
+    "diffuse": f"{SLOWER}: no single cause; the cost is spread over all workers",
+    "unknown": f"{SLOWER}: no single cause; workers were not priced one by one",
 }
 
 
@@ -59,7 +57,17 @@ def test_a_cause_is_told_with_its_figures(text: str) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_verdict_tells_the_pattern(pattern: SlowdownPattern) -> None:
-    assert verdict_in_words(replace(whatif(), pattern=pattern, causes=())) == PATTERNS[pattern]
+    even = replace(whatif(), pattern=pattern, causes=(), by_operator_type={"forward-compute": 1.12})
+    assert verdict_in_words(even) == PATTERNS[pattern]
+
+
+def test_where_no_cause_has_a_name_the_kind_of_time_is_told_that_costs_most() -> None:
+    told = replace(
+        whatif(), pattern="diffuse", causes=(), by_operator_type={"communication": 1.2, "host": 1.1}, by_rank={1: 1.02}
+    )
+    assert verdict_in_words(told) == (
+        f"{SLOWER}: no single cause, mostly communication (80 % of the slowdown); no worker by itself costs much"
+    )
 
 
 def test_the_verdict_tells_all_causes() -> None:

@@ -51,6 +51,7 @@ def status_of(
             refused=memory.refused,
             duplicates=memory.duplicates,
             windows=tuple(memory.windows),
+            owed_us=max(-sampler.budget.held_us, 0.0),
         ),
         refused_datagrams=dict(sorted(refused.items())),
     )

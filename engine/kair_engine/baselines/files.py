@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from kair_engine.comparison.changes import FEWEST_STEPS
-from kair_engine.errors import InputError, KairError, NameTakenError, UsageError
+from kair_engine.errors import InputError, KairError, NameTakenError, UnwritableStoreError, UsageError
 from kair_engine.results.runs.baseline import SavedBaseline
 from kair_engine.results.runs.run_profile import Amount, RunProfile
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.private_files import write_whole
+from kair_engine.trace.private_files import make_folder, modes_below, read_kept, write_whole
 
 FILE_VERSION: Final = 1
 MAX_BYTES: Final = 256 << 20
@@ -37,7 +37,10 @@ class Baselines:
         self._used = store / ".baseline"
 
     def save(self, name: str, profile: RunProfile, *, replace: bool = False) -> None:
-        """Keeps a profile under a name. Raises UsageError for a name that is not allowed, or too few steps."""
+        """Keeps a profile under a name. Raises UsageError for a name that is not allowed, or too few steps.
+
+        UnwritableStoreError where it cannot be kept.
+        """
         if not _NAME.fullmatch(name) or name == NONE_IN_USE:
             raise UsageError(f"{name!r} cannot name a baseline", "letters, digits, `.`, `_` and `-`, at most 100")
         if len(profile.step_times_us) < FEWEST_STEPS:
@@ -47,10 +50,11 @@ class Baselines:
             raise NameTakenError(name, "baseline")
         kept = _File(FILE_VERSION, datetime.now(UTC).isoformat(timespec="seconds"), profile)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path(name), encode_json(kept))
+            modes = modes_below(self._folder.parent)
+            make_folder(self._folder, modes)
+            write_whole(self._path(name), encode_json(kept), modes)
         except OSError as error:
-            raise KairError(f"cannot write {self._folder}: {error.strerror or error}") from error
+            raise UnwritableStoreError(self._folder, error) from error
 
     def use(self, name: str) -> None:
         """Makes a baseline the one that runs are held against; NONE_IN_USE for none. Raises UsageError."""
@@ -60,9 +64,9 @@ class Baselines:
             return
         self._read(name)
         try:
-            write_whole(self._used, name.encode())
+            write_whole(self._used, name.encode(), modes_below(self._used.parent))
         except OSError as error:
-            raise KairError(f"cannot write {self._used}: {error.strerror or error}") from error
+            raise UnwritableStoreError(self._used, error) from error
 
     def remove(self, name: str) -> None:
         """Forgets a baseline, damaged or not; one in use is in use no more. Raises UsageError where there is none."""
@@ -72,14 +76,14 @@ class Baselines:
         try:
             self._path(name).unlink()
         except OSError as error:
-            raise KairError(f"cannot remove {self._path(name)}: {error.strerror or error}") from error
+            raise UnwritableStoreError(self._path(name), error) from error
         if in_use:
             self.use(NONE_IN_USE)
 
     def current(self) -> str | None:
         """The one in use, where it still exists."""
         try:
-            name = self._used.read_text().strip()
+            name = read_kept(self._used).decode().strip()
         except (OSError, UnicodeDecodeError):
             return None
         return name if _NAME.fullmatch(name) and self._path(name).exists() else None

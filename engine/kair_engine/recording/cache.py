@@ -22,7 +22,7 @@ from kair_engine.recording.in_use import Hold, hold, remove_unused
 from kair_engine.recording.seals import Seal, is_intact, seal_of, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, KairWarning
-from kair_engine.trace.private_files import OWN, make_folder, why_distrusted, write_whole
+from kair_engine.trace.private_files import OWN, make_folder, read_kept, why_distrusted, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
@@ -111,7 +111,7 @@ class FragmentCache:
             return None
         path = self.fragment(key)
         try:
-            entry = msgspec.json.decode(unsealed(path.with_suffix(".json").read_bytes()), type=_Entry)
+            entry = msgspec.json.decode(unsealed(read_kept(path.with_suffix(".json"))), type=_Entry)
             if not is_intact(path, entry.seal):
                 return None
         except (OSError, ValueError, RecursionError):

@@ -8,6 +8,7 @@ from typing import Final
 from kair_engine.errors import BusyError, UnwritableError
 from kair_engine.frozen import dataclass
 from kair_engine.recording.in_use import remove_unused
+from kair_engine.trace.private_files import read_kept
 
 FRAGMENTS: Final = "fragments"
 UNFINISHED: Final = "unfinished"
@@ -44,7 +45,7 @@ def tidy_cache(root: Path) -> None:
     def is_left(folder: Path) -> bool:
         for moving in folder.glob(f"*{MOVING}"):
             with suppress(OSError, ValueError):
-                _drop_half(root / FRAGMENTS / f"{moving.stem}.parquet", int(moving.read_text()))
+                _drop_half(root / FRAGMENTS / f"{moving.stem}.parquet", int(read_kept(moving)))
         return True
 
     remove_unused(leftovers(root), is_left)

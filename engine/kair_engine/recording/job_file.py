@@ -18,7 +18,7 @@ from kair_engine.recording.job_assembly import Fragment, assemble
 from kair_engine.recording.seals import Seal, is_intact, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace
-from kair_engine.trace.private_files import Modes, write_whole
+from kair_engine.trace.private_files import Modes, read_kept, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 JOB_FILE: Final = "job.json"
@@ -56,8 +56,7 @@ class JobFile:
 def is_job_folder(path: Path) -> bool:
     """Whether `path` is a job folder, rather than a folder of traces with some job.json of its own."""
     try:
-        with (path / JOB_FILE).open("rb") as file:
-            return f'"{SCHEMA}"'.encode() in file.read(200)
+        return f'"{SCHEMA}"'.encode() in read_kept(path / JOB_FILE, 200)
     except OSError:
         return False
 
@@ -84,7 +83,7 @@ def read_job_file(folder: Path) -> JobFile:
     """What `job.json` says. Raises InputError where it is damaged, of another version, or points out of the folder."""
     path = folder / JOB_FILE
     try:
-        content = path.read_bytes()
+        content = read_kept(path)
     except FileNotFoundError as error:
         raise DamagedJobError(f"{path} is gone") from error
     except OSError as error:

@@ -8,6 +8,7 @@ from typing import Final
 
 from kair_engine.recording.in_use import remove_unused
 from kair_engine.recording.job_file import read_job_file, recordings_in
+from kair_engine.trace.private_files import remove_unwritten
 
 IMPORTING: Final = ".importing"
 """How the name of a folder ends in which a job is put together; it begins with a dot."""
@@ -21,12 +22,19 @@ def tidy_store(root: Path) -> None:
         found = [(Path(entry.path), entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
         remove_unused(path for path, name in found if name.startswith(".") and name.endswith((IMPORTING, REMOVED)))
         tidy_jobs(path for path, name in found if not name.startswith("."))
+        for folder in (root, *(path for path, _ in found)):
+            remove_unwritten(folder)
 
 
 def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:
-    """Removes recordings that are not their job's any more; `without_locks` where nobody can tell who reads them."""
+    """Removes recordings that are not their job's any more, and what is half written in the others.
+
+    `without_locks` those that somebody may read, where nobody can tell.
+    """
     for folder in folders:
         recordings = recordings_in(folder)
+        for recording in recordings:
+            remove_unwritten(recording)
         if len(recordings) > 1:
             remove_unused(recordings, _is_replaced, without_locks)
 

@@ -10,7 +10,7 @@ import msgspec
 from kair_engine.recording.seals import sealed, unsealed
 from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.private_files import modes_below, write_whole
+from kair_engine.trace.private_files import modes_below, read_kept, write_whole
 
 _FILE: Final = "cost.json"
 _SCHEMA: Final = "kair.cost"
@@ -36,7 +36,7 @@ def keep_cost(folder: Path, cost: StragglerCost, operations: int) -> None:
 def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
     """What was kept; None where there is nothing, it is damaged, or it is of other operations or analyses."""
     try:
-        kept = msgspec.json.decode(unsealed((folder / _FILE).read_bytes()), type=_Kept)
+        kept = msgspec.json.decode(unsealed(read_kept(folder / _FILE)), type=_Kept)
     except (OSError, ValueError, RecursionError):
         return None
     return kept.cost if (kept.analyses, kept.operations) == (ANALYSES, operations) else None

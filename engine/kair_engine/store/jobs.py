@@ -36,7 +36,7 @@ from kair_engine.store.costs import kept_cost
 from kair_engine.store.remote import place_of, remote_of
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
-from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, write_whole
+from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, read_kept, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -178,7 +178,7 @@ class Store:
 
     def _named_current(self) -> str | None:
         try:
-            return (self.root / f".{_CURRENT}").read_text().strip()
+            return read_kept(self.root / f".{_CURRENT}").decode().strip()
         except (OSError, UnicodeDecodeError):
             return None
 

@@ -14,7 +14,7 @@ import msgspec
 from kair_engine.recording.job_file import JOB_FILE
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.private_files import modes_below, write_whole
+from kair_engine.trace.private_files import modes_below, read_kept, write_whole
 
 _FILE: Final = "triage.json"
 
@@ -33,7 +33,7 @@ def keep_triage(folder: Path, result: TriageResult) -> None:
 def kept_triage(folder: Path) -> TriageResult | None:
     """What was found; None where it was never asked, the job or this code is another, or the file is damaged."""
     try:
-        kept = msgspec.json.decode((folder / _FILE).read_bytes(), type=_Kept)
+        kept = msgspec.json.decode(read_kept(folder / _FILE), type=_Kept)
         return kept.result if kept.of == _digest(folder) else None
     except (OSError, ValueError, RecursionError):
         return None
@@ -41,7 +41,7 @@ def kept_triage(folder: Path) -> TriageResult | None:
 
 def _digest(folder: Path) -> str:
     """Of the job and of the code. Raises OSError where there is no job."""
-    return hashlib.blake2b((folder.parent / JOB_FILE).read_bytes() + _code(), digest_size=16).hexdigest()
+    return hashlib.blake2b(read_kept(folder.parent / JOB_FILE) + _code(), digest_size=16).hexdigest()
 
 
 @cache

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from kair_engine.errors import DamagedJobError, InputError, UsageError
 from kair_engine.recording.job_file import JOB_FILE, JobFile, is_job_folder, read_job_file
-from kair_engine.trace.private_files import make_folder, write_whole
+from kair_engine.trace.private_files import make_folder, read_kept, write_whole
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")
 _MARK: Final = ".remote"
@@ -68,7 +68,7 @@ def _mirrored(folder: Path) -> str | None:
     Of what the store lacks a mirror is emptied: a folder of another name is none, whoever wrote the mark into it.
     """
     try:
-        url = (folder / _MARK).read_text("utf-8", "surrogateescape")
+        url = read_kept(folder / _MARK).decode("utf-8", "surrogateescape")
     except OSError:
         return None
     return url if folder.name == _mirror_name(url) else None

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.results.triage import Verdict
-from kair_engine.trace.private_files import modes_below, write_whole
+from kair_engine.trace.private_files import modes_below, read_kept, write_whole
 
 _FILE: Final = "verdict.json"
 
@@ -35,6 +35,6 @@ def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
 def last_verdict(folder: Path) -> KeptVerdict | None:
     """The last one; None where there is none, or the file is damaged."""
     try:
-        return msgspec.json.decode((folder / _FILE).read_bytes(), type=KeptVerdict)
+        return msgspec.json.decode(read_kept(folder / _FILE), type=KeptVerdict)
     except (OSError, ValueError, RecursionError):
         return None

@@ -1,11 +1,18 @@
 """Files and folders of their owner alone: traces name models, hosts and people's paths."""
 
+import errno
+import fcntl
 import os
+import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+_LARGEST: Final = 1 << 30
+"""Bytes; what is kept of a job of ten thousand ranks takes a tenth."""
+_UNWRITTEN: Final = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -43,14 +50,61 @@ def create_file(path: Path, modes: Modes = OWN) -> int:
 
 def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
     """Writes a file that appears complete or not at all. Raises OSError when the disk is full."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    temporary, descriptor = _begun(path, modes)
+    # Another of the same file, which keeps the lock when what was written is out.
+    held = os.dup(descriptor)
     try:
-        with os.fdopen(create_file(temporary, modes), "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+        os.close(held)
+
+
+def remove_unwritten(folder: Path) -> None:
+    """Removes the files that `write_whole` did not finish because its process was killed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for path in [folder / entry.name for entry in entries if _UNWRITTEN.fullmatch(entry.name)]:
+            with suppress(OSError):  # one that is being written, or another user's
+                _remove_unlocked(path)
+
+
+def _begun(path: Path, modes: Modes) -> tuple[Path, int]:
+    """A new file, locked while its process lives, in which what will be `path` is written."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        descriptor = create_file(temporary, modes)
+        with suppress(OSError):  # where there are no locks nobody removes it either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # taken for what a killed process left, before it was locked
+
+
+def _remove_unlocked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def read_kept(path: Path, first: int = -1) -> bytes:
+    """What a file holds that Kair keeps, or its `first` bytes. Raises OSError, for what is too large and for pipes too.
+
+    Stores are shared, and jobs come from others: whoever opens a pipe waits for its writer, perhaps for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        if status.st_size > _LARGEST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return file.read(first)
 
 
 def why_distrusted(folder: Path) -> str | None:

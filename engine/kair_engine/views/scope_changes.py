@@ -4,7 +4,8 @@ A change is looked for in what a rank takes beyond the median of the others in t
 longer, as where a step has more work, is nobody's; the median of all is a row of its own. The series is cut in two
 where the cumulative sum of its deviations is farthest from what chance explains (CUSUM), on medians of five steps,
 none farther than three spreads from the middle, so that single steps do not matter. The p-value is that of the
-farthest of as many normal deviations as there are places to cut, times the number of series that were looked at.
+farthest of as many normal deviations as there are places to cut, times the number of series that were looked at; the
+spread is wider where neighbouring blocks are alike, so that what comes and goes slowly is no change.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,11 @@ _FEWEST_ASIDE: Final = 2
 _MOST_P: Final = 0.01
 _LEAST_SHARE: Final = 0.01
 """Of the step, that a change must be to be told."""
+_PAIR: Final = 2
+_FEW: Final = 16
 _FARTHEST: Final = 3.0
+_OF_SELF: Final = 0.8
+_MOST_ALIKE: Final = 0.95
 _SIGMAS_OF_MAD: Final = 1.4826
 _WAITING_SHARE: Final = 0.5
 """Of a scope's change: where waiting changed by as much, it explains it."""
@@ -65,7 +70,13 @@ def scope_times(series: Sequence[ScopeSeries], step_us: float) -> tuple[ScopeTim
     waiting = {one.scope: one.waiting for one in series}
     longer = {row.rank: row.change_us or 0.0 for row in rows if waiting[row.scope] == "all"}
     rows = [replace(row, waits=_waits(row, waiting[row.scope], longer.get(row.rank, 0.0))) for row in rows]
-    return tuple(sorted(rows, key=lambda row: (row.change_us is None, row.waits, -(row.change_us or 0.0))))
+    return tuple(sorted(rows, key=_order))
+
+
+def _order(row: ScopeTime) -> tuple[bool, bool, float]:
+    longer = row.change_us or 0.0
+    # A part that explains most of the step's own time comes before that.
+    return row.change_us is None, row.waits, -longer * (_OF_SELF if row.scope == "self" else 1.0)
 
 
 def _waits(row: ScopeTime, waiting: str, waiting_us: float) -> bool:
@@ -75,30 +86,69 @@ def _waits(row: ScopeTime, waiting: str, waiting_us: float) -> bool:
 
 
 def _rows_of(series: ScopeSeries, tests: int, step_us: float) -> list[ScopeTime]:
-    told = ~np.isnan(series.time_us)
-    kept = told.any(axis=0)
-    steps, time_us, told = series.steps[kept], series.time_us[:, kept], told[:, kept]
+    kept = ~np.isnan(series.time_us).all(axis=0)
+    steps, time_us = series.steps[kept], series.time_us[:, kept]
+    alone = len(series.ranks) == 1
+    least_us = _LEAST_SHARE * step_us
+    peers = _peers_of(steps, time_us, tests, least_us)
+    found = [] if alone else _row_of_all(series.scope, steps, time_us, tests, least_us)
+    for rank, own, others in zip(series.ranks.tolist(), time_us, peers, strict=True):
+        there = ~np.isnan(own) & ~np.isnan(others)
+        if there.any():
+            change = _notable(_change_beside(steps, own, others, tests), least_us)
+            beside = None if alone else float(np.median(others[there]))
+            found.append(_row(series.scope, Rank(rank), own[there], beside, change))
+    return found
+
+
+def _peers_of(steps: Ints, time_us: Floats, tests: int, least_us: float) -> Floats:
+    """What each rank is compared with, per step: the median of the others that did not become longer.
+
+    With one that did among a few, their median would become longer too, and the others shorter beside it.
+    """
+    every = np.ones(len(time_us), np.bool_)
+    if len(time_us) <= _PAIR:
+        return _others(time_us, every)
+    peers = _others(time_us, every)
+    changes = [_change_beside(steps, own, other, tests) for own, other in zip(time_us, peers, strict=True)]
+    longer = np.array([one is not None and one.change_us >= least_us for one in changes])
+    return _others(time_us, ~longer) if 0 < longer.sum() * 2 < len(longer) else peers
+
+
+def _others(time_us: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
+    """Of each rank the median of the other `chosen` ones; zeros of one alone."""
+    if len(time_us) == 1:
+        return np.zeros_like(time_us)
+    if len(time_us) > _FEW:  # one hardly moves the median of many
+        return np.broadcast_to(_middle(time_us[chosen]), time_us.shape)
+    return np.stack([_middle(time_us[chosen & (np.arange(len(time_us)) != at)]) for at in range(len(time_us))])
+
+
+def _change_beside(steps: Ints, own: Floats, others: Floats, tests: int) -> _Change | None:
+    there = ~np.isnan(own) & ~np.isnan(others)
+    return _change(steps[there], own[there] - others[there], tests)
+
+
+def _middle(time_us: Floats) -> Floats:
+    """The median of the ranks that tell a step; NaN where none does."""
+    told = ~np.isnan(time_us).all(axis=0)
+    middle = np.full(time_us.shape[1], np.nan)
+    middle[told] = np.nanmedian(time_us[:, told], axis=0)
+    return middle
+
+
+def _row_of_all(scope: str, steps: Ints, time_us: Floats, tests: int, least_us: float) -> list[ScopeTime]:
+    middle = _middle(time_us)
     if not len(steps):
         return []
-    several = len(series.ranks) > 1
-    middle = np.nanmedian(time_us, axis=0)
-    # Of two, the other; else all: one among several hardly moves their median.
-    others = time_us[::-1] if len(series.ranks) == 2 else np.broadcast_to(middle, time_us.shape)
-    others = others if several else np.zeros_like(time_us)
-    looked_at: list[tuple[int | None, Floats, Floats]] = [(None, middle, np.zeros_like(middle))] if several else []
-    looked_at += [(int(rank), time_us[at], others[at]) for at, rank in enumerate(series.ranks)]
-    found = []
-    for rank, own, other in looked_at:
-        there = ~np.isnan(own) & ~np.isnan(other)
-        if there.any():
-            change = _change(steps[there], own[there] - other[there], tests)
-            if rank is None and change is not None:
-                change = replace(change, change_us=_usual_change(time_us[:, there], change.before))
-            if change is not None and abs(change.change_us) < _LEAST_SHARE * step_us:
-                change = None
-            peers = float(np.median(other[there])) if several and rank is not None else None
-            found.append(_row(series.scope, rank, own[there], peers, change))
-    return found
+    change = _change(steps, middle, tests)
+    if change is not None:
+        change = _notable(replace(change, change_us=_usual_change(time_us, change.before)), least_us)
+    return [_row(scope, None, middle, None, change)]
+
+
+def _notable(change: _Change | None, least_us: float) -> _Change | None:
+    return change if change is not None and abs(change.change_us) >= least_us else None
 
 
 def _usual_change(time_us: Floats, before: npt.NDArray[np.bool_]) -> float:
@@ -111,8 +161,8 @@ def _usual_change(time_us: Floats, before: npt.NDArray[np.bool_]) -> float:
     return float(sorted(changes, key=abs)[(len(changes) - 1) // 2])
 
 
-def _row(scope: str, rank: int | None, own: Floats, peers: float | None, change: _Change | None) -> ScopeTime:
-    row = ScopeTime(scope, None if rank is None else Rank(rank), len(own), float(np.median(own)), peers)
+def _row(scope: str, rank: Rank | None, own: Floats, peers: float | None, change: _Change | None) -> ScopeTime:
+    row = ScopeTime(scope, rank, len(own), float(np.median(own)), peers)
     if change is None:
         return row
     return replace(
@@ -134,9 +184,10 @@ def _change(steps: Ints, values: Floats, tests: int) -> _Change | None:
     spread = _spread(np.diff(blocks)) / sqrt(2)
     far = (blocks - np.median(blocks)) / spread if spread else np.sign(blocks - np.median(blocks))
     cut = _cut(np.clip(far, -_FARTHEST, _FARTHEST))
-    # What goes up and down slowly is no change: the spread is that of both sides.
-    sides = blocks[:cut] - np.median(blocks[:cut]), blocks[cut:] - np.median(blocks[cut:])
-    spread = max(spread, _spread(np.concatenate(sides)))
+    # What goes up and down slowly is no change: the spread is that of both sides, and more where blocks resemble the
+    # one before.
+    beside = np.concatenate([blocks[:cut] - np.median(blocks[:cut]), blocks[cut:] - np.median(blocks[cut:])])
+    spread = max(spread, _spread(beside)) * _of_alike(beside)
     apart = abs(float(np.median(blocks[cut:]) - np.median(blocks[:cut])))
     z = apart / spread * sqrt(cut * (count - cut) / count) if spread else np.inf
     p_value = min(erfc(z / sqrt(2)) * count * tests, 1.0)
@@ -164,6 +215,13 @@ def _exactly(values: Floats, about: int) -> int:
     gain = np.abs(near - after) - np.abs(near - before)
     # From each place to the end, how much better those after fit.
     return about - _BLOCK + int(np.argmin(np.concatenate([np.cumsum(gain[::-1])[::-1], [0.0]])))
+
+
+def _of_alike(deviations: Floats) -> float:
+    """How much farther means of a series stray whose neighbours are alike (a first-order autoregression)."""
+    power = float(deviations @ deviations)
+    alike = min(max(float(deviations[1:] @ deviations[:-1]) / power, 0.0), _MOST_ALIKE) if power else 0.0
+    return sqrt((1 + alike) / (1 - alike))
 
 
 def _spread(values: Floats) -> float:

@@ -25,6 +25,8 @@ FEW_STEPS = 3
 """In fewer a worker's microbatches need not even out."""
 _HOT = 0.5
 """Of the largest cost of a worker: those that stand out of the heatmap."""
+_STANDS_OUT = 0.1
+"""Of the slowdown: where no worker costs as much by itself, none stands out of the heatmap."""
 _MOST_OF_STAGE = 0.75
 
 
@@ -38,6 +40,8 @@ def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
     if not workers.size:
         return "unknown"
     cost = workers - 1
+    if cost.max() < _STANDS_OUT * (slowdown - 1):
+        return "diffuse"
     hot = cost >= _HOT * cost.max()
     count = int(hot.sum())
     if workers.size > 1 and count <= math.ceil(workers.size * SLOWEST_SHARE):

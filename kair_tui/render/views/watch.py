@@ -102,6 +102,10 @@ def _body(result: WatchResult, page: Page) -> None:
         f"sampling took {percent(sampling.overhead, 2)} of the time, of at most {percent(sampling.max_overhead, 2)}; "
         f"{plural(sampling.fragments, 'fragment')} in the store"
     )
+    if sampling.owed_us > 0:
+        page.line(
+            f"{duration(sampling.owed_us)} of it are owed: until the job has earned them nothing is sampled unasked"
+        )
     if (every := max((host.sampled_every for host in result.hosts), default=0)) > 0:
         page.line(f"besides, ranks sample one step in {count(every)} without being asked")
     if sampling.windows:

@@ -15,6 +15,8 @@ from kair_tui.render.words.warnings import warning_in_words
 
 WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
+_MOST_NAMED = 3
+"""Findings of one kind: one sentence names no more, and all are listed below it."""
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
@@ -112,7 +114,7 @@ def _straggler(result: TriageResult) -> str:
     first = next(at for at, one in enumerate(result.findings) if one.pattern != "job_wide")
     # What costs more than any culprit is named before them, whoever is to blame for it.
     above, rest = result.findings[:first], result.findings[first:]
-    culprits = " and ".join(f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in _accused(rest))
+    culprits = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in _accused(rest)])
     told = f"straggler: {culprits}{_together(result)}"
     if above:
         told = (
@@ -127,7 +129,15 @@ def _accused(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _shared(findings: Sequence[Finding]) -> str:
-    return " and ".join(f"{cause_in_words(one.cause)} ({_price(one)})" for one in findings if one.pattern == "job_wide")
+    return _some([f"{cause_in_words(one.cause)} ({_price(one)})" for one in findings if one.pattern == "job_wide"])
+
+
+def _some(told: Sequence[str]) -> str:
+    """All of them, or the first ones and how many more there are: `a, b and 3 more`."""
+    if len(told) > _MOST_NAMED:
+        told = [*told[: _MOST_NAMED - 1], f"{count(len(told) - _MOST_NAMED + 1)} more"]
+    *others, last = told or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _job_wide(result: TriageResult) -> str:
@@ -141,7 +151,7 @@ def _job_wide(result: TriageResult) -> str:
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
     if len(result.ranking) == 1:
         where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
-    return f"job-wide: {' and '.join(told)}{_together(result)}; {where}"
+    return f"job-wide: {_some(told)}{_together(result)}; {where}"
 
 
 def _most_of_step(result: TriageResult) -> str:

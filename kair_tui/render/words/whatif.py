@@ -7,10 +7,15 @@ from typing import Final
 
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import CauseName, Remedy, SlowdownCause, WhatifResult
+from kair_tui.render.text import spaced
 from kair_tui.render.units import first_ranks, percent, signed_whole_percent, whole_percent
 
 _WORTH_MOVING = 0.01
 """Of what a stage computes: smaller changes of it are not worth a word."""
+_MOST = 0.5
+"""Of the slowdown: one kind of time that costs as much is told where no cause has a name."""
+_MUCH = 0.1
+"""Of the slowdown, for one worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,7 @@ def verdict_in_words(result: WhatifResult) -> str:
     slower = f"{result.slowdown:.2f} times slower than without stragglers"
     if result.only_fixes:
         return f"{slower}; only fixes were priced"
-    causes = ", and second ".join(map(cause_in_words, result.causes)) or "no single cause"
+    causes = ", and second ".join(map(cause_in_words, result.causes)) or f"no single cause{_mostly(result)}"
     return f"{slower}: {causes}; {_pattern(result)}"
 
 
@@ -71,6 +76,12 @@ def remedy_in_words(remedy: Remedy) -> str:
     return f"even out what the stages compute, by moving layers: {moves} of its compute"
 
 
+def _mostly(result: WhatifResult) -> str:
+    kind, alone = next(iter(result.by_operator_type.items()), ("", 1.0))
+    share = (alone - 1) / (result.slowdown - 1)
+    return f", mostly {spaced(kind)} ({whole_percent(share)} of the slowdown)" if share >= _MOST else ""
+
+
 def _pattern(result: WhatifResult) -> str:
     rank = next(iter(result.by_rank or result.by_rank_approximate), None)
     stage = next(iter(result.by_stage), None)
@@ -79,9 +90,16 @@ def _pattern(result: WhatifResult) -> str:
         "one_worker": f"one worker, rank {rank}, costs more than all others",
         "few_workers": f"a few workers cost more than others, rank {rank} most",
         "one_stage": f"stage {stage}{last} costs more than others",
-        "diffuse": "the cost is spread over all workers",
+        "diffuse": _spread(result),
         "unknown": "workers were not priced one by one",
     }[result.pattern]
+
+
+def _spread(result: WhatifResult) -> str:
+    largest = max((result.by_rank or result.by_rank_approximate).values(), default=1.0)
+    if largest - 1 < _MUCH * (result.slowdown - 1):
+        return "no worker by itself costs much"
+    return "the cost is spread over all workers"
 
 
 def _slow_workers(cause: SlowdownCause) -> str:

@@ -46,14 +46,19 @@ def scope_series(steps: Path, scopes: Path) -> tuple[list[ScopeSeries], float]:
 def _of_script(folder: Path, rows: Rows) -> list[ScopeSeries]:
     """The script's own scopes, in those of the steps that call them."""
     sums = _sums_in(folder)
-    begins = {(rank, step): begin for rank, step, begin in rows[["rank", "step", "begin_us"]].tolist()}
-    places = zip(sums["rank"].to_pylist(), sums["step"].to_pylist(), strict=True)
-    begun = np.array([begins.get(place, -_SAME_US) for place in places], np.int64)
-    sums = sums.filter(pa.array(np.abs(sums["begin_us"].to_numpy() - begun) < _SAME_US))
-    scope = np.array(sums["scope"].to_pylist(), object)
+    places, wanted = _places(rows["rank"], rows["step"]), _places(sums["rank"].to_numpy(), sums["step"].to_numpy())
+    order = np.argsort(places)
+    at = order[np.minimum(np.searchsorted(places, wanted, sorter=order), len(places) - 1)]
+    apart = np.abs(sums["begin_us"].to_numpy() - rows["begin_us"][at].astype(np.int64))
+    sums = sums.filter(pa.array((places[at] == wanted) & (apart < _SAME_US)))
+    scopes = sums["scope"].combine_chunks().dictionary_encode()
+    number = scopes.indices.to_numpy()
     rank, step, time_us = (sums[name].to_numpy() for name in ("rank", "step", "time_us"))
-    names = sorted(set(scope))
-    return [_series(name, rank[at], step[at], time_us[at], waiting="some") for name in names for at in (scope == name,)]
+    found = []
+    for name, code in sorted(zip(scopes.dictionary.to_pylist(), range(len(scopes.dictionary)), strict=True)):
+        own = number == code
+        found.append(_series(name, rank[own], step[own], time_us[own], waiting="some"))
+    return found
 
 
 def _sums_in(folder: Path) -> pa.Table:
@@ -71,9 +76,14 @@ def _last_attempt(rows: Rows) -> Rows:
     rows = rows[np.lexsort((rows["begin_us"], rows["rank"]))]
     rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
     anew = np.concatenate([[True], (rank[1:] != rank[:-1]) | (step[1:] <= step[:-1])]) if len(rows) else rank > 0
-    last = dict(zip(rank[anew].tolist(), np.flatnonzero(anew).tolist(), strict=True))
-    begins = np.array([last[one] for one in rank.tolist()], np.int64)
-    return rows[np.arange(len(rows)) >= begins]
+    last = np.zeros(int(rank.max(initial=0)) + 1, np.int64)
+    last[rank[anew]] = np.flatnonzero(anew)  # of several the last one stays
+    return rows[np.arange(len(rows)) >= last[rank]]
+
+
+def _places(rank: Column, step: Column) -> Ints:
+    """A number for each rank and step."""
+    return rank.astype(np.int64) << 32 | step.astype(np.int64)
 
 
 def _series(name: str, rank: Column, step: Column, us: Column, *, waiting: Waiting) -> ScopeSeries:

@@ -13,7 +13,7 @@ from torch.profiler.profiler import _KinetoProfile
 
 from kair_capture.job.files import add_to_json
 from kair_capture.job.guarding import replace
-from kair_capture.job.step_marks import StepMarks
+from kair_capture.job.sampled.step_marks import StepMarks
 
 _MOST_COLLECTIVES: Final = 100_000
 
@@ -29,9 +29,12 @@ class TorchProfile(StepMarks):
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's, untyped
             activities.append(ProfilerActivity.CUDA)
-        # Without acc_events: with it every event becomes an object of Python's when the profile ends, 50 µs each.
-        self._profile = _KinetoProfile(activities=activities)
+        # Every window is one cycle of its own; without acc_events PyTorch up to 2.11 warns that it forgets others.
+        self._profile = _KinetoProfile(activities=activities, acc_events=True)
         self._profile.start()
+        # And with it, when the profile ends, every event becomes an object of Python's, 50 µs each.
+        assert self._profile.profiler is not None
+        self._profile.profiler.acc_events = False
 
     def scope(self, name: str) -> AbstractContextManager[object]:
         """A scope of the script's, in the recording too."""

@@ -75,7 +75,7 @@ def _calls(trace: ChromeTrace) -> list[_Call]:
             depth[key] = 1
         elif key not in open_calls:
             continue
-        elif event.ph == "X" and event.text.isdecimal() and int(event.text) < MAX_RANKS:
+        elif event.ph == "X" and event.text.isdecimal() and len(event.text) < 10 and int(event.text) < MAX_RANKS:
             open_calls[key].ready.setdefault(int(event.text), at)
         elif event.ph == "B":
             depth[key] += 1

@@ -67,7 +67,7 @@ class _HipTrace:
         for event, start, duration in trace.complete():
             process = processes.get(str(event.pid), "")
             begin, end = event.of_args("BeginNs"), event.of_args("EndNs")
-            if str(begin).isdecimal() and str(end).isdecimal() and len(str(begin)) < 20:
+            if str(begin).isdecimal() and str(end).isdecimal() and len(str(begin)) < 19 and len(str(end)) < 19:
                 # Microseconds are rounded; these are not.
                 start, duration = int(begin), int(end) - int(begin)  # noqa: PLW2901
             if process.startswith("GPU") and "Barrier" not in process:

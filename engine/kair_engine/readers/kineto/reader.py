@@ -268,7 +268,7 @@ def _step_times(
 def _base_ns(header: dict[str, Any]) -> int:
     """`baseTimeNanoseconds`, which newer Kineto subtracts from every time."""
     value = header.get("baseTimeNanoseconds")
-    if isinstance(value, str) and value.isdecimal():
+    if isinstance(value, str) and value.isdecimal() and len(value) < 20:
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < _MAX_BASE_NS else 0
 

@@ -7,14 +7,13 @@ from kair_engine.readers.identity import MAX_RANKS
 
 SIZE_KEYS: Final = ("dp_size", "pp_size", "tp_size", "dsp_size", "world_size")
 _MAX_LENGTH: Final = 64 << 10
+_DIGITS: Final = 10
 
 
 def metadata_files(source: Path) -> tuple[Path, ...]:
     """The file named after the trace, else every YAML file beside it, in order."""
     named = source.with_name(f"meta-{source.stem.removeprefix('trace-')}.yaml")
-    if named.is_file():
-        return (named,)
-    candidates = sorted([*source.parent.glob("*.yaml"), *source.parent.glob("*.yml")])
+    candidates = [named] if named.is_file() else sorted([*source.parent.glob("*.yaml"), *source.parent.glob("*.yml")])
     return tuple(path for path in candidates if path.is_file() and path.stat().st_size <= _MAX_LENGTH)
 
 
@@ -34,6 +33,11 @@ def parse_sizes(path: Path) -> dict[str, int]:
     for line in text.splitlines():
         key, _, value = line.partition(":")
         value = value.partition("#")[0].strip()
-        if key.strip() in SIZE_KEYS and value.isdecimal() and 0 < int(value[:10]) <= MAX_RANKS:
+        if (
+            key.strip() in SIZE_KEYS
+            and value.isdecimal()
+            and 0 < int(value[-_DIGITS:]) <= MAX_RANKS
+            and len(value) <= _DIGITS
+        ):
             sizes[key.strip()] = int(value)
     return sizes

@@ -116,6 +116,8 @@ class Sampling:
     """Delivered fragments of steps that were there already."""
     windows: tuple[WatchedWindow, ...]
     """The last 20."""
+    owed_us: float = 0.0
+    """What was lent for a slow rank's window, or spent by hand, and is to be earned before anything else is sampled."""
 
 
 @dataclass(frozen=True)

@@ -43,16 +43,16 @@ class Periodic:
         self._steps.append(length)
         self._elapsed += length
 
-    def spent(self, lengths: list[int], pauses: int, *, asked: bool) -> None:
+    def spent(self, lengths: list[int], pauses: int, *, is_own: bool) -> None:
         """A window is over: its steps, and how long training stood still for its profiler, ns.
 
-        `asked`: by the agent. Of such windows it is not learnt what a step of its own would cost.
+        `is_own`: nobody asked for it, and it came to its end: it tells what the next one will cost.
         """
         usual = median(self._steps) if self._steps else 0.0
         cost = pauses + round(sum(max(length - usual, 0.0) for length in lengths))
         self._spent += cost
         self._elapsed += round(usual * len(lengths))
-        if not asked:
+        if is_own:
             self._costs.append(cost)
             self._space(usual)
 

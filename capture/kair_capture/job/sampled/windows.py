@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from kair_capture.job.control import ControlWords, Window
 from kair_capture.job.failing import described, warn
 from kair_capture.job.framework import Framework, Profile
-from kair_capture.job.periodic import INTERVAL_EVENT, Periodic
 from kair_capture.job.recorder import Recorder, clock
+from kair_capture.job.sampled.control import ControlWords, Window
+from kair_capture.job.sampled.periodic import INTERVAL_EVENT, Periodic
 
 MOST_WAITING: Final = 64
 """Windows that nobody took away: past these, none is recorded, so that memory does not fill."""
@@ -68,7 +68,8 @@ class Windows:
             self._give_up(error)
         self._pauses += clock() - end
         if self._periodic is not None and before is not None and self._open is not before:
-            self._periodic.spent([length for *_, length in steps], self._pauses, asked=is_asked)
+            is_own = not is_asked and not before[1].is_lost
+            self._periodic.spent([length for *_, length in steps], self._pauses, is_own=is_own)
             self._pauses = self._told_interval = 0
         self.profiles = self._open is not None
         return True
