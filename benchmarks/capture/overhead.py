@@ -159,7 +159,7 @@ class Figures:
 
     def __init__(self, step: Any, rank: int, folder: Path, options: argparse.Namespace) -> None:  # noqa: ANN401
         import kair_capture as kair
-        from kair_capture.job.periodic import Periodic
+        from kair_capture.job.sampled.periodic import Periodic
         from kair_capture.job.session import current
 
         self._step, self._rank, self._folder = step, rank, folder

@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kair_capture.job.control import ControlWords, Window
 from kair_capture.job.identity import write_identity
+from kair_capture.job.sampled.control import ControlWords, Window
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameWriter
 from kair_capture.ring.producer import RingProducer

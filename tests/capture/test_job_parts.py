@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from kair_capture.agent.draining import Trainer, TrainerRings
 from kair_capture.agent.rank_files import communication_in
-from kair_capture.job.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
-from kair_capture.job.periodic import Periodic
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
+from kair_capture.job.sampled.control import MOST_STEPS, ControlWords, Window
+from kair_capture.job.sampled.periodic import Periodic
+from kair_capture.job.sampled.windows import MOST_WAITING
 from kair_capture.job.session import Session
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
-from kair_capture.job.windows import MOST_WAITING
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
@@ -238,7 +238,7 @@ def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforde
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, framework = FakeClock(), FakeFramework()
-    for module in ("windows", "steps", "recorder"):
+    for module in ("sampled.windows", "steps", "recorder"):
         monkeypatch.setattr(f"kair_capture.job.{module}.clock", clock)
 
     class Dear(FakeProfile):

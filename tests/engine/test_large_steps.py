@@ -174,7 +174,7 @@ def test_no_more_is_held_than_was_said(tmp_path: Path, limits: Limits) -> None:
     assert max(held) < 0.6 * operations
 
 
-def test_ranks_that_meet_in_small_groups_are_replayed_together(tmp_path: Path) -> None:
+def test_ranks_that_meet_most_often_are_replayed_together(tmp_path: Path) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS)
     sync = synchronise(load_step(job, 0))
     ranks = JobRoles.of(job).ranks

@@ -21,8 +21,8 @@ from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow
 from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
-from kair_capture.job.control import ControlWords, Window
 from kair_capture.job.framework import COMMUNICATION_UNTIL
+from kair_capture.job.sampled.control import ControlWords, Window
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.process_identity import is_running
 from kair_capture.settings import default_run_dir

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from kair_capture.agent.step_rows import PHASES, Rows, ScopeSum, rows_of, scope_sums
-from kair_capture.job.periodic import INTERVAL_EVENT
+from kair_capture.job.sampled.periodic import INTERVAL_EVENT
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.process_identity import is_running, start_ticks

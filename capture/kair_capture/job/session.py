@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final
 
-from kair_capture.job.control import ControlWords
 from kair_capture.job.failing import described, warn
 from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Framework
 from kair_capture.job.identity import write_identity
-from kair_capture.job.periodic import Periodic
 from kair_capture.job.recorder import Recorder, ScopeStack
+from kair_capture.job.sampled.control import ControlWords
+from kair_capture.job.sampled.periodic import Periodic
+from kair_capture.job.sampled.windows import Windows
 from kair_capture.job.steps import StepTracker
 from kair_capture.job.thread_rings import ThreadRings
-from kair_capture.job.windows import Windows
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import StepFlag
 from kair_capture.settings import Settings

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
-from kair_engine.ranks import Rank, ranks_at
+from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
@@ -37,7 +38,7 @@ from kair_engine.triage.replayed_ranks import as_replayed, share_replayed, units
 from kair_engine.triage.replays import Replays
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
-from kair_engine.triage.suspects import suspects
+from kair_engine.triage.suspects import Suspect, suspects
 from kair_engine.whatif.prices import require_cost
 
 
@@ -60,7 +61,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     blamed = blame_of(trace, tally)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
-    accused = [place for one in suspected for place in one.positions]
+    accused = _costliest_first(suspected, found)
     replayed = _of_some_ranks(trace, together, accused, blamed) if large_steps(trace) else trace
     replays.choose(sample_of(replayed or trace, found.job, sorted({*accused})), replayed)
     patterns = tuple(job_patterns(found))
@@ -105,6 +106,17 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         together=costs.together,
         parts=parts,
     )
+
+
+def _costliest_first(suspected: Sequence[Suspect], found: Localization) -> list[int]:
+    """The suspects' places: one of each, then another, since of many there may not be room for all in a replay."""
+
+    def places(one: Suspect) -> list[Position]:
+        excess = found.persistence.mean_ns[one.largest.class_index]
+        return sorted(one.positions, key=lambda place: -excess[place])
+
+    turns = zip_longest(*map(places, sorted(suspected, key=lambda one: -one.largest.excess_ns)))
+    return [place for turn in turns for place in turn if place is not None]
 
 
 def _of_some_ranks(trace: Trace, unit: Ints | None, accused: Sequence[int], blamed: BlameResult) -> Trace | None:

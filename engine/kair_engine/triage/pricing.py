@@ -133,7 +133,7 @@ class _Question:
                 at: fixes
                 for at, finding in enumerate(ordered[:MOST_FINDINGS])
                 if (not finding.ranks or shows_waiting)
-                and not (only_some and _on_changing_ranks(finding))
+                and (not only_some or _shown_by(model, finding))
                 and (fixes := _undoing(model, finding, found.stage))
             }
         )
@@ -242,9 +242,11 @@ def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple
     return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=kinds),)
 
 
-def _on_changing_ranks(finding: Finding) -> bool:
-    """Whether all wait for whoever it hits: of some ranks alone it hits fewer."""
-    return any(one.kind == "delays_on_changing_ranks" for one in finding.evidence)
+def _shown_by(model: Model, finding: Finding) -> bool:
+    """Whether a replay of some of the ranks shows what a finding costs: whose it is, or what hits all alike."""
+    if any(one.kind == "delays_on_changing_ranks" for one in finding.evidence):
+        return False  # all wait for whoever it hits: of fewer ranks it hits fewer
+    return not finding.ranks or not set(finding.ranks).isdisjoint(model.job.ranks)
 
 
 def _even(stage: UnevenStage) -> tuple[Fix, ...]:

@@ -1,10 +1,10 @@
 """Chooses the ranks whose replay stands for all, of steps that are too large to be replayed whole.
 
-Ranks that meet in small process groups, as those of one model replica do, are taken together or not at all. Of groups
-that span these, as the data-parallel ones do, some members wait for one another in place of all.
+Ranks that meet most often, as those of one model replica do, are taken together or not at all. Of groups that span
+these, as the data-parallel ones do, some members wait for one another in place of all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps.large_steps import as_of_some, most_operations
+from kair_engine.trace.steps.large_steps import most_operations
 
 OPERATIONS: Final = 1_000_000
 """Of the ranks that are replayed, in the largest step."""
@@ -32,11 +32,12 @@ def units(sync: Synchronisation, ranks: Ints, share: float) -> Ints | None:
     if not len(collectives):
         return None
     # One instance shows who meets in all of the same ranks.
-    _, instance = np.unique(collectives.community, return_index=True)
-    sizes, groups = collectives.sizes[instance], [collectives.members(one) for one in instance.tolist()]
+    _, instance, often = np.unique(collectives.community, return_index=True, return_counts=True)
+    groups = [collectives.members(one) for one in instance.tolist()]
     label, most = np.arange(len(ops.ranks)), max(share * len(ops.ranks) / _FEWEST_UNITS, 1.0)
-    for size in np.unique(sizes).tolist():
-        wider = _connected(label, [group for group, of in zip(groups, sizes, strict=True) if of <= size])
+    # Those of one model replica meet more often than its copies do.
+    for times in np.unique(often)[::-1].tolist():
+        wider = _connected(label, [group for group, meets in zip(groups, often, strict=True) if meets >= times])
         if np.bincount(wider).max() > most:
             break
         label = wider
@@ -69,27 +70,21 @@ def as_replayed(trace: Trace, unit: Ints, accused: Sequence[int], awaited_ns: Fl
 
     Those that are accused stay few beside the others, however many they are: their peers' ideal is what they miss.
     """
-    ranks = np.array(trace.job.ranks, dtype=np.int64)
-    count = max(int(share_replayed(trace) * len(ranks)), 1)
+    ranks, most = np.array(trace.job.ranks, dtype=np.int64), most_operations(trace)
+    operations = np.array([most.get(rank, 0) for rank in ranks.tolist()])
     others = ~np.isin(unit, unit[list(accused)])
     late = [place for place in np.argsort(-awaited_ns, kind="stable").tolist() if others[place]]
-    order = [
-        *_units_of(unit, accused, int(_ACCUSED * count)),
-        *_units_of(unit, late[: int(_AWAITED * count)], int(_AWAITED * count)),
-        *_units_of(unit, [place for place in _spread(unit) if others[place]], count),
-    ]
-    return as_of_some(trace, ranks[order].tolist(), OPERATIONS)
-
-
-def _units_of(unit: Ints, places: Sequence[int], most: int) -> Iterator[int]:
-    """The places of all ranks in the units of these, one unit in any case, then as many as make `most` ranks."""
-    taken = 0
-    for number in dict.fromkeys(unit[list(places)].tolist()):
-        members = np.flatnonzero(unit == number) if number != NONE else np.zeros(0, dtype=np.int64)
-        if taken and taken + len(members) > most:
-            return
-        taken += len(members)
-        yield from members.tolist()
+    spread = [place for place in _spread(unit) if others[place]]
+    chosen, held = np.zeros(len(ranks), dtype=bool), 0
+    for places, share in ((accused, _ACCUSED), (late, _ACCUSED + _AWAITED), (spread, 1.0)):
+        for number in dict.fromkeys(unit[list(places)].tolist()):
+            members = (unit == number) & (number != NONE) & ~chosen
+            more = int(operations[members].sum())
+            if chosen.any() and held + more > share * OPERATIONS:
+                break
+            chosen |= members
+            held += more
+    return trace.of_ranks(ranks[chosen].tolist())
 
 
 def _spread(unit: Ints) -> list[int]:

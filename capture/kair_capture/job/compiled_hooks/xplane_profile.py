@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from kair_capture.job.step_marks import StepMarks
+from kair_capture.job.sampled.step_marks import StepMarks
 
 STEP_MARK: Final = "kair step"
 """The name of capture's own marks of steps; the script may have marks too, with numbers of its own."""

@@ -13,7 +13,7 @@ from torch.profiler.profiler import _KinetoProfile
 
 from kair_capture.job.files import add_to_json
 from kair_capture.job.guarding import replace
-from kair_capture.job.step_marks import StepMarks
+from kair_capture.job.sampled.step_marks import StepMarks
 
 _MOST_COLLECTIVES: Final = 100_000
 

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from kair_capture.job.control import ControlWords, Window
 from kair_capture.job.failing import described, warn
 from kair_capture.job.framework import Framework, Profile
-from kair_capture.job.periodic import INTERVAL_EVENT, Periodic
 from kair_capture.job.recorder import Recorder, clock
+from kair_capture.job.sampled.control import ControlWords, Window
+from kair_capture.job.sampled.periodic import INTERVAL_EVENT, Periodic
 
 MOST_WAITING: Final = 64
 """Windows that nobody took away: past these, none is recorded, so that memory does not fill."""
