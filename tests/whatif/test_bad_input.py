@@ -135,6 +135,12 @@ def test_numbers_beyond_any_chunk_or_microbatch(asked: Asked, number: int) -> No
     assert answer(asked(rows))["step_time_us"] == pytest.approx(SECONDS * 1e6)
 
 
+@pytest.mark.parametrize("place", ["dp_rank", "stage"])
+def test_a_worker_with_a_number_beyond_any(asked: Asked, place: str) -> None:
+    rows = [row | {place: 1_000_000} if row["rank"] == job()[-1]["rank"] else row for row in job()]
+    refused(asked(rows), "are numbered as if there were")
+
+
 def test_a_missing_column(asked: Asked) -> None:
     refused(asked([{key: value for key, value in row.items() if key != "dp_rank"} for row in job()]), "dp_rank")
 

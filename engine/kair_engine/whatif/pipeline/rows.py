@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by, present
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
 from kair_engine.trace.steps.step_batches import step_batches
@@ -31,6 +31,9 @@ COMMUNICATION = frozenset((*TRANSFERS, GATHER, SCATTER, SEPARATE, LAYERNORM, EMB
 
 _AT_ONCE = 1 << 18
 """Operations that are read together; all at once would take half of the memory that the analysis needs."""
+_FEW_PLACES = 1 << 13
+_PLACES_A_WORKER = 64
+"""Data-parallel ranks times stages, for each worker that left a recording."""
 _COLUMNS = ("step", "rank", "start_ns", "duration_ns", "occurrence")
 _CODED = ("kind", "name")
 _KINDS = {
@@ -105,13 +108,17 @@ def is_type(code: Ints, *names: str) -> Bools:
 
 
 def read_pipeline(trace: Trace) -> PipelineRows:
-    """The chosen steps of a what-if trace. Raises UsageError where it tells no pipeline stages."""
+    """The chosen steps of a what-if trace. Raises UsageError where it tells no pipeline stages.
+
+    InputError where its workers' numbers are those of far more.
+    """
     layout = trace.job.layout
     if layout is None:
         raise UsageError("the recording does not tell which pipeline stage a rank belongs to")
     chosen, times = set(trace.steps), trace.job.step_times
     held = [at for at, step in enumerate(times.step) if step in chosen]
     stage_of, dp_of = (_lookup(of, {times.rank[at] for at in held}) for of in (layout.pipeline_stage, layout.dp_rank))
+    _require_plausible(dp_of, stage_of, len({times.rank[at] for at in held}))
     # Made at their full size: joining parts would leave holes in memory as large as the parts.
     size, filled = sum(times.operations[at] for at in held), 0
     columns: dict[str, Any] = {name: np.empty(size, kind) for name, kind in _KINDS.items()}
@@ -130,6 +137,14 @@ def read_pipeline(trace: Trace) -> PipelineRows:
         pp_size=int(stage_of.max(initial=0)) + 1,
         unknown=tuple(sorted(unknown)),
     )
+
+
+def _require_plausible(dp_of: Ints, stage_of: Ints, workers: int) -> None:
+    """Each place is replayed, one without a worker too. Raises InputError where damaged numbers make far too many."""
+    dp_size, pp_size = int(dp_of.max(initial=0)) + 1, int(stage_of.max(initial=0)) + 1
+    if dp_size * pp_size > max(_FEW_PLACES, _PLACES_A_WORKER * workers):
+        counted = f"{dp_size:,} data-parallel ranks and {pp_size:,} stages"
+        raise InputError(f"the recording's {workers:,} workers are numbered as if there were {counted}")
 
 
 @dataclass(frozen=True)
