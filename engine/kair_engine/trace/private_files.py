@@ -98,13 +98,16 @@ def read_kept(path: Path, first: int = -1) -> bytes:
     Stores are shared, and jobs come from others: whoever opens a pipe waits for its writer, perhaps for ever.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no file")
         if status.st_size > _LARGEST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        return file.read(first)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(first)
+    finally:
+        os.close(descriptor)
 
 
 def why_distrusted(folder: Path) -> str | None:

@@ -139,7 +139,7 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     )
 
 
-def _require_plausible(dp_of: Ints, stage_of: Ints, workers: int) -> None:
+def _require_plausible(dp_of: Codes, stage_of: Codes, workers: int) -> None:
     """Each place is replayed, one without a worker too. Raises InputError where damaged numbers make far too many."""
     dp_size, pp_size = int(dp_of.max(initial=0)) + 1, int(stage_of.max(initial=0)) + 1
     if dp_size * pp_size > max(_FEW_PLACES, _PLACES_A_WORKER * workers):
