@@ -317,7 +317,9 @@ def run_as_a_user(program: str, *args: Path) -> str:
         "import kair_engine.recording.job_file\n"
     )
     command = [sys.executable, "-c", imports + drop + program, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 OPEN = """
