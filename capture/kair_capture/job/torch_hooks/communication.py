@@ -22,7 +22,7 @@ class CommunicationFinder:
     def __init__(self) -> None:
         self._sends: set[int] = set()
         self._receives: set[int] = set()
-        self._calls: dict[Any, int] = {}
+        self._calls: dict[str, int] = {}
         self._counts = False
 
     def install(self) -> None:
@@ -44,8 +44,9 @@ class CommunicationFinder:
     def end(self) -> Communication:
         """What there was since."""
         self._counts = False
-        since = {group: count - self._calls.get(group, 0) for group, count in _calls_so_far().items()}
-        groups = sorted((len(_ranks_of(group)), calls) for group, calls in since.items() if calls > 0)
+        sizes = {name: len(_ranks_of(group)) for name, group in _groups()}
+        since = {name: count - self._calls.get(name, 0) for name, count in _calls_so_far().items()}
+        groups = sorted((sizes[name], calls) for name, calls in since.items() if calls > 0)
         several = tuple((size, calls) for size, calls in groups if size > 1)
         return Communication(tuple(sorted(self._sends)), tuple(sorted(self._receives)), several)
 
@@ -66,16 +67,23 @@ class CommunicationFinder:
             seen.add(next(rank for rank, place in _ranks_of(group).items() if place == peer))
 
 
-def _calls_so_far() -> dict[Any, int]:
-    """How many collectives each group of this rank has had; a backend that does not count is left out."""
-    found: dict[Any, int] = {}
-    groups: list[Any] = list(torch.distributed.distributed_c10d._world.pg_names)[:_MOST_GROUPS]
-    for group in groups:
+def _calls_so_far() -> dict[str, int]:
+    """How many collectives each group of this rank has had; a backend that does not count is left out.
+
+    By its name: a group that is held here outlives its destruction, and its threads may abort a process that ends.
+    """
+    found: dict[str, int] = {}
+    for name, group in _groups():
         try:
-            found[group] = group._get_sequence_number_for_group()
+            found[name] = group._get_sequence_number_for_group()
         except (AttributeError, RuntimeError, TypeError):
             continue
     return found
+
+
+def _groups() -> list[tuple[str, Any]]:
+    names = torch.distributed.distributed_c10d._world.pg_names
+    return [(str(names[group]), group) for group in list(names)[:_MOST_GROUPS]]
 
 
 def _ranks_of(group: Any) -> dict[int, int]:  # noqa: ANN401
