@@ -27,6 +27,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.trace.steps.large_steps import LargeStep, large_steps, of_steps
+from kair_engine.trace.steps.loading import each_step
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
@@ -37,7 +38,7 @@ from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.replayed_ranks import as_replayed, share_replayed, units
-from kair_engine.triage.replays import Replays
+from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import Suspect, suspects
@@ -56,6 +57,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return hang(trace)
     require_steps(trace)
     require_cost(gpu_cost)
+    trace = read_once(trace)
     replays = Replays(trace)
     excess, tally, devices, together = _looked_at(trace, replays)
     found = conclude(excess)
@@ -139,7 +141,9 @@ def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally, Device
 
     Of large steps also who is replayed together.
     """
-    of, tally, steps = JobRoles.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
+    # What stays in memory is read at one go: steps that share their codes are replayed together.
+    first = next(each_step(trace), None) if trace.memory is not None else None
+    of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
     devices, together = DeviceTally.of(trace), None
     look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty())
     if trace.workers is None:

@@ -1,11 +1,11 @@
 """Prices faults: step times with some operations replaced by their peers' ideal [W §3], of any recording."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import Floats
+from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.inexact_replay import step_errors
