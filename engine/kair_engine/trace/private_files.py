@@ -50,7 +50,7 @@ def create_file(path: Path, modes: Modes = OWN) -> int:
 
 def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
     """Writes a file that appears complete or not at all. Raises OSError when the disk is full."""
-    temporary, descriptor = _begun(path, modes)
+    temporary, descriptor = begin_file(path, modes)
     # Another of the same file, which keeps the lock when what was written is out.
     held = os.dup(descriptor)
     try:
@@ -63,18 +63,24 @@ def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
         os.close(held)
 
 
-def remove_unwritten(folder: Path) -> None:
-    """Removes the files that `write_whole` did not finish because its process was killed."""
+def remove_unwritten(folder: Path, of: str = "") -> None:
+    """Removes the files that were not finished because their process was killed: all, or those that were to be `of`."""
     with suppress(OSError), os.scandir(folder) as entries:
-        for path in [folder / entry.name for entry in entries if _UNWRITTEN.fullmatch(entry.name)]:
-            with suppress(OSError):  # one that is being written, or another user's
-                _remove_unlocked(path)
+        for name in [entry.name for entry in entries if _UNWRITTEN.fullmatch(entry.name)]:
+            if name.startswith(f".{of}." if of else "."):
+                with suppress(OSError):  # one that is being written, or another user's
+                    _remove_unlocked(folder / name)
 
 
-def _begun(path: Path, modes: Modes) -> tuple[Path, int]:
-    """A new file, locked while its process lives, in which what will be `path` is written."""
+def unwritten_name(path: Path) -> Path:
+    """What a file is called that is to become `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+
+
+def begin_file(path: Path, modes: Modes) -> tuple[Path, int]:
+    """A new file, locked while its process lives, in which what will be `path` is written. Raises OSError."""
     while True:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        temporary = unwritten_name(path)
         descriptor = create_file(temporary, modes)
         with suppress(OSError):  # where there are no locks nobody removes it either
             fcntl.flock(descriptor, fcntl.LOCK_EX)
