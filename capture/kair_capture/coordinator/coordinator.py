@@ -37,7 +37,7 @@ from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
 from kair_engine.results.runs.watch import WatchedWindow, WatchResult
-from kair_engine.trace.private_files import write_whole
+from kair_engine.trace.private_files import append_kept, write_whole
 
 _TURN_S: Final = 0.1
 _LEAST_INTERVAL_MS: Final = 200
@@ -242,8 +242,7 @@ class Coordinator:
             self._say(in_words(alert))
         with suppress(OSError):
             path = self._settings.places.alerts
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(append_kept(path), "wb") as file:
                 file.write(lines)
         self._changed = True
 

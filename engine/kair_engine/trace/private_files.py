@@ -98,22 +98,32 @@ def _remove_unlocked(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_kept(path: Path, first: int = -1) -> bytes:
-    """What a file holds that Kair keeps, or its `first` bytes. Raises OSError, for what is too large and for pipes too.
+def open_kept(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a file that Kair keeps. Raises OSError, for what is no file too.
 
-    Stores are shared, and jobs come from others: whoever opens a pipe waits for its writer, perhaps for ever.
+    Stores are shared, and jobs come from others: whoever opens a pipe waits for its other end, perhaps for ever.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
-        if status.st_size > _LARGEST:
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, OWN.file)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no file")
+
+
+def read_kept(path: Path, first: int = -1) -> bytes:
+    """What such a file holds, or its `first` bytes. Raises OSError, for what is too large too."""
+    with os.fdopen(open_kept(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(first)
-    finally:
-        os.close(descriptor)
+        return file.read(first)
+
+
+def append_kept(path: Path) -> int:
+    """A descriptor to write to the end of such a file, which is made where it is missing. Raises OSError.
+
+    Not by a link, which could lead to any file of the user's.
+    """
+    return open_kept(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
 
 
 def why_distrusted(folder: Path) -> str | None:

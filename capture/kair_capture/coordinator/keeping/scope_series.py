@@ -13,6 +13,7 @@ from kair_capture.agent.draining import UNFIT
 from kair_capture.agent.scopes import SCHEMA
 from kair_capture.agent.step_rows import PHASES, Rows
 from kair_capture.coordinator.keeping.step_log import read_all
+from kair_engine.trace.private_files import read_kept
 from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
 
 Column = npt.NDArray[Any]
@@ -66,7 +67,8 @@ def _sums_in(folder: Path) -> pa.Table:
     tables, rows = [SCHEMA.empty_table()], 0
     for path in sorted(folder.glob("[!.]*.parquet"), key=lambda path: -path.stat().st_mtime_ns):
         if rows < MOST_ROWS:
-            tables.append(pq.read_table(path, schema=SCHEMA).replace_schema_metadata())
+            kept = pa.BufferReader(read_kept(path))
+            tables.append(pq.read_table(kept, schema=SCHEMA).replace_schema_metadata())
             rows += len(tables[-1])
     return pa.concat_tables(tables)
 

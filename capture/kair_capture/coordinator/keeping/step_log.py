@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from kair_capture.agent.step_rows import COLUMNS, ROW, Rows
+from kair_engine.trace.private_files import append_kept, read_kept
 
 ROWS_A_PART: Final = 1 << 17
 MOST_BYTES: Final = 4 << 30
@@ -94,7 +95,7 @@ class StepLog:
         self._open(numbers[-1] if numbers else max(parts, default=0) + 1)
 
     def _open(self, number: int) -> None:
-        handle = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = append_kept(self._path(number))
         self.close()
         size = os.fstat(handle).st_size
         self._handle, self._number, self._rows = handle, number, size // ROW.itemsize
@@ -137,6 +138,7 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
 
     `most`: older parts are left out from so many rows on.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     parts = {path.stem[5:]: path for path in folder.glob("part-????????.parquet")}
@@ -148,7 +150,7 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
     for _, path in sorted(parts.items(), reverse=True):
         if most is not None and sum(map(len, found)) >= most:
             break
-        table = pq.read_table(path)
+        table = pq.read_table(pa.BufferReader(read_kept(path)))
         rows = np.zeros(len(table), ROW)
         for name in COLUMNS:
             rows[name] = table[name].to_numpy()
@@ -164,5 +166,5 @@ def _number(path: Path) -> str | None:
 
 
 def _read(path: Path) -> Rows:
-    content = path.read_bytes()
+    content = read_kept(path)
     return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
