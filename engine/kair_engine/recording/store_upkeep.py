@@ -16,6 +16,8 @@ REMOVED: Final = ".removed"
 """The same of a job that was removed."""
 FETCHING: Final = ".fetching"
 """The same of what comes from a store behind a URL."""
+CAPTURE: Final = "capture"
+"""The folder of a job in which its coordinator keeps what it has to know."""
 _PASSING: Final = (IMPORTING, REMOVED, FETCHING)
 
 
@@ -27,6 +29,7 @@ def tidy_store(root: Path) -> None:
         tidy_jobs(path for path, name in found if not name.startswith("."))
         for folder in (root, *(path for path, _ in found)):
             remove_unwritten(folder)
+            remove_unwritten(folder / CAPTURE)
 
 
 def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:
