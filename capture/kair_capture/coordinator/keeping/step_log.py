@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from kair_capture.agent.step_rows import COLUMNS, ROW, Rows
+from kair_capture.coordinator.step_table import MOST_RANKS
 from kair_engine.trace.private_files import append_kept, read_kept
 
 ROWS_A_PART: Final = 1 << 17
@@ -134,8 +135,9 @@ def write_part(path: Path, rows: Rows) -> None:
 
 
 def read_all(folder: Path, most: int | None = None) -> Rows:
-    """The rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError.
+    """The rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError, pa.ArrowException.
 
+    Rows of ranks that cannot be are left out.
     `most`: older parts are left out from so many rows on.
     """
     import pyarrow as pa
@@ -156,6 +158,7 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
             rows[name] = table[name].to_numpy()
         found.append(rows)
     rows = np.concatenate(found)
+    rows = rows[rows["rank"] < MOST_RANKS]
     return rows[np.lexsort((rows["rank"], rows["step"]))]
 
 

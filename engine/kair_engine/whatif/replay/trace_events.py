@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import IO, Any, cast
 
-from kair_engine.trace.json_text import encode_json
+from kair_engine.trace.json_text import encode_ascii_json
 
 Event = dict[str, Any]
 CRITICAL = "critical path"
@@ -21,7 +21,7 @@ def write_events(file: IO[bytes], events: Iterable[Event], *, packed: bool) -> N
         out.write(b'{"displayTimeUnit":"ms","traceEvents":[')
         between = b"\n"
         for event in events:
-            out.write(between + encode_json(event))
+            out.write(between + encode_ascii_json(event))
             between = b",\n"
         out.write(b"\n]}\n")
 
