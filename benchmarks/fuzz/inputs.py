@@ -1,4 +1,4 @@
-"""Asks about hostile inputs, many a second: recordings, what-if files, jobs of the store, cache entries, runbooks.
+"""Asks about hostile inputs, many a second: recordings, archives, names, what Kair keeps itself, runbooks, probes.
 
     python benchmarks/fuzz/inputs.py --cases 100000 --seed 0
 
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,10 +29,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.judging import LARGEST_MB, LONGEST_S, Case, Said, ask, ask_command, faults
 from fuzz.kept_files import JOB, Kept
-from fuzz.recordings import kineto, parse_seeds, whatif
+from fuzz.names import faults_of_text, named
+from fuzz.others import Others, archive, at_once
+from fuzz.recordings import kineto, parse_seeds, scanned, whatif
 from fuzz.runbooks import runbook
 
-KINDS = {"kineto": 0.35, "what-if": 0.22, "store": 0.2, "cache": 0.05, "runbook": 0.18}
+KINDS = {
+    "kineto": 0.22,
+    "what-if": 0.14,
+    "store": 0.14,
+    "cache": 0.04,
+    "runbook": 0.12,
+    "names": 0.1,
+    "format": 0.1,
+    "archive": 0.05,
+    "captured": 0.06,
+    "probe": 0.03,
+}
 """What inputs are of, and how often."""
 _ADDRESS_SPACE = 8 << 30
 """What a worker may map: whoever wants more is stopped before the machine is."""
@@ -47,9 +60,24 @@ _IN_MEMORY = Path("/dev/shm")
 class Fuzz:
     """A place for cases: a store and a cache that are copied, and a folder for each case."""
 
-    def __init__(self, folder: Path, seed: int, through_command: float = 0.0) -> None:
+    def __init__(self, folder: Path, seed: int, through_command: float = 0.0, kinds: Sequence[str] = ()) -> None:
+        """`kinds`: of all, or of these alone."""
         self._folder, self._seed, self._share = folder.resolve(), seed, through_command
         self._kept = Kept(self._folder / "kept")
+        others = Others(self._folder / "others")
+        self._draws: Mapping[str, Callable[[Path, random.Random], Case]] = {
+            "kineto": kineto,
+            "what-if": whatif,
+            "store": self._kept.stored,
+            "cache": self._kept.cached,
+            "runbook": self._runbook,
+            "names": named,
+            "format": others.format,
+            "archive": archive,
+            "captured": others.captured,
+            "probe": others.probe,
+        }
+        self._shares = {kind: share for kind, share in KINDS.items() if not kinds or kind in kinds}
         self._cache = self._folder / "cache"
         parse_seeds(self._folder / "seeds", self._cache)
         self._parsed = set(self._cache.rglob("*"))
@@ -64,12 +92,13 @@ class Fuzz:
         os.environ.update(places)
         os.chdir(folder)
         case = self._draw(folder, chance)
-        if chance.random() < self._share:
+        if case.words[0] != "coordinator" and chance.random() < self._share:
             environment = {name: os.environ[name] for name in places}
             said = ask_command(case.words, {**environment, "PYTHONPATH": os.pathsep.join(sys.path)})
         else:
-            said = ask(case.words)
-        wrong = list(faults(case, said))
+            with at_once(), scanned(chance):
+                said = ask(case.words)
+        wrong = [*faults(case, said), *(faults_of_text(case, said.out, folder) if case.kind == "names" else ())]
         os.chdir(self._folder)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -83,20 +112,15 @@ class Fuzz:
                 path.unlink()
 
     def _draw(self, folder: Path, chance: random.Random) -> Case:
-        (kind,) = chance.choices(list(KINDS), list(KINDS.values()))
-        if kind == "kineto":
-            return kineto(folder, chance)
-        if kind == "what-if":
-            return whatif(folder, chance)
-        if kind == "store":
-            return self._kept.stored(folder, chance)
-        if kind == "cache":
-            return self._kept.cached(folder, chance)
+        (kind,) = chance.choices(list(self._shares), list(self._shares.values()))
+        return self._draws[kind](folder, chance)
+
+    def _runbook(self, folder: Path, chance: random.Random) -> Case:
         shutil.copytree(self._kept.store, folder / "own_store")
         return runbook(folder, chance, JOB)
 
 
-def work(numbers: Sequence[int], seed: int, through_command: float, out: Path) -> None:
+def work(numbers: Sequence[int], seed: int, through_command: float, kinds: Sequence[str], out: Path) -> None:
     """Runs cases in this process, and writes a line for each; whatever hangs ends the process with its stack."""
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -105,7 +129,7 @@ def work(numbers: Sequence[int], seed: int, through_command: float, out: Path) -
     pa.set_cpu_count(1)
     place = _IN_MEMORY if _IN_MEMORY.is_dir() else None
     with TemporaryDirectory(prefix="fuzz-", dir=place) as folder, out.open("a") as lines:
-        fuzz = Fuzz(Path(folder), seed, through_command)
+        fuzz = Fuzz(Path(folder), seed, through_command, kinds)
         for number in numbers:
             lines.write(f"{number}\tbegun\n")
             lines.flush()
@@ -119,23 +143,22 @@ def work(numbers: Sequence[int], seed: int, through_command: float, out: Path) -
             lines.flush()
 
 
-def run_all(cases: range, seed: int, through_command: float, workers: int, folder: Path) -> Iterator[list[str]]:
+def run_all(cases: range, options: Sequence[str], workers: int, folder: Path) -> Iterator[list[str]]:
     """The lines of all cases: number, kind, status, seconds, MB, command, what is wrong."""
     parts = [cases[at : at + _AT_ONCE] for at in range(0, len(cases), _AT_ONCE)]
     with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(lambda part: list(_part(part, seed, through_command, folder)), part) for part in parts]
+        running = [pool.submit(lambda part: list(_part(part, options, folder)), part) for part in parts]
         for done in as_completed(running):
             yield from done.result()
 
 
-def _part(numbers: Sequence[int], seed: int, through_command: float, folder: Path) -> Iterator[list[str]]:
+def _part(numbers: Sequence[int], options: Sequence[str], folder: Path) -> Iterator[list[str]]:
     """A worker's cases; where it dies, that is what is wrong with the case it was at, and another goes on."""
     left = list(numbers)
     while left:
         out = folder / f"{left[0]}.txt"
         command = [sys.executable, __file__, "--worker", str(out), "--cases", str(len(left)), "--first", str(left[0])]
-        command += ["--seed", str(seed), "--through-command", str(through_command)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run([*command, *options], capture_output=True, text=True, errors="replace", check=False)
         found = [line.split("\t") for line in out.read_text().splitlines()] if out.exists() else []
         begun = [int(line[0]) for line in found if line[1] == "begun"]
         through = [line for line in found if line[1] != "begun"]
@@ -156,21 +179,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--through-command", type=float, default=0.01, metavar="SHARE")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--kind", action="append", default=[], choices=list(KINDS), help="of these alone; repeatable")
     parser.add_argument("--only", type=int, help="run this case here, and show all that it says")
     parser.add_argument("--keep", type=Path, help="with --only: where its files stay")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.worker is not None:
-        work(range(wanted.first, wanted.first + wanted.cases), wanted.seed, wanted.through_command, wanted.worker)
+        cases = range(wanted.first, wanted.first + wanted.cases)
+        work(cases, wanted.seed, wanted.through_command, wanted.kind, wanted.worker)
         return 0
     with TemporaryDirectory(prefix="fuzz-") as folder:
         if wanted.only is not None:
             place = wanted.keep or Path(folder)
-            return _show(Fuzz(place, wanted.seed, wanted.through_command), wanted.only, keep=wanted.keep is not None)
-        return _tell(run_all(
-            range(wanted.first, wanted.first + wanted.cases), wanted.seed, wanted.through_command, wanted.workers,
-            Path(folder),
-        ))  # fmt: skip
+            fuzz = Fuzz(place, wanted.seed, wanted.through_command, wanted.kind)
+            return _show(fuzz, wanted.only, keep=wanted.keep is not None)
+        options = ["--seed", str(wanted.seed), "--through-command", str(wanted.through_command)]
+        options += [f"--kind={kind}" for kind in wanted.kind]
+        cases = range(wanted.first, wanted.first + wanted.cases)
+        return _tell(run_all(cases, options, wanted.workers, Path(folder)))
 
 
 def _show(fuzz: Fuzz, number: int, *, keep: bool) -> int:

@@ -21,7 +21,7 @@ LARGEST_MB = 1024.0
 _LONGEST_WAIT_S = 60.0
 DEFECT = "this is a defect of Kair"
 # Line breaks part lines; all else that a terminal obeys, or that turns text around, is none of an answer's.
-_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NO_NUMBER = re.compile(r"(?<![\w.#-])[-+]?(?:nan|inf)(?![\w.-])", re.IGNORECASE)
 
 
@@ -103,7 +103,7 @@ def faults(case: Case, said: Said) -> Iterator[str]:
     if "Traceback" in said.errors or "Traceback" in said.out:
         yield f"a traceback: {_last(said.errors)}"
     for name, text in (("stdout", said.out), ("stderr", said.errors)):
-        if found := _CONTROL.search(text):
+        if found := CONTROL.search(text):
             around = text[max(found.start() - 60, 0) : found.end() + 30]
             yield f"a control character in {name}: {around!r}"
     if said.status in (2, 3) and not case.kind.startswith("runbook"):

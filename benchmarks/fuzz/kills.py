@@ -1,12 +1,12 @@
 """Kills imports, replacements and triages at random moments, and looks at what is left of store and cache.
 
     python benchmarks/fuzz/kills.py --kills 200 --seed 0
-    python benchmarks/fuzz/kills.py --at-changes
+    python benchmarks/fuzz/kills.py --at-changes [NAME…]
 
 After each kill: every process that the command started is gone within a second (beside the time in which a busy
 machine had no processor for it), the job that was there before is there and whole, as it was or as it was to become,
-and nothing else is left once another command has run. `--at-changes` kills before every change that a command makes to
-a file of store or cache instead of at random moments.
+and nothing else is left once another command has run. `--at-changes` kills every command that changes files, before
+each change that it makes, instead of at random moments (`changes.py`).
 """
 
 import argparse
@@ -23,6 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz.changes import Outcome, kills_at_changes
+
 from kair_engine.recording.cache_upkeep import clear
 from kair_engine.store.jobs import Store
 
@@ -35,30 +39,13 @@ ORPHAN_S = 1.0
 _GIVEN_UP_S = 20.0
 _KEPT_FILES = frozenset({"fragments", "verdict.json", "triage.json"})
 """Of a recording in the store."""
-# The samples are small: a command that is to use workers for them has to be told. One that is to be killed before its
-# Nth change to a file of the ground kills itself: from outside such moments are too short to be met.
+# The samples are small: a command that is to use workers for them has to be told.
 _PROGRAM = """
-import os, signal, sys
+import sys
 from kair_engine.recording import importing
 
-CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"}
-mode, ground, left = sys.argv.pop(1), sys.argv.pop(1), None
-if mode == "parallel":
+if sys.argv.pop(1) == "parallel":
     importing._PARALLEL_FROM = 0
-elif mode != "alone":
-    left = int(mode)
-
-def before(event, given):
-    global left
-    if left is None or event not in CHANGES or event == "open" and not given[2] & (os.O_WRONLY | os.O_RDWR):
-        return
-    # Names without a folder are below one that is open: a tree that is being removed.
-    if str(given[0]).startswith(ground) or isinstance(given[0], str) and "/" not in given[0]:
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(before)
 from kair_tui.cli.main import main
 sys.exit(main())
 """
@@ -131,7 +118,7 @@ class Ground:
     def start(self, words: Sequence[str], mode: str = "alone") -> "subprocess.Popen[bytes]":
         """A command in a session of its own, by which its workers are found."""
         return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, mode, str(self.folder), *words],
+            [sys.executable, "-c", _PROGRAM, mode, *words],
             env=self.environment,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
@@ -163,13 +150,6 @@ class Ground:
         if running:
             process.send_signal(number)
         return self._left_by(process, kind, number, after, running)
-
-    def kill_at_change(self, kind: Kind, change: int) -> Killed | None:
-        """A command that is killed before its Nth change of a file; None where it has fewer."""
-        self._reset()
-        process = self.start(kind.words, str(change))
-        killed = process.wait() == -signal.SIGKILL
-        return self._left_by(process, kind, signal.SIGKILL, 0.0, killed) if killed else None
 
     def _left_by(
         self, process: "subprocess.Popen[bytes]", kind: Kind, number: signal.Signals, after: float, running: bool
@@ -227,17 +207,6 @@ def kills(count: int, seed: int, folder: Path, longest_s: float | None = None) -
         yield ground.kill(chance)
 
 
-def kills_at_changes(folder: Path) -> Iterator[Killed]:
-    """Every command killed before every change that it makes to a file."""
-    ground = Ground(folder, 0.0)
-    ground.prepare()
-    for kind in KINDS:
-        change = 1
-        while (one := ground.kill_at_change(kind, change)) is not None:
-            yield one
-            change += 1
-
-
 def _until_gone(session: int) -> Orphans:
     """Waits until no process of the session is left."""
     began, first, last = time.monotonic(), dict[Path, int](), dict[Path, int]()
@@ -278,24 +247,43 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-changes", action="store_true", help="kill before each change to a file instead")
+    parser.add_argument("names", nargs="*", help="with --at-changes: the commands, as they are told")
     wanted = parser.parse_args()
     with TemporaryDirectory(prefix="kills-") as folder:
-        seen = []
-        place = Path(folder)
-        killed = kills_at_changes(place) if wanted.at_changes else kills(wanted.kills, wanted.seed, place)
-        for number, one in enumerate(killed, 1):
-            seen.append(one)
-            state = "running" if one.was_running else "over"
-            lived = f"{one.orphans.own_s:4.2f} s of {one.orphans.lived_s:5.2f} s"
-            print(f"{number:4} {one.signal:8} {one.after_s:5.2f} s  {state:8} {lived}  {one.kind}", flush=True)
-            for text in one.wrong:
-                print(f"     WRONG: {text}", flush=True)
+        if wanted.at_changes:
+            return _tell_changes(kills_at_changes(Path(folder), wanted.names))
+        return _tell(kills(wanted.kills, wanted.seed, Path(folder)))
+
+
+def _tell(killed: Iterator[Killed]) -> int:
+    seen = []
+    for number, one in enumerate(killed, 1):
+        seen.append(one)
+        state = "running" if one.was_running else "over"
+        lived = f"{one.orphans.own_s:4.2f} s of {one.orphans.lived_s:5.2f} s"
+        print(f"{number:4} {one.signal:8} {one.after_s:5.2f} s  {state:8} {lived}  {one.kind}", flush=True)
+        for text in one.wrong:
+            print(f"     WRONG: {text}", flush=True)
     hit = [one for one in seen if one.was_running]
     print(f"{len(seen)} kills, {len(hit)} of a command at work, {dict(Counter(one.kind for one in hit))}")
     longest = max(one.orphans.own_s for one in seen), max(one.orphans.lived_s for one in seen)
     print("workers lived on for at most {:.2f} s, with the time in line for a processor {:.2f} s".format(*longest))
     print(f"{sum(bool(one.wrong) for one in seen)} kills left something wrong")
     return int(any(one.wrong for one in seen))
+
+
+def _tell_changes(killed: Iterator[Outcome]) -> int:
+    counts: Counter[str] = Counter()
+    bad = 0
+    for one in killed:
+        counts[one.kind] += 1
+        bad += bool(one.wrong)
+        for text in one.wrong:
+            print(f"{one.kind}, before change {one.change}\n     WRONG: {text}", flush=True)
+    for kind, count in counts.items():
+        print(f"{count:4} kills of {kind}")
+    print(f"{counts.total()} kills, {bad} left something wrong")
+    return int(bad > 0)
 
 
 if __name__ == "__main__":

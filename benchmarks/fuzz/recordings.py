@@ -5,7 +5,8 @@ import json
 import os
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +16,7 @@ from fuzz import damage
 from fuzz.judging import Case
 from fuzz.seeds import Content, kineto_seeds, whatif_seed
 
+from kair_engine.readers.kineto.compiled import choice, scanner
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.sensitivity import InjectedFault
 
@@ -45,6 +47,7 @@ _MORE = (
 _BOUNDED = ("sensitivity", "--draws", "20", "--fault")
 """It draws recordings by the hundred and puts faults of six kinds into each: a case is of fewer, and of one kind."""
 _RARELY = 0.004
+_SCANNED = 0.04
 
 
 def question(job: str, chance: random.Random) -> tuple[str, ...]:
@@ -68,6 +71,9 @@ def kineto(folder: Path, chance: random.Random) -> Case:
     kept = sorted(files)[: chance.choice((1, 2, 2, 4))]
     job = folder / "job"
     job.mkdir()
+    if chance.random() < 0.06:
+        files = {"merged.json": _merged(files, kept)}
+        altered, kept = set(files), list(files)
     for name in sorted({*kept, *altered}):
         if name in altered:
             _write_altered(job, name, files[name], chance)
@@ -75,6 +81,30 @@ def kineto(folder: Path, chance: random.Random) -> Case:
             _write_sound(job / name, files[name])
     whole = chance.random() < 0.9
     return Case("kineto", question(str(job if whole else sorted(job.iterdir())[0]), chance))
+
+
+def _merged(files: Mapping[str, bytes], names: Sequence[str]) -> bytes:
+    """Several ranks' recordings in one file, as tools for looking at them write it."""
+    whole: Content = {}
+    for number, name in enumerate(names):
+        content: Content = json.loads(files[name])
+        for one in content["traceEvents"]:
+            if isinstance(one.get("pid"), int):
+                one["pid"] += 100_000 * number
+        whole = {**content, **whole, "traceEvents": [*whole.get("traceEvents", ()), *content["traceEvents"]]}
+    return json.dumps(whole).encode()
+
+
+@contextmanager
+def scanned(chance: random.Random) -> Iterator[None]:
+    """Now and then events are found as machine code finds them in large files; without numba it runs as Python."""
+    before = choice._TOO_SMALL, scanner.is_ready
+    if chance.random() < _SCANNED:
+        choice._TOO_SMALL, scanner.is_ready = 0, True
+    try:
+        yield
+    finally:
+        choice._TOO_SMALL, scanner.is_ready = before
 
 
 def parse_seeds(folder: Path, cache: Path) -> None:

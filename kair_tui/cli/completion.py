@@ -32,6 +32,8 @@ def install(program: click.Command, shell: str) -> Path:
 
     Raises OSError where that cannot be done.
     """
+    from kair_engine.trace.whole_files import whole_file
+
     home = Path.home()
     if shell == "bash":
         file = home / ".bash_completions/kair.sh"
@@ -45,7 +47,8 @@ def install(program: click.Command, shell: str) -> Path:
         file = data_root() / "completion.ps1"
         _add_line(_profile(shell), f". '{file}'")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(script(program, shell), encoding="utf-8")
+    with whole_file(file) as new:
+        new.write(script(program, shell).encode())
     return file
 
 

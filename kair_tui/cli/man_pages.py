@@ -27,12 +27,15 @@ VARIABLES: Final = (
 
 def write_pages(program: click.Group, folder: str) -> int:
     """Writes kair.1 and a page for each command into `folder`, and returns how many. Raises InputError."""
+    from kair_engine.trace.whole_files import whole_file
+
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
         pages = dict(man_pages(program))
         for name, text in pages.items():
-            (place / f"{name}.1").write_text(text, encoding="utf-8")
+            with whole_file(place / f"{name}.1") as file:
+                file.write(text.encode())
     except OSError as error:
         raise InputError(f"{error.filename or place}: {error.strerror}") from None
     return len(pages)

@@ -40,9 +40,9 @@ class Notes:
     def write(self, note: Note) -> None:
         """Puts a note in the place of the one on the same; one without text takes it away. Raises OSError."""
         from kair_engine.trace.json_text import encode_json
-        from kair_engine.trace.private_files import modes_below, write_whole
+        from kair_engine.trace.private_files import make_folder, modes_below, write_whole
 
         kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))
         if not self._in_store:  # There the folder of a job that was deleted is not made again.
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.file.parent)
         write_whole(self.file, encode_json((*kept, note) if note.text else kept), modes_below(self.file.parent))

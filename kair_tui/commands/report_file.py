@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import UsageError, unwritable
+from kair_engine.trace.whole_files import whole_file
 from kair_tui import __version__
-from kair_tui.cli.output.whole_file import whole_file
 from kair_tui.cli.parameters import Option
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write_report(path: Path, report: "Report") -> None:
         text = markdown(report)
     try:
         with whole_file(path) as file:
-            file.write_text(text, encoding="utf-8", newline="\n")
+            file.write(text.encode())
     except OSError as error:
         raise unwritable(path, error) from error
 

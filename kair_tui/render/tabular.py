@@ -13,7 +13,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.view import View
 
 # A spreadsheet takes a text cell that starts with one of these for a formula.
-_FORMULA_SIGNS = ("=", "+", "-", "@")
+_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def field_names(result_type: type, main: str | None) -> tuple[str, ...]:

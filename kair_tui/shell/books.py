@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
-from kair_tui.cli.output.streams import stdin_text
+from kair_tui.cli.output.streams import MOST_SIGNS, stdin_text
 from kair_tui.shell.check import check
 from kair_tui.shell.language import LineError, Statement, parse
 from kair_tui.shell.words import literal
@@ -71,6 +71,10 @@ def _text(name: str) -> str:
         hint = f"did you mean {near[0]}?" if near else f"there are, besides files: {', '.join(bundled_names())}"
         raise InputError(f"no runbook {name!r}, and no such file", hint)
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:  # a pipe too: `kair run <(…)`
+            text = file.read(MOST_SIGNS + 1)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text: byte {error.start} is not UTF-8") from None
+    if len(text) > MOST_SIGNS:
+        raise InputError(f"{path} is larger than {MOST_SIGNS >> 20} MiB: that is no runbook")
+    return text

@@ -134,10 +134,12 @@ def _history(store: "Path") -> "History":
     """What was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
+    from kair_engine.trace.private_files import append_kept, make_folder
+
     name = sha256(str(store.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
     file = data_root() / "shell_history" / name
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with file.open("a"):
-            return FileHistory(file)
+        make_folder(file.parent)
+        os.close(append_kept(file))
+        return FileHistory(file)
     return InMemoryHistory()

@@ -48,12 +48,12 @@ class Bookmarks:
     def toggle(self, bookmark: Bookmark) -> bool:
         """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
         from kair_engine.trace.json_text import encode_json
-        from kair_engine.trace.private_files import modes_below, write_whole
+        from kair_engine.trace.private_files import make_folder, modes_below, write_whole
 
         known = self.all()
         kept = tuple(one for one in known if one != bookmark)
         is_set = len(kept) == len(known)
         if not self._in_store:  # There the folder of a job that was deleted is not made again.
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.file.parent)
         write_whole(self.file, encode_json((*kept, bookmark) if is_set else kept), modes_below(self.file.parent))
         return is_set

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import random
 import shutil
@@ -396,6 +397,29 @@ def test_what_an_agent_counts_when_it_leaves_is_heard_so_that_nobody_waits_for_i
     talk.coordinator.endpoint.turn()
     assert unsent_rows() == 0
     talk.close()
+
+
+def test_what_killed_coordinators_and_agents_were_writing_goes(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    talk.end()
+    host = talk.places.delivered / "host=node-1"
+    for folder in (host, talk.places.scopes):
+        folder.mkdir(parents=True)
+    left = [
+        talk.places.capture / ".status.json.4711.0123abcd",
+        talk.places.capture / ".key.4711.0123abcd",
+        talk.places.steps / ".part-00000001.parquet",
+        talk.places.scopes / ".joined-node-1.parquet",
+    ]
+    of_agents = [host / f".steps-{number}.parquet.4711.0123abcd" for number in (1, 2)]
+    for path in (*left, *of_agents):
+        path.write_text("half")
+    with of_agents[0].open("rb") as being_delivered:
+        fcntl.flock(being_delivered, fcntl.LOCK_EX)
+        talk.coordinator = talk.begin()
+        talk.close()
+    assert not any(path.exists() for path in left)
+    assert [path.exists() for path in of_agents] == [True, False]
 
 
 def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Path) -> None:

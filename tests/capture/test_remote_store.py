@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +18,11 @@ from kair_capture.coordinator.keeping.remote_job import RemoteJob, remote_job_of
 from kair_capture.places import JobPlaces, store_root
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.job_file import open_job_folder
+from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
 from kair_engine.store.remote import (
     RemoteStore,
+    _fetching,
     fetch_job,
     fetch_jobs,
     fetch_status,
@@ -82,7 +87,7 @@ def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: st
     if scheme == "memory":
         pytest.importorskip("fsspec")
     url = f"{scheme}://{tmp_path}/remote" if scheme == "file" else f"memory://{tmp_path.name}"
-    there = RemoteStore(url)
+    there = RemoteStore(url, tmp_path / "mirror")
     places = JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job")
     remote, committer = remote_job_of(places), Committer(places, KEY)
     assert remote is not None
@@ -162,7 +167,7 @@ def test_what_is_wrong_with_a_store_is_told_with_its_url(tmp_path: Path) -> None
 def test_wherever_the_store_fails_readers_find_a_whole_job(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/remote"
     places = JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job")
-    committer, broken = Committer(places, KEY), Away(url)
+    committer, broken = Committer(places, KEY), Away(url, places.store)
     remote = RemoteJob(places, broken)
     deliver(tmp_path, places, 5)
     remote.take()
@@ -187,6 +192,36 @@ def test_wherever_the_store_fails_readers_find_a_whole_job(tmp_path: Path) -> No
     assert not [name for name in broken.sizes() if "/." in name]
 
 
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from kair_engine.store.remote import fetch_job, mirror_of
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+fetch_job(mirror_of(sys.argv[1], Path(sys.argv[2])), "job")
+"""
+
+
+def test_what_a_killed_fetch_leaves_goes_with_the_next_command(tmp_path: Path) -> None:
+    url, cache = f"file://{tmp_path}/remote", tmp_path / "cache"
+    places = JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job")
+    deliver(tmp_path, places, 5)
+    remote = remote_job_of(places)
+    assert remote is not None
+    remote.take()
+    Committer(places, KEY).round()
+    remote.tell(is_last=True)
+    mirror = mirror_of(url, cache)
+    killed = subprocess.run([sys.executable, "-c", _KILLED, url, str(cache)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert list(mirror.glob(".*.fetching"))
+    with _fetching(mirror) as used:
+        tidy_store(mirror)
+        assert list(mirror.glob(".*.fetching")) == [used]
+    fetch_job(mirror, "job")
+    assert sorted(path.name for path in mirror.iterdir()) == [".remote", "job"]
+    assert len(Store(mirror).open("job").job.steps) == 4
+
+
 def test_a_url_is_taken_wherever_a_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert url_in(Path("s3://bucket/a?region=x")) == "s3://bucket/a?region=x"
     assert url_in(Path("file:///srv/a")) == "file:///srv/a"
@@ -201,7 +236,7 @@ def test_a_url_is_taken_wherever_a_store_is(tmp_path: Path, monkeypatch: pytest.
     shown = ("s3://bucket/kair/?region=x", "s3://bucket/kair/job?region=x")
     assert (place_of(with_password), place_of(with_password, "job")) == shown
     with pytest.raises(UsageError, match="nonsense"):
-        RemoteStore("nonsense://x").sizes()
+        RemoteStore("nonsense://x", tmp_path).sizes()
     with pytest.raises(InputError, match="cannot read the store"):
         blocked = tmp_path / "a file"
         blocked.write_text("")

@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +40,24 @@ def test_a_look_tells_how_often_is_sampled_and_what_is_owed(store: Path) -> None
     told = kair("watch", "job123", "--once", "--store", str(store)).out
     assert "besides, ranks sample one step in 400 without being asked\n" in told
     assert "120 ms of it are owed: until the job has earned them nothing is sampled unasked\n" in told
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "folder", "socket"])
+def test_what_stands_in_the_place_of_the_status_is_no_file(store: Path, what: str) -> None:
+    """Who opens a pipe waits for its writer, who reads a device may never come to its end."""
+    status = store / "job123" / "capture" / "status.json"
+    status.unlink()
+    if what == "pipe":
+        os.mkfifo(status)
+    elif what == "device":
+        status.symlink_to("/dev/zero")
+    elif what == "folder":
+        status.mkdir()
+    else:
+        os.mknod(status, stat.S_IFSOCK | 0o600)
+    told = kair("watch", "job123", "--once", "--store", str(store))
+    assert (told.status, told.out) == (3, "")
+    assert told.err.startswith(f"kair: error: cannot read {status}: ")
 
 
 def test_json_is_what_the_schema_says(store: Path) -> None:

@@ -1,7 +1,6 @@
 """The program as a process: pipes, interrupts, closed and full outputs, an unwritable home."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,9 +10,7 @@ import pytest
 from support.cli_samples import answering, kair
 from support.places import MEGATRON
 
-from kair_engine.errors import UsageError
 from kair_tui.cli.output.progress import ProgressBar
-from kair_tui.cli.output.whole_file import whole_file
 
 KAIR = (sys.executable, "-m", "kair_tui")
 
@@ -138,18 +135,3 @@ def test_sensitivity_is_told_whom_to_tell(monkeypatch: pytest.MonkeyPatch) -> No
     with answering(monkeypatch) as asked:
         assert kair("sensitivity").status == 0
     assert isinstance(asked[0]["progress"], ProgressBar)
-
-
-def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
-    file = tmp_path / "timeline.json.gz"
-    file.write_text("before")
-    with pytest.raises(UsageError, match=re.escape(f"cannot write {file}: ")), whole_file(file) as half:
-        assert half.name.endswith(".json.gz")
-        half.write_text("half")
-        raise UsageError(f"cannot write {half}: No space left on device")
-    assert (file.read_text(), list(tmp_path.iterdir())) == ("before", [file])
-    with whole_file(file) as whole:
-        whole.write_text("after")
-    assert (file.read_text(), list(tmp_path.iterdir())) == ("after", [file])
-    with whole_file(Path("/dev/null")) as device:
-        assert device == Path("/dev/null")

@@ -273,13 +273,16 @@ def test_files_that_a_killed_process_wrote_go_and_one_that_is_being_written_stay
     store.import_traces([traces], "job1", cache=cache)
     (store.root / ".baselines").mkdir()
     (recording,) = recordings_in(store.root / "job1")
-    left = [folder / ".what.json.4711.0123abcd" for folder in (store.root, store.root / ".baselines", recording)]
+    coordinators = store.root / "job1" / "capture"
+    coordinators.mkdir()
+    folders = (store.root, store.root / ".baselines", recording, coordinators)
+    left = [folder / ".what.json.4711.0123abcd" for folder in folders]
     for path in left:
         path.write_text("{")
     with left[0].open("rb") as being_written:
         fcntl.flock(being_written, fcntl.LOCK_EX)
         tidy_store(store.root)
-    assert [path.exists() for path in left] == [True, False, False]
+    assert [path.exists() for path in left] == [True, False, False, False]
     tidy_store(store.root)
     assert sorted(path.name for path in store.root.iterdir()) == [".baselines", "job1"]
 

@@ -23,6 +23,7 @@ from kair_capture.places import address_of
 from kair_capture.wire.datagram import MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
 from kair_capture.wire.keys import KeyFileError, read_key
 from kair_capture.wire.messages import BadMessageError, Beat, BeatReply, batch_of
+from kair_engine.trace.private_files import read_kept
 
 _INTERVAL_S: Final = 1.0
 _LEAST_S, _MOST_S = 0.05, 60.0
@@ -240,9 +241,9 @@ class Coordinator:
 
 def _address_in(file: Path) -> tuple[str, int] | None:
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(read_kept(file))
         return address_of(f"[{found['host']}]:{int(found['port'])}")
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 

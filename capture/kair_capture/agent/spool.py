@@ -14,6 +14,7 @@ from kair_capture.agent.fragment_names import FragmentKind, named, read_name
 from kair_capture.own_folder import make_own_folder
 from kair_engine.errors import UsageError
 from kair_engine.store.remote import RemoteStore
+from kair_engine.trace.private_files import OWN, begin_file
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
 _COPIED_AT_ONCE: Final = 1 << 20
@@ -125,21 +126,22 @@ def deliver_file(source: Path, target: Path) -> None:
     FileNotFoundError where `source` was given up meanwhile is passed over.
     """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        try:
-            content = source.open("rb")
-        except FileNotFoundError:
-            return
-        with content, temporary.open("wb") as copy:
-            os.fchmod(copy.fileno(), 0o600)
-            shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
-            copy.flush()
-            os.fsync(copy.fileno())
-        temporary.rename(target)
-        _sync(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        content = source.open("rb")
+    except FileNotFoundError:
+        return
+    with content:
+        temporary, handle = begin_file(target, OWN)
+        # The file stays locked until it has its name: the coordinator removes those of agents that were killed.
+        with os.fdopen(handle, "wb") as copy:
+            try:
+                shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
+                copy.flush()
+                os.fsync(handle)
+                temporary.rename(target)
+                _sync(target.parent)
+            finally:
+                temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from kair_capture.wire.datagram import MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
 from kair_capture.wire.messages import BadMessageError, Capture, CaptureReply, batch_of
+from kair_engine.trace.private_files import read_kept
 
 _ANSWER_S: Final = 0.7
 _TIMES: Final = 5
@@ -40,9 +41,9 @@ def ask(address: tuple[str, int], key: bytes, capture: Capture) -> CaptureReply:
 def address_in(file: Path) -> tuple[str, int] | None:
     """Where the store says that the coordinator is."""
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(read_kept(file))
         return str(found["host"]), int(found["port"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 

@@ -33,11 +33,12 @@ from kair_capture.coordinator.step_table import StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.coordinator.window_cost import cost_us
 from kair_capture.coordinator.words import in_words
+from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
 from kair_engine.results.runs.watch import WatchedWindow, WatchResult
-from kair_engine.trace.private_files import write_whole
+from kair_engine.trace.private_files import append_kept, remove_unwritten, write_whole
 
 _TURN_S: Final = 0.1
 _LEAST_INTERVAL_MS: Final = 200
@@ -58,6 +59,7 @@ class Coordinator:
         places = settings.places
         places.capture.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = locked(places.capture / "lock")
+        _remove_leftovers(places)
         remote = remote_job_of(places)
         if remote is not None:
             remote.restore()
@@ -242,8 +244,7 @@ class Coordinator:
             self._say(in_words(alert))
         with suppress(OSError):
             path = self._settings.places.alerts
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(append_kept(path), "wb") as file:
                 file.write(lines)
         self._changed = True
 
@@ -308,6 +309,15 @@ class Coordinator:
         self.endpoint.close()
         self._log.close()
         os.close(self._lock)
+
+
+def _remove_leftovers(places: JobPlaces) -> None:
+    """What a coordinator that was killed had not finished."""
+    remove_unwritten(places.capture)
+    for folder in (places.steps, places.scopes):
+        for path in folder.glob(".*.parquet"):
+            with suppress(OSError):
+                path.unlink()
 
 
 def _sampler(memory: Remembered, share: float) -> Sampler:

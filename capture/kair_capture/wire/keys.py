@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from kair_engine.trace.private_files import OWN, begin_file
+
 LEAST_BYTES: Final = 32
 MOST_BYTES: Final = 4096
 
@@ -36,8 +38,7 @@ def make_key(path: Path) -> bool:
     """Writes a new random key where there is none; says whether it did. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Beside its place and linked into it: who reads at the same time finds a whole key or none.
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    unfinished, handle = begin_file(path, OWN)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(secrets.token_hex(32).encode() + b"\n")

@@ -115,7 +115,7 @@ class Baselines:
         try:
             if path.stat().st_size > MAX_BYTES:
                 raise InputError(f"{path} is larger than any baseline", "save it again with --replace")
-            kept = msgspec.json.decode(path.read_bytes(), type=_File)
+            kept = msgspec.json.decode(read_kept(path), type=_File)
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"baseline {name} is damaged: {error}", "save it again with --replace") from error
         if kept.version != FILE_VERSION or not _is_sound(kept.profile):

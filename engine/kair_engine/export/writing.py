@@ -1,22 +1,29 @@
 """Writes a job to a file that other programs open, in the format that the file's name asks for."""
 
-import gzip
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from kair_engine.blame.analysis import blame
-from kair_engine.errors import UnwritableError, UsageError, unwritable
+from kair_engine.errors import UsageError, unwritable
 from kair_engine.export.timeline import Item, Mark, Slice, timeline
 from kair_engine.trace.model import Trace
 from kair_engine.trace.requirements import require_steps
+from kair_engine.trace.whole_files import whole_file
 from kair_engine.triage.analysis import triage
-from kair_engine.whatif.replay.trace_events import write_events
+from kair_engine.whatif.replay.trace_events import compressing, write_events
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Format = Literal["timeline", "table"]
+_UNSAFE: Final = (
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e0fff]"
+)
+"""Controls of terminals, and what turns text around."""
+_FORMULA: Final = "^[=+\\-@＝＋－＠]"
 SUFFIXES: Final[dict[str, Format]] = {
     ".json": "timeline",
     ".json.gz": "timeline",
@@ -26,9 +33,6 @@ SUFFIXES: Final[dict[str, Format]] = {
     ".csv": "table",
     ".arrow": "table",
 }
-_BUFFER = 1 << 20
-_LEVEL = 3
-"""Of gzip: higher ones take several times as long for a tenth less."""
 
 
 @dataclass
@@ -52,23 +56,16 @@ def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
     kind = _kind(path)
     require_steps(trace)
     done = Exported()
-    part = path.with_name(f".{path.name}.{os.getpid()}{''.join(path.suffixes)}")
     try:
-        if kind == "table":
-            done.rows = _write_table(trace, part, path.suffix)
-        else:
-            found = () if plain else triage(trace).findings
-            paths = () if plain else blame(trace).paths
-            _write_timeline(_counted(timeline(trace, found, paths), done), part, path)
-        part.replace(path)
+        with whole_file(path) as file:
+            if kind == "table":
+                done.rows = _write_table(trace, file, path.suffix)
+            else:
+                found = () if plain else triage(trace).findings
+                paths = () if plain else blame(trace).paths
+                _write_timeline(_counted(timeline(trace, found, paths), done), file, path.name.lower())
     except OSError as error:
         raise unwritable(path, error) from error
-    except (UsageError, UnwritableError) as error:
-        error.args = (str(error).replace(str(part), str(path)),)
-        raise
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
     return done
 
 
@@ -89,34 +86,31 @@ def _counted(items: Iterable[Item], done: Exported) -> Iterator[Item]:
         yield item
 
 
-def _write_timeline(items: Iterable[Item], part: Path, path: Path) -> None:
-    if ".pftrace" in path.name.lower():
+def _write_timeline(items: Iterable[Item], file: IO[bytes], name: str) -> None:
+    packed = name.endswith(".gz")
+    if ".pftrace" in name:
         from kair_engine.export.perfetto import perfetto_packets
 
-        _write_packets(part, perfetto_packets(items), packed=path.suffix == ".gz")
+        _write_packets(file, perfetto_packets(items), packed=packed)
     else:
         from kair_engine.export.chrome import chrome_events
 
-        write_events(part, chrome_events(items))
+        write_events(file, chrome_events(items), packed=packed)
 
 
-def _write_packets(path: Path, packets: Iterable[bytes], *, packed: bool) -> None:
-    with path.open("wb", buffering=_BUFFER) as plain:
-        if not packed:
-            plain.writelines(packets)
-            return
-        # Without a time: the same job gives the same bytes.
-        with gzip.GzipFile("", "wb", compresslevel=_LEVEL, fileobj=plain, mtime=0) as file:
-            for packet in packets:
-                file.write(packet)
+def _write_packets(file: IO[bytes], packets: Iterable[bytes], *, packed: bool) -> None:
+    with compressing(file, packed=packed) as out:
+        out.writelines(packets)
 
 
-def _write_table(trace: Trace, part: Path, suffix: str) -> int:
+def _write_table(trace: Trace, file: IO[bytes], suffix: str) -> int:
     """The operations table of the chosen steps, a batch in memory at a time."""
     import polars as pl
 
     texts = ("lane", "name", "kind", "phase", "group")
     rows = trace.scan().with_columns(pl.col(name).cast(pl.String) for name in texts)
+    if suffix.lower() == ".csv":
+        rows = rows.with_columns(map(_harmless, texts))
     write: dict[str, Callable[[IO[bytes]], Any]] = {
         ".parquet": rows.sink_parquet,
         ".csv": rows.sink_csv,
@@ -124,10 +118,17 @@ def _write_table(trace: Trace, part: Path, suffix: str) -> int:
     }
     try:
         # Not by its name, which polars cannot take where it is not UTF-8.
-        with part.open("wb") as file:
-            write[suffix.lower()](file)
+        write[suffix.lower()](file)
     except pl.exceptions.ComputeError as error:
         if "IO error" in str(error):  # that is how polars tells a full disk from its own
             raise OSError(str(error)) from error
         raise
     return int(trace.scan().select(pl.len()).collect().item())
+
+
+def _harmless(name: str) -> "pl.Expr":
+    """A column of texts that neither a terminal nor a spreadsheet obeys."""
+    import polars as pl
+
+    text = pl.col(name).str.replace_all(_UNSAFE, "\ufffd")
+    return pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).alias(name)

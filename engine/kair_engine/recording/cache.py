@@ -191,7 +191,7 @@ def content_key(source: Path, rank: int | None = None) -> str:
             digest.update(file.read(_SAMPLE))
     if head.startswith(_PARQUET_MAGIC):
         for beside in metadata_files(source):
-            digest.update(beside.read_bytes())
+            digest.update(read_kept(beside))
     return digest.hexdigest()
 
 

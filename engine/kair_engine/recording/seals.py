@@ -1,9 +1,13 @@
 """Checksums of what is kept, so that damage is found before it becomes an answer."""
 
 import hashlib
+import os
+import stat
 from pathlib import Path
 
 import msgspec
+
+from kair_engine.trace.private_files import open_kept
 
 _DIGEST = 16
 
@@ -25,7 +29,7 @@ class _Sealed(msgspec.Struct):
 
 def seal_of(path: Path) -> Seal:
     """The seal of a file as it is now. Raises OSError."""
-    with path.open("rb") as file:
+    with os.fdopen(open_kept(path), "rb") as file:
         checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST)).hexdigest()
     status = path.stat()
     return Seal(status.st_size, checksum, status.st_ctime_ns)
@@ -34,7 +38,7 @@ def seal_of(path: Path) -> Seal:
 def is_intact(path: Path, seal: Seal) -> bool:
     """Whether a file is what it was; it is read only where it was changed or copied since. Raises OSError."""
     status = path.stat()
-    if status.st_size != seal.bytes:
+    if not stat.S_ISREG(status.st_mode) or status.st_size != seal.bytes:
         return False
     return status.st_ctime_ns == seal.changed_ns or seal_of(path).checksum == seal.checksum
 

@@ -14,16 +14,22 @@ IMPORTING: Final = ".importing"
 """How the name of a folder ends in which a job is put together; it begins with a dot."""
 REMOVED: Final = ".removed"
 """The same of a job that was removed."""
+FETCHING: Final = ".fetching"
+"""The same of what comes from a store behind a URL."""
+CAPTURE: Final = "capture"
+"""The folder of a job in which its coordinator keeps what it has to know."""
+_PASSING: Final = (IMPORTING, REMOVED, FETCHING)
 
 
 def tidy_store(root: Path) -> None:
     """Looks at the whole store; one that is not there, or cannot be written, stays as it is."""
     with suppress(OSError), os.scandir(root) as entries:
         found = [(Path(entry.path), entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        remove_unused(path for path, name in found if name.startswith(".") and name.endswith((IMPORTING, REMOVED)))
+        remove_unused(path for path, name in found if name.startswith(".") and name.endswith(_PASSING))
         tidy_jobs(path for path, name in found if not name.startswith("."))
         for folder in (root, *(path for path, _ in found)):
             remove_unwritten(folder)
+            remove_unwritten(folder / CAPTURE)
 
 
 def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:

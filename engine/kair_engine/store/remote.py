@@ -18,8 +18,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from kair_engine.errors import DamagedJobError, InputError, UsageError
-from kair_engine.recording.job_file import JOB_FILE, JobFile, is_job_folder, read_job_file
-from kair_engine.trace.private_files import make_folder, read_kept, write_whole
+from kair_engine.recording.in_use import hold
+from kair_engine.recording.job_file import JOB_FILE, JobFile, holds_job, is_job_folder, read_job_file
+from kair_engine.recording.store_upkeep import FETCHING
+from kair_engine.trace.private_files import make_folder, open_kept, read_kept, write_whole
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")
 _MARK: Final = ".remote"
@@ -59,7 +61,7 @@ def place_of(store: Path, job: str | None = None) -> str:
 def remote_of(store: Path) -> "RemoteStore | None":
     """What a folder is the mirror of; None for a store of its own. Raises UsageError where the URL cannot be used."""
     url = _mirrored(store)
-    return None if url is None else RemoteStore(url)
+    return None if url is None else RemoteStore(url, store)
 
 
 def _mirrored(folder: Path) -> str | None:
@@ -81,9 +83,10 @@ def _mirror_name(url: str) -> str:
 class RemoteStore:
     """The keys below one URL. Names are relative, with slashes. All methods raise OSError where it is away."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, mirror: Path) -> None:
         """Raises UsageError where nothing is known of such URLs."""
         self.url: Final = url
+        self._mirror = mirror
         self._given: tuple[Any, str] | None = None
 
     def put(self, source: Path, name: str) -> None:
@@ -106,15 +109,13 @@ class RemoteStore:
     def get(self, name: str, target: Path) -> None:
         """Reads a key into a file, which appears whole. Raises FileNotFoundError where there is none."""
         files, root = self._files()
-        make_folder(target.parent)
-        unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
-        try:
+        with _fetching(self._mirror) as folder:
+            unfinished = folder / "file"
             with self._told(), files.open_input_stream(f"{root}/{name}") as content, unfinished.open("xb") as copy:
                 os.fchmod(copy.fileno(), 0o600)
                 shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
+            make_folder(target.parent)
             unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
 
     def sizes(self, folder: str = "", *, deep: bool = True) -> dict[str, int]:
         """The names below a folder and their sizes, -1 for folders; unfinished ones are left out."""
@@ -157,6 +158,22 @@ class RemoteStore:
             raise OSError(f"{type(error).__name__}: {error}") from error
 
 
+@contextmanager
+def _fetching(mirror: Path) -> Iterator[Path]:
+    """A folder for what is not whole yet. One that a killed process leaves goes with the next command."""
+    held = None
+    while held is None:
+        folder = mirror / f".{secrets.token_hex(4)}{FETCHING}"
+        make_folder(folder)
+        with suppress(FileNotFoundError):  # another process took it for a leftover
+            held = hold(folder)
+    with held:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _connected(url: str) -> tuple[Any, str]:
     import pyarrow as pa
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
@@ -191,7 +208,7 @@ def fetch_jobs(store: Path) -> None:
                 with suppress(FileNotFoundError):  # one of which nothing was sampled yet
                     remote.get(f"{job}/{JOB_FILE}", store / job / JOB_FILE)
     for folder in store.iterdir():
-        if is_job_folder(folder) and folder.name not in jobs:
+        if _JOB.fullmatch(folder.name) and folder.name not in jobs and holds_job(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -235,7 +252,7 @@ def fetch_status(store: Path, job: str) -> None:
 
 def _is_worked_on(folder: Path) -> bool:
     try:
-        handle = os.open(folder / _COORDINATORS_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        handle = open_kept(folder / _COORDINATORS_LOCK)
     except OSError:
         return False
     try:
@@ -249,8 +266,7 @@ def _is_worked_on(folder: Path) -> bool:
 
 def _fetch(remote: RemoteStore, folder: Path, job: str) -> None:
     """Raises FileNotFoundError where something went while it was fetched."""
-    beside = folder / f".fetched-{secrets.token_hex(4)}"
-    try:
+    with _fetching(folder.parent) as beside:
         try:
             remote.get(f"{job}/{JOB_FILE}", beside / JOB_FILE)
         except FileNotFoundError:
@@ -260,8 +276,6 @@ def _fetch(remote: RemoteStore, folder: Path, job: str) -> None:
             remote.get(f"{job}/{name}", folder / name)
         make_folder(folder / document.recording)
         (beside / JOB_FILE).replace(folder / JOB_FILE)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _read(remote: RemoteStore, job: str, fetched: Path) -> JobFile:

@@ -51,7 +51,7 @@ def create_file(path: Path, modes: Modes = OWN) -> int:
 
 def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
     """Writes a file that appears complete or not at all. Raises OSError when the disk is full."""
-    temporary, descriptor = _begun(path, modes)
+    temporary, descriptor = begin_file(path, modes)
     # Another of the same file, which keeps the lock when what was written is out.
     held = os.dup(descriptor)
     try:
@@ -64,18 +64,24 @@ def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
         os.close(held)
 
 
-def remove_unwritten(folder: Path) -> None:
-    """Removes the files that `write_whole` did not finish because its process was killed."""
+def remove_unwritten(folder: Path, of: str = "") -> None:
+    """Removes the files that were not finished because their process was killed: all, or those that were to be `of`."""
     with suppress(OSError), os.scandir(folder) as entries:
-        for path in [folder / entry.name for entry in entries if _UNWRITTEN.fullmatch(entry.name)]:
-            with suppress(OSError):  # one that is being written, or another user's
-                _remove_unlocked(path)
+        for name in [entry.name for entry in entries if _UNWRITTEN.fullmatch(entry.name)]:
+            if name.startswith(f".{of}." if of else "."):
+                with suppress(OSError):  # one that is being written, or another user's
+                    _remove_unlocked(folder / name)
 
 
-def _begun(path: Path, modes: Modes) -> tuple[Path, int]:
-    """A new file, locked while its process lives, in which what will be `path` is written."""
+def unwritten_name(path: Path) -> Path:
+    """What a file is called that is to become `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+
+
+def begin_file(path: Path, modes: Modes) -> tuple[Path, int]:
+    """A new file, locked while its process lives, in which what will be `path` is written. Raises OSError."""
     while True:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        temporary = unwritten_name(path)
         descriptor = create_file(temporary, modes)
         with suppress(OSError):  # where there are no locks nobody removes it either
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -93,22 +99,32 @@ def _remove_unlocked(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_kept(path: Path, first: int = -1) -> bytes:
-    """What a file holds that Kair keeps, or its `first` bytes. Raises OSError, for what is too large and for pipes too.
+def open_kept(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a file that Kair keeps. Raises OSError, for what is no file too.
 
-    Stores are shared, and jobs come from others: whoever opens a pipe waits for its writer, perhaps for ever.
+    Stores are shared, and jobs come from others: whoever opens a pipe waits for its other end, perhaps for ever.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
-        if status.st_size > _LARGEST:
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, OWN.file)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no file")
+
+
+def read_kept(path: Path, first: int = -1) -> bytes:
+    """What such a file holds, or its `first` bytes. Raises OSError, for what is too large too."""
+    with os.fdopen(open_kept(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(first)
-    finally:
-        os.close(descriptor)
+        return file.read(first)
+
+
+def append_kept(path: Path) -> int:
+    """A descriptor to write to the end of such a file, which is made where it is missing. Raises OSError.
+
+    Not by a link, which could lead to any file of the user's.
+    """
+    return open_kept(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
 
 
 def why_distrusted(folder: Path) -> str | None:

@@ -91,10 +91,20 @@ def price_fixes(model: Model, fixes: Sequence[Fix], *, gpu_cost: float | None = 
 
 
 def write_timeline(model: Model, path: Path) -> None:
-    """Writes the chosen steps' timelines, as recorded and ideal. Raises UsageError where the file cannot be written."""
-    from kair_engine.whatif.replay.trace_events import write_events  # few ask for it
+    """Writes the chosen steps' timelines, as recorded and ideal, whole or not at all; compressed for a name with `.gz`.
 
-    write_events(path, model.timeline())
+    Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
+    """
+    # Few ask for it.
+    from kair_engine.errors import unwritable
+    from kair_engine.trace.whole_files import whole_file
+    from kair_engine.whatif.replay.trace_events import write_events
+
+    try:
+        with whole_file(path) as file:
+            write_events(file, model.timeline(), packed=path.suffix == ".gz")
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _require(model: Model, fixes: Sequence[Fix], gpu_cost: float | None) -> None:

@@ -3,10 +3,13 @@
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Final, TextIO
 
 from kair_engine.errors import UsageError
 from kair_tui.render.text import clean, speaks_unicode, to_ascii
+
+MOST_SIGNS: Final = 1 << 20
+"""Of a text of commands: whoever names a device is not to fill the memory."""
 
 
 def write_answer(text: str) -> None:
@@ -62,6 +65,9 @@ def stdin_text(hint: str) -> str:
     if sys.stdin is None or sys.stdin.closed:
         raise UsageError("there is no terminal, and stdin is closed", hint)
     try:
-        return sys.stdin.read()
+        text = sys.stdin.read(MOST_SIGNS + 1)
     except UnicodeDecodeError as error:
         raise UsageError(f"stdin is no text: byte {error.start} is not UTF-8") from None
+    if len(text) > MOST_SIGNS:
+        raise UsageError(f"stdin is larger than {MOST_SIGNS >> 20} MiB", hint)
+    return text

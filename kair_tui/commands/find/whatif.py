@@ -61,10 +61,7 @@ def run(
     model = model_asked_of(trace) if cache is None else cache.of(trace.steps, lambda: model_asked_of(trace, keep=True))
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
-        from kair_tui.cli.output.whole_file import whole_file
-
-        with whole_file(timeline) as file:
-            write_timeline(model, file)
+        write_timeline(model, timeline)
     return whatif_in_words(_as_typed(result, [*fix, *scale]))
 
 

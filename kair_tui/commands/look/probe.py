@@ -75,7 +75,7 @@ def _require_own_file(out: str | None, world_size: int) -> None:
 
 def _write(result: ProbeInWords, out: str) -> None:
     """The document that `--json` prints. Raises OSError where there is no room."""
-    from kair_engine.trace.private_files import SHARED, write_whole
+    from kair_engine.trace.whole_files import whole_file
     from kair_tui.render.answer import Answer
     from kair_tui.render.document import data_of, document
     from kair_tui.render.words.warnings import warnings_in_words
@@ -84,4 +84,5 @@ def _write(result: ProbeInWords, out: str) -> None:
     rank = "" if machine.rank is None else str(machine.rank)
     path = Path(out.replace("{rank}", rank).replace("{host}", machine.host.replace("/", "_")))
     answer = Answer("probe", result, None, warnings_in_words(result.warnings))
-    write_whole(path, document(answer, data_of(answer)).encode(), SHARED)
+    with whole_file(path) as file:
+        file.write(document(answer, data_of(answer)).encode())

@@ -25,20 +25,24 @@ def run(store: Path, *, job: Annotated[str | None, Argument(_TEXT, offers=job_na
     """The status as it is now. Raises InputError where the job has no coordinator."""
     import msgspec
 
+    from kair_engine.trace.private_files import read_kept
+
     places = _places(store, job or os.environ.get("KAIR_JOB"))
     if is_mirror(store):
         from kair_engine.store.remote import fetch_status
 
         fetch_status(store, places.job)
     try:
-        result = msgspec.json.decode(places.status.read_bytes(), type=WatchResult)
+        result = msgspec.json.decode(read_kept(places.status), type=WatchResult)
         age = datetime.now(UTC) - datetime.fromisoformat(result.updated_at)
     except FileNotFoundError as error:
         from kair_engine.store.remote import place_of
 
         way_out = f"kair coordinator --job {places.job}"
         raise InputError(f"job {places.job} has no coordinator in the store {place_of(store)}", way_out) from error
-    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+    except OSError as error:
+        raise InputError(f"cannot read {places.status}: {error.strerror or error}") from error
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{places.status} is damaged: {error}") from error
     attended = result.state == "over" or age.total_seconds() < _UNATTENDED_S
     return result if attended else replace(result, state="unattended")

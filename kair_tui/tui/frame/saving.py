@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from kair_engine.errors import KairError, UsageError
+from kair_engine.trace.private_files import make_folder, write_whole
+from kair_engine.trace.whole_files import whole_file
 from kair_tui.cli.places import cache_root
 from kair_tui.render.written import Format
 from kair_tui.tui.bookmarks import Bookmark
@@ -42,8 +44,8 @@ def copy(screen: BaseScreen) -> None:
     screen.app.copy_to_clipboard(text)
     file = cache_root() / _COPIED
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+        make_folder(file.parent)
+        write_whole(file, f"{text}\n".encode(errors="backslashreplace"))
     except OSError as error:
         screen.say(f"copied to the clipboard alone: {file}: {error.strerror or error}")
         return
@@ -128,8 +130,8 @@ def _ask_where(screen: BaseScreen, ending: str, content: Callable[[], str], name
 def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:
     def write() -> None:
         try:
-            with Path(name).expanduser().open("x", encoding="utf-8", newline="") as file:
-                file.write(content())
+            with whole_file(Path(name).expanduser(), replace=False) as file:
+                file.write(content().encode())
         except FileExistsError:
             raise UsageError(f"{name} exists already", "choose another name") from None
 

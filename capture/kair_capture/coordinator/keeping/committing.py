@@ -33,7 +33,7 @@ from kair_engine.recording.job_file import (
 from kair_engine.recording.seals import seal_of
 from kair_engine.trace.format import FragmentWriter, read_metadata
 from kair_engine.trace.model import FragmentInfo
-from kair_engine.trace.private_files import make_folder, modes_below
+from kair_engine.trace.private_files import make_folder, modes_below, remove_unwritten
 
 COMPACT_FROM: Final = 32
 """Fragments of their own that a job may have; every scan opens each."""
@@ -111,7 +111,12 @@ class Committer:
         return False
 
     def tidy(self) -> None:
-        """Removes what was compacted, or delivered twice, once nobody reads a recording from before."""
+        """Removes what was compacted, or delivered twice, once nobody reads a recording from before.
+
+        And at once what agents had half delivered when they were killed.
+        """
+        for folder in self._places.delivered.glob("host=*"):
+            remove_unwritten(folder)
         job = self._job()
         if job is None:
             return

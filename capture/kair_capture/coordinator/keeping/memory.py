@@ -8,7 +8,7 @@ import msgspec
 
 from kair_capture.wire.messages import Communication
 from kair_engine.results.runs.watch import Alert, WatchedWindow
-from kair_engine.trace.private_files import write_whole
+from kair_engine.trace.private_files import read_kept, write_whole
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Remembered:
 def remembered(path: Path) -> Remembered:
     """What the file says; nothing where there is none, or it is damaged."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Remembered)
+        return msgspec.json.decode(read_kept(path), type=Remembered)
     except (OSError, msgspec.MsgspecError, RecursionError):
         return Remembered()
 

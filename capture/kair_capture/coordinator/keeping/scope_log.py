@@ -62,7 +62,8 @@ class ScopeLog:
 
     def _files(self) -> list[Path]:
         """The oldest first."""
-        return sorted(self._folder.glob("[!.]*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+        files = (path for path in self._folder.glob("[!.]*.parquet") if path.is_file())
+        return sorted(files, key=lambda path: path.stat().st_mtime_ns)
 
     def _join(self, small: list[Path]) -> None:
         table = pa.concat_tables([pq.read_table(path, schema=SCHEMA) for path in small])
@@ -77,7 +78,7 @@ class ScopeLog:
 
     def _remove_joined(self) -> None:
         """What a joined file holds."""
-        for path in self._folder.glob("joined-*.parquet"):
+        for path in filter(Path.is_file, self._folder.glob("joined-*.parquet")):
             sources = (pq.read_metadata(path).metadata or {}).get(_SOURCES, b"").decode().split("\n")
             for name in filter(None, sources):
                 (self._folder / name).unlink(missing_ok=True)

@@ -13,6 +13,8 @@ from kair_capture.agent.draining import UNFIT
 from kair_capture.agent.scopes import SCHEMA
 from kair_capture.agent.step_rows import PHASES, Rows
 from kair_capture.coordinator.keeping.step_log import read_all
+from kair_engine.errors import InputError
+from kair_engine.trace.private_files import read_kept
 from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
 
 Column = npt.NDArray[Any]
@@ -21,12 +23,15 @@ Waiting = Literal["none", "some", "all"]
 _WAITING: Final[Mapping[str, Waiting]] = {"forward": "some", "backward": "some", "optimizer": "some", "input": "none"}
 MOST_ROWS: Final = 4_000_000
 """The last so many: a step on a rank each, or a scope of one."""
+_SPARSEST: Final = 64
+"""Ranks tell nearly all their steps: one cell in so many has a row, in any but a small table of `_FEW` cells."""
+_FEW: Final = 1_000_000
 _SAME_US: Final = 2000
 """The begin of one step may be told by two readings of the clocks."""
 
 
 def scope_series(steps: Path, scopes: Path) -> tuple[list[ScopeSeries], float]:
-    """The series of a job's two folders, and the median step, µs. Raises OSError, pa.ArrowException.
+    """The series of a job's two folders, and the median step, µs. Raises OSError, pa.ArrowException, InputError.
 
     Of a job that was started again, or went back to a checkpoint, the last attempt.
     """
@@ -66,7 +71,8 @@ def _sums_in(folder: Path) -> pa.Table:
     tables, rows = [SCHEMA.empty_table()], 0
     for path in sorted(folder.glob("[!.]*.parquet"), key=lambda path: -path.stat().st_mtime_ns):
         if rows < MOST_ROWS:
-            tables.append(pq.read_table(path, schema=SCHEMA).replace_schema_metadata())
+            kept = pa.BufferReader(read_kept(path))
+            tables.append(pq.read_table(kept, schema=SCHEMA).replace_schema_metadata())
             rows += len(tables[-1])
     return pa.concat_tables(tables)
 
@@ -89,6 +95,8 @@ def _places(rank: Column, step: Column) -> Ints:
 def _series(name: str, rank: Column, step: Column, us: Column, *, waiting: Waiting) -> ScopeSeries:
     ranks, row = np.unique(rank, return_inverse=True)
     steps, column = np.unique(step, return_inverse=True)
+    if len(ranks) * len(steps) > _SPARSEST * len(us) + _FEW:
+        raise InputError(f"the steps of the job are damaged: {len(us)} rows of {len(ranks)} ranks, {len(steps)} steps")
     time_us: Floats = np.full((len(ranks), len(steps)), np.nan)
     time_us[row, column] = us
     numbers: tuple[Ints, Ints] = (ranks.astype(np.int64), steps.astype(np.int64))

@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 
 from kair_capture.agent.step_rows import COLUMNS, ROW, Rows
+from kair_capture.coordinator.step_table import MOST_RANKS
+from kair_engine.trace.private_files import append_kept, read_kept
 
 ROWS_A_PART: Final = 1 << 17
 MOST_BYTES: Final = 4 << 30
@@ -94,7 +96,7 @@ class StepLog:
         self._open(numbers[-1] if numbers else max(parts, default=0) + 1)
 
     def _open(self, number: int) -> None:
-        handle = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = append_kept(self._path(number))
         self.close()
         size = os.fstat(handle).st_size
         self._handle, self._number, self._rows = handle, number, size // ROW.itemsize
@@ -133,10 +135,12 @@ def write_part(path: Path, rows: Rows) -> None:
 
 
 def read_all(folder: Path, most: int | None = None) -> Rows:
-    """The rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError.
+    """The rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError, pa.ArrowException.
 
+    Rows of ranks that cannot be are left out.
     `most`: older parts are left out from so many rows on.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     parts = {path.stem[5:]: path for path in folder.glob("part-????????.parquet")}
@@ -148,12 +152,13 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
     for _, path in sorted(parts.items(), reverse=True):
         if most is not None and sum(map(len, found)) >= most:
             break
-        table = pq.read_table(path)
+        table = pq.read_table(pa.BufferReader(read_kept(path)))
         rows = np.zeros(len(table), ROW)
         for name in COLUMNS:
             rows[name] = table[name].to_numpy()
         found.append(rows)
     rows = np.concatenate(found)
+    rows = rows[rows["rank"] < MOST_RANKS]
     return rows[np.lexsort((rows["rank"], rows["step"]))]
 
 
@@ -164,5 +169,5 @@ def _number(path: Path) -> str | None:
 
 
 def _read(path: Path) -> Rows:
-    content = path.read_bytes()
+    content = read_kept(path)
     return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.trace.private_files import read_kept
 
 SIZE_KEYS: Final = ("dp_size", "pp_size", "tp_size", "dsp_size", "world_size")
 _MAX_LENGTH: Final = 64 << 10
@@ -26,7 +27,7 @@ def read_sizes(source: Path) -> dict[str, int]:
 def parse_sizes(path: Path) -> dict[str, int]:
     """The known `key: integer` lines of a flat YAML file; others are passed over."""
     try:
-        text = path.read_bytes()[:_MAX_LENGTH].decode("utf-8", "replace")
+        text = read_kept(path, _MAX_LENGTH).decode("utf-8", "replace")
     except OSError:
         return {}
     sizes = {}

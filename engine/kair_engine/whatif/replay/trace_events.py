@@ -4,40 +4,31 @@ import gzip
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
-from pathlib import Path
 from typing import IO, Any, cast
 
-from kair_engine.errors import unwritable
-from kair_engine.trace.json_text import encode_json
+from kair_engine.trace.json_text import encode_ascii_json
 
 Event = dict[str, Any]
 CRITICAL = "critical path"
 """A lane of its own, at the top of each process."""
-_BUFFER = 1 << 20
 _LEVEL = 3
 """Of gzip: higher ones take several times as long for a tenth less."""
 
 
-def write_events(path: Path, events: Iterable[Event]) -> None:
-    """Writes them as they come, few at a time in memory, compressed where the name ends with `.gz`.
-
-    Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
-    """
-    try:
-        with path.open("wb", buffering=_BUFFER) as plain, _packed(plain, path) as file:
-            file.write(b'{"displayTimeUnit":"ms","traceEvents":[')
-            between = b"\n"
-            for event in events:
-                file.write(between + encode_json(event))
-                between = b",\n"
-            file.write(b"\n]}\n")
-    except OSError as error:
-        raise unwritable(path, error) from error
+def write_events(file: IO[bytes], events: Iterable[Event], *, packed: bool) -> None:
+    """Writes them as they come, few at a time in memory, compressed where they are to be. Raises OSError."""
+    with compressing(file, packed=packed) as out:
+        out.write(b'{"displayTimeUnit":"ms","traceEvents":[')
+        between = b"\n"
+        for event in events:
+            out.write(between + encode_ascii_json(event))
+            between = b",\n"
+        out.write(b"\n]}\n")
 
 
-def _packed(file: IO[bytes], path: Path) -> AbstractContextManager[IO[bytes]]:
+def compressing(file: IO[bytes], *, packed: bool) -> AbstractContextManager[IO[bytes]]:
     """The file itself, or what compresses into it: without a time, so that the same events give the same bytes."""
-    if path.suffix != ".gz":
+    if not packed:
         return nullcontext(file)
     return cast(
         "AbstractContextManager[IO[bytes]]", gzip.GzipFile("", "wb", compresslevel=_LEVEL, fileobj=file, mtime=0)
