@@ -80,7 +80,7 @@ from kair_tui.render.answer import Note
 from kair_tui.tui.bookmarks import Bookmark, Bookmarks
 from kair_engine.store.jobs import Store
 for job in (Store(store_root(None)).open("job1").job,):
-    Notes.of(job).write(Note("rank 1", "rank", "a note"))
+    Notes.of(job).write(Note("rank 1", "rank", "a note", "2026-01-01T00:00:00+00:00"))
 for file in (store_root(None) / "job1" / "bookmarks.json", store_root(None).parent / "data" / "own" / "x.json"):
     Bookmarks(file).toggle(Bookmark("rank 1", "rank", 1))
 """
