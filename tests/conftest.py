@@ -11,8 +11,8 @@ from hypothesis import settings
 from support.answers import PLACE, answered_once
 from support.cli_samples import store_variables
 
-# A shared machine can stall any example: no test here asserts a time.
-settings.register_profile("kair", deadline=None)
+# A shared machine can stall any example: no test here asserts a time. What more examples would show, the fuzzer does.
+settings.register_profile("kair", deadline=None, max_examples=40)
 settings.load_profile("kair")
 
 TESTS = Path(__file__).parent
@@ -54,9 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Two for each core: tests of screens and of captured jobs wait for half of their time."""
-    return 2 * (os.cpu_count() or 1)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two for each core: tests of screens and of captured jobs, all slow, wait for half of their time."""
+    return (1 if config.option.markexpr == "not slow" else 2) * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

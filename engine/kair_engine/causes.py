@@ -6,8 +6,9 @@ remedy that applies follow from the row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from kair_engine.frozen import dataclass
 
 Cause = str
 """The name of a row of CAUSES."""

@@ -24,6 +24,13 @@ def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
     return np.asarray(kept.mean(axis=axis))
 
 
+def median(values: Floats, axis: int = -1) -> Floats:
+    """Median along `axis` of values without NaN: of small arrays NumPy's takes five times as long."""
+    ordered = np.sort(values, axis=axis)
+    length = ordered.shape[axis]
+    return np.asarray((ordered.take((length - 1) // 2, axis=axis) + ordered.take(length // 2, axis=axis)) / 2)
+
+
 def median_by(cell: Ints, values: Floats) -> Floats:
     """For each value the median of those with the same cell number."""
     order = order_by(cell)
@@ -65,9 +72,14 @@ def binomial_tail(k: int, n: int, p: float) -> float:
 
 def beta_binomial_tail(k: int, n: int, a: float, b: float) -> float:
     """P(X ≥ k) of n trials whose probability is itself Beta(a, b) distributed."""
-    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - math.lgamma(a + b + n)
-    terms = (log_binomial(n, j) + math.lgamma(a + j) + math.lgamma(b + n - j) + scale for j in range(max(k, 0), n + 1))
-    return min(1.0, math.fsum(map(math.exp, terms)))
+    least = max(k, 0)
+    if least > n:
+        return 0.0
+    first = log_binomial(n, least) + log_beta(a + least, b + n - least) - log_beta(a, b)
+    # Each term by the one before it.
+    at = np.arange(least, n)
+    ratios = (n - at) / (at + 1) * (a + at) / (b + n - at - 1)
+    return min(1.0, math.exp(first) + float(np.exp(first + np.cumsum(np.log(ratios))).sum()))
 
 
 def log_beta(a: float, b: float) -> float:

@@ -4,9 +4,10 @@ A command's module is imported only when the command is asked for, so that `kair
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal
+
+from kair_engine.frozen import dataclass
 
 Needs = Literal[
     "trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "process", "running", "nothing"

@@ -1,8 +1,9 @@
 """Columns of a table for people, and the styles of their cells."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from kair_engine.frozen import dataclass
 
 Row = TypeVar("Row")
 

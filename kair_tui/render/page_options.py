@@ -1,7 +1,8 @@
 """Options of a page: its width, and what the place that it is for can show."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from kair_engine.frozen import dataclass
 
 UNLIMITED: Final = 100_000
 """Off a terminal nothing is wrapped or cut: the page is wider than any line."""

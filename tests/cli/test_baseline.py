@@ -57,6 +57,7 @@ def test_a_baseline_that_cannot_be_kept_is_no_defect(tmp_path: Path) -> None:
     assert failure.value.exit_code == 3
 
 
+@pytest.mark.slow
 def test_what_is_saved_and_used_is_held_against_later_runs() -> None:
     assert kair("baseline", "save", "healthy", HEALTHY).status == 0
     assert json.loads(kair("localize", UPGRADED, "--json").out)["data"]["against_baseline"] is None

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 from support.trace_builder import trace
 
+from kair_engine.blame import analysis
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError
 from kair_engine.results.blame import BlameResult, PathNode
+from kair_engine.trace.steps.step_memory import keeping_steps
+from kair_engine.triage.analysis import triage
 
 # A kernel, then a collective on a stream of its own; rank 3 is late to it by 200 µs, for one reason or another.
 HEALTHY = """
@@ -48,6 +51,17 @@ def test_a_slow_kernel_is_the_cause_and_its_victims_are_not(tmp_path: Path) -> N
     assert (result.root_causes[0].share, result.root_causes[0].steps) == (1, (0,))
     assert [(r.rank, r.blamed_us, r.share, r.arrived_last) for r in result.by_rank] == [(3, 600, 1, 1)]
     assert (result.waiting_us, result.attributed_us, result.unattributed_us, result.collectives) == (600, 600, 0, 1)
+
+
+def test_where_steps_are_kept_blame_walks_the_way_that_triage_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = trace(tmp_path, f"step 0: 0+1000\n{HEALTHY}\n{LATE_LAUNCH}\n3 main | launch 22+3 ^2")
+    kept, alone = keeping_steps(read), blame(read)
+    triage(kept)
+    monkeypatch.delattr(analysis, "walk_back")
+    assert blame(kept) == alone
+    assert alone.waiting_us > 0
 
 
 def test_a_path_leads_from_a_victim_through_the_last_to_arrive_to_the_culprit(tmp_path: Path) -> None:

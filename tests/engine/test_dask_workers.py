@@ -20,7 +20,7 @@ from kair_engine.triage import replays
 from kair_engine.triage.analysis import triage
 from kair_tui.cli.main import main
 
-pytestmark = pytest.mark.filterwarnings("default")  # those of the cluster are its own
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]  # warnings of the cluster are its own
 JOB = SAMPLES / "slow_input"
 
 

@@ -79,10 +79,10 @@ def verdict(result: TriageResult) -> Any:  # noqa: ANN401
     ("layout", "fault"),
     [
         (STANDARD["dp16"], None),
-        (STANDARD["dp16"], SlowGpu(5, 1.1)),
+        pytest.param(STANDARD["dp16"], SlowGpu(5, 1.1), marks=pytest.mark.slow),
         (STANDARD["dp16"], GarbageCollection(0.1, 20.0, visible=True)),
-        (STANDARD["dp16"], SlowHost("node1", 1.1)),
-        (THREE_DIMENSIONS, SlowInput(6, 0.2)),
+        pytest.param(STANDARD["dp16"], SlowHost("node1", 1.1), marks=pytest.mark.slow),
+        pytest.param(THREE_DIMENSIONS, SlowInput(6, 0.2), marks=pytest.mark.slow),
         (JobLayout("3d", dp=4, pp=2, tp=4, microbatches=4), SlowLink(9, 4.0)),
     ],
     ids=["healthy", "GPU", "garbage", "host", "input", "link"],
@@ -108,6 +108,7 @@ def test_the_verdict_is_that_of_the_whole_steps(
             assert one.time_lost_us_per_step == pytest.approx(other.time_lost_us_per_step, rel=0.25)
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
     whole = triage(job)
@@ -120,6 +121,7 @@ def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits
     }
 
 
+@pytest.mark.slow
 def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
     whole, answer, waiting, outliers = job_excess(job), localize(job), blame(job), pinpoint(job, rank=6)

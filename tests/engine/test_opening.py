@@ -171,6 +171,7 @@ def test_the_cache_is_never_beside_the_traces(tmp_path: Path, cache: Path) -> No
     assert {path.suffix for path in (cache / "fragments").iterdir()} == {".parquet", ".json"}
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_as_one_process(tmp_path: Path, cache: Path) -> None:
     job = kb.write_job(tmp_path / "job", [0, 1, 2])
     (job / "broken.json").write_text('{"traceEvents": [')
@@ -261,6 +262,7 @@ def test_steps_before_a_rank_did_far_more_are_whole() -> None:
     assert incomplete_cells({**later, (0, 1): 100, (0, 2): 30}) == {(0, 1), (0, 2)}
 
 
+@pytest.mark.slow
 def test_two_openings_at_once_do_not_disturb_each_other(tmp_path: Path, cache: Path) -> None:
     job = kb.write_job(tmp_path / "job", range(4))
     program = (

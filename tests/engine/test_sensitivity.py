@@ -307,6 +307,7 @@ def test_what_is_found_as_soon_as_it_is_reported_says_so() -> None:
     assert "1 % of the step" in reason_in_words(of(result, "slow_input"))
 
 
+@pytest.mark.slow
 def test_figures_of_one_answer_agree() -> None:
     device = of(of_a_healthy_job(), "slow_device")
     cost, own, slowdown = device.smallest_us_per_step, device.own_us_per_step, device.smallest_own_slowdown
@@ -341,6 +342,7 @@ def test_ranks_without_peers_have_none_to_be_compared_with() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_was_not_recorded_cannot_be_slow() -> None:
     result = of_a_healthy_job()
     assert "no compute operator" in reason_in_words(of(result, "slow_operator"))

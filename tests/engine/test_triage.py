@@ -242,6 +242,7 @@ def without_clocks(result: TriageResult) -> dict:
     return dataclasses.asdict(result)
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_ahead_changes_no_answer(tmp_path: Path) -> None:
     for name, guilty in (("healthy", None), ("slow", {5: 1.2})):
         plain = training(tmp_path / name / "plain", seed=6, slow=guilty, steps=6)

@@ -140,6 +140,7 @@ def test_an_archive_within_an_archive_is_named_and_not_opened(job: Path, tmp_pat
     assert told.endswith("it is left out (unpack it)")
 
 
+@pytest.mark.slow
 def test_damaged_archives_give_an_answer_or_one_line(job: Path, tmp_path: Path) -> None:
     chance, refused = random.Random(11), 0
     contents = {

@@ -125,6 +125,7 @@ def test_mtia_s_kernels_are_a_device_s(tmp_path: Path) -> None:
     assert found.job.has_device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

@@ -142,6 +142,7 @@ def test_what_is_not_known_costs_a_window_and_not_the_scan() -> None:
     assert 0.7 * len(found[0]) < scanned < len(found[0])
 
 
+@pytest.mark.slow
 def test_more_names_than_there_is_room_for_at_first() -> None:
     text = json.dumps([*(event(name=f"op {number}" * 9) for number in range(4500)), {}]).encode()
     found, scanned = read([text], scanned=True)

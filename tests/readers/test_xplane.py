@@ -145,6 +145,7 @@ def test_a_compressed_profile_is_the_same(tmp_path: Path) -> None:
     assert plain.operations == packed.operations == 2 * 3 * 4
 
 
+@pytest.mark.slow
 def test_damaged_profiles_give_an_answer_or_one_line(tmp_path: Path) -> None:
     content, chance = tpu_host((0, 1)), random.Random(3)
     source, refused = tmp_path / "a.xplane.pb", 0

@@ -391,6 +391,7 @@ def test_the_shortest_waits_are_told_in_one_line() -> None:
     assert sum(group.time_us for group in groups) == late[0].blamed_us
 
 
+@pytest.mark.usefixtures("painted")
 @played
 async def test_a_move_along_the_paths_redraws_two_lines() -> None:
     async with blamed(PIPELINE, (160, 50)) as (_, pilot, _):

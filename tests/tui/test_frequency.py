@@ -167,6 +167,7 @@ class Shown(App[None]):
         yield FrequencyHeat(Look())
 
 
+@pytest.mark.usefixtures("painted")
 @played
 async def test_of_many_ranks_only_those_in_view_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = 16_384

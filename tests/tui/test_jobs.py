@@ -217,7 +217,7 @@ async def test_commands_run_here_before_a_job_is_open() -> None:
 async def _empty(folder: Path) -> None:
     async with listed() as (app, pilot):
         text = screen_text(app)
-        assert f"no job yet in {folder}" in " ".join(text.split())
+        assert f"no job yet in {folder}".replace(" ", "") in "".join(text.split())  # wherever it is broken
         assert "kair import FOLDER --job NAME" in text
         assert chosen(app) is None
         await pilot.press("enter", "u", "slash", "s")

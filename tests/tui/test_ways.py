@@ -187,6 +187,7 @@ async def _storm(pilot: Pilot[int]) -> None:
     await pilot.pause()
 
 
+@pytest.mark.usefixtures("painted")
 @played
 async def test_every_screen_stands_a_storm_of_resizes() -> None:
     async with opened(SLOW) as (app, pilot):

@@ -108,6 +108,7 @@ def test_in_the_ideal_timeline_all_are_as_fast_as_their_peers(tmp_path: Path) ->
     assert {one["ts"] + one["dur"] for one in ideal if one["name"] == "cudaDeviceSynchronize"} == {35}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["slow_operator", "pipeline_slow_operator", "slow_host"])
 def test_the_recorded_timeline_is_the_recording(name: str, tmp_path: Path) -> None:
     made = open_trace(SAMPLES / name, cache=tmp_path / "cache")

@@ -8,8 +8,10 @@ from support.trace_builder import trace
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.model import Trace
+from kair_engine.trace.steps import loading
 from kair_engine.whatif.model import Baseline, Undisturbed
 from kair_engine.whatif.models import model_of
+from kair_engine.whatif.operators import batches
 
 STEPS, RANKS = 6, 4
 USUAL = 500
@@ -112,6 +114,30 @@ def test_the_fix_of_stops_takes_away_what_was_lost_in_them(tmp_path: Path) -> No
     # Rank 3 is next, 2 ms earlier than rank 1 was.
     assert of_one == pytest.approx([950, 950, 4950, 950, 3950, 950])
     assert of_none == pytest.approx(recorded)
+
+
+def test_what_stops_will_be_asked_of_is_replayed_while_the_steps_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first three of six steps show the stop; the others are read after them, and none is read again."""
+    made = steps(tmp_path, {(2, 1): USUAL + 6000, (4, 1): USUAL + 4000})
+    read: list[int] = []
+    read_rows = loading.read_rows
+    monkeypatch.setattr(batches, "_ENOUGH_PEERS", 0)
+    monkeypatch.setattr(batches, "_ROWS_AT_ONCE", sum(made.job.step_times.operations) // 2 + 3 * RANKS)
+    monkeypatch.setattr(loading, "read_rows", lambda trace, of: read.extend(of) or read_rows(trace, of))
+    fix, told = (Fix(kinds=("stops",)),), list[float]()
+
+    def foreseen(stopped: HostStops | None) -> list[tuple[Fix]]:
+        told.append(0.0 if stopped is None else stopped.longest_us)
+        return [fix]
+
+    model = model_of(made)
+    model.replay([Baseline.RECORDED], foreseen)
+    assert told == pytest.approx([6000])
+    without = model.replay([fix]).times
+    assert read == list(range(STEPS))
+    assert (without == model_of(made).replay([fix]).times).all()
 
 
 def test_where_threads_communicate_beside_a_device_stops_are_also_taken_from_what_waits_for_them(

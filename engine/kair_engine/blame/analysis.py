@@ -168,9 +168,11 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
     tally.rejected += collectives.rejected
     order = np.argsort(-collectives.total_wait_ns, kind="stable")
     explained = order[collectives.total_wait_ns[order] >= _UNWAITED_NS * collectives.sizes[order]]
+    walks = _walks(ops, role)
     for instance in explained[: tally.walks]:
         last = int(collectives.row[collectives.last[instance]])
-        walk = walk_back(graph, late, last, noise)
+        if (walk := walks.get(last)) is None:
+            walk = walks[last] = walk_back(graph, late, last, noise)
         culprit = int(ops.ranks[ops.rank[last]])
         parts = tuple(_divide(graph, culprit, walk, shown))
         for key, share in parts:
@@ -180,6 +182,14 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
     _count(tally, collectives, explained)
     if tally.keep_paths:
         tally.waits.add(collectives, explained)
+
+
+def _walks(ops: Operations, role: Ints) -> dict[int, Walk]:
+    """Walks of this step by their first row, where the step is kept: triage's are blame's, among the same roles."""
+    if ops.remembered is None:
+        return {}
+    known: dict[int, Walk] = ops.remembered.setdefault(f"walks among {role.tobytes().hex()}", {})
+    return known
 
 
 def _lay(tally: Tally, late: int, key: _Key, waited_ns: float, *, step: int, collectives: int) -> None:

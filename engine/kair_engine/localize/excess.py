@@ -195,9 +195,9 @@ class JobRoles:
     role_of: Mapping[int, Role]
 
     @classmethod
-    def of(cls, trace: Trace) -> "JobRoles":
-        """Of the job, as its chosen steps tell."""
-        role_of, ranks = roles(trace), np.array(trace.job.ranks, dtype=np.int64)
+    def of(cls, trace: Trace, first: Operations | None = None) -> "JobRoles":
+        """Of the job, as its chosen steps tell; `first` of them is not read again where it is at hand."""
+        role_of, ranks = roles(trace, first), np.array(trace.job.ranks, dtype=np.int64)
         return cls(ranks, role_codes(ranks, role_of), role_of)
 
     def role_in(self, ops: Operations) -> Ints:

@@ -1,9 +1,10 @@
 """All robust tests of stage 1 on one job, and what they conclude."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import (
     FALSE_ALARM_RATE,
     FEWEST_STEPS,

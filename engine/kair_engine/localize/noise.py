@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, log_binomial, student_t_tail, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, log_binomial, median, student_t_tail, trimmed_mean
 
 MOST_CORRELATED = 0.6
 """Autocorrelation beyond which short recordings could not tell anything."""
@@ -35,8 +35,8 @@ def inflation(per_step: Floats) -> float:
     if steps < 4:
         return 1.0
     # Ranks of a single large delay must not count by it: values are pulled in to where most are.
-    centred = per_step - np.median(per_step, axis=0)
-    reach = 3 * MAD_TO_SIGMA * np.median(np.abs(centred), axis=0)
+    centred = per_step - median(per_step, axis=0)
+    reach = 3 * MAD_TO_SIGMA * median(np.abs(centred), axis=0)
     centred = np.clip(centred, -reach, reach)
     centred -= centred.mean(axis=0)
     squares = (centred**2).sum(axis=0)
@@ -44,7 +44,7 @@ def inflation(per_step: Floats) -> float:
     if not known.any():
         return 1.0
     lagged = (centred[1:, known] * centred[:-1, known]).sum(axis=0) / squares[known]
-    rho = (float(np.median(lagged)) + 1 / steps) * steps / (steps + KNOWN_STEPS)
+    rho = (float(median(lagged)) + 1 / steps) * steps / (steps + KNOWN_STEPS)
     rho = min(max(rho, 0.0), MOST_CORRELATED)
     return float((1 + rho) / (1 - rho))
 
@@ -54,7 +54,7 @@ def noise_of_mean(per_step: Floats) -> float:
     steps = len(per_step)
     if steps < 2:
         return 0.0
-    return math.sqrt(float(np.median(per_step.var(axis=0, ddof=1))) * inflation(per_step) / steps)
+    return math.sqrt(float(median(per_step.var(axis=0, ddof=1))) * inflation(per_step) / steps)
 
 
 def surely_above(apart: Floats, least: float, inflated: float) -> bool:
@@ -104,9 +104,7 @@ def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:
     if blocks * ranks > 4000:
         mean, deviation = most / 2, math.sqrt(blocks * (ranks**2 - 1) / 12)
         return 0.5 * math.erfc((reached - 0.5 - mean) / deviation / math.sqrt(2))
-    chances = np.ones(1)
-    for _ in range(blocks):
-        chances = np.convolve(chances, np.full(ranks, 1 / ranks))
+    chances = _of_sum(np.full(ranks, 1 / ranks), blocks)
     return min(1.0, float(chances[max(reached, 0) :].sum())) if reached <= most else 0.0
 
 
@@ -131,3 +129,12 @@ def episodes(events: Bools) -> Ints:
         in_spells(int(k - begun), int(k - 1), float(rate)) for k, begun, rate in zip(count, begins, chance, strict=True)
     ]
     return np.asarray(np.where(alone, begins, count))
+
+
+def _of_sum(chances: Floats, times: int) -> Floats:
+    """Distribution of the sum of so many independent draws: squares and products, as a power is worked out."""
+    if times == 1:
+        return chances
+    half = _of_sum(chances, times // 2)
+    whole = np.convolve(half, half)
+    return np.convolve(whole, chances) if times % 2 else whole

@@ -1,11 +1,11 @@
 """Finds the step in which ranks began to differ: the change point of their distances from their peers."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import Floats
+from kair_engine.frozen import dataclass
 from kair_engine.localize.noise import inflation
 
 FEWEST_BEFORE, FEWEST_AFTER = 4, 8

@@ -41,11 +41,26 @@ def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = N
     absent = codes < 0 if used[-1] else None
     if rows is not None:
         number, absent = number[rows], None if absent is None else absent[rows]
-    indices = pa.array(number, mask=absent)
     kept = [values[at] for at in np.flatnonzero(used[:-1]).tolist()]
-    return pa.DictionaryArray.from_arrays(indices, pa.array(kept, pa.string()))
+    return pa.DictionaryArray.from_arrays(numbers(number, absent), _texts(kept))
 
 
 def nullable(values: Integers, kind: pa.DataType) -> pa.Array:
     """`values` as an Arrow array of `kind`, the negative ones null."""
-    return pa.array(values, type=kind, mask=values < 0)
+    return numbers(values.astype(kind.to_pandas_dtype()), values < 0)
+
+
+def numbers(values: Integers, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """`values` as an Arrow array of their own kind, null where they are absent.
+
+    Of their memory: `pa.array` loads pandas wherever that is installed, 0.4 s, and takes eight times as long for nulls.
+    """
+    valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
+
+
+def _texts(values: Sequence[str]) -> pa.StringArray:
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

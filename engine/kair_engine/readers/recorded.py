@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kair_engine.errors import InputError
-from kair_engine.readers.columns import Int64s, dictionary, nullable, occurrences
+from kair_engine.readers.columns import Int64s, dictionary, nullable, numbers, occurrences
 from kair_engine.readers.step_marks import Steps
 from kair_engine.trace.format import KINDS, MAX_NAME_LENGTH, PHASES, SCHEMA, STEP_SCOPE, FragmentWriter
 from kair_engine.trace.model import FragmentInfo, KairWarning, Layout, StepTimes
@@ -298,15 +298,15 @@ def _arrow(of: dict[str, Int64s], rows: Rows, rank: int, step: int) -> pa.Table:
     count = len(of["start"])
     absent = pa.nulls(count, pa.int32())
     arrays = [
-        pa.array(np.full(count, step, np.int32)),
-        pa.array(np.full(count, rank, np.int32)),
+        numbers(np.full(count, step, np.int32)),
+        numbers(np.full(count, rank, np.int32)),
         dictionary(of["lane"], rows.lanes.texts),
         dictionary(of["name"], rows.names.texts),
         dictionary(of["kind"], KINDS),
         dictionary(of["phase"], PHASES),
-        pa.array(occurrences(of["phase"], of["name"], of["kind"], of["start"]).astype(np.int32)),
-        pa.array(of["start"]),
-        pa.array(of["duration"]),
+        numbers(occurrences(of["phase"], of["name"], of["kind"], of["start"]).astype(np.int32)),
+        numbers(of["start"]),
+        numbers(of["duration"]),
         dictionary(of["group"], rows.groups.texts),
         nullable(of["sequence"], pa.int64()),
         nullable(of["size"], pa.int64()),

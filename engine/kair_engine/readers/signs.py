@@ -2,10 +2,10 @@
 
 import re
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader, open_file
 
 HEAD_SIZE: Final = 64 << 10

@@ -2,11 +2,11 @@
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
 

@@ -1,10 +1,10 @@
 """Steps that an analysis may use: complete, and recorded by most ranks."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import KairWarning, StepTimes
 from kair_engine.trace.warning_texts import listed, short_warning
 

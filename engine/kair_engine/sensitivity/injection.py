@@ -10,6 +10,7 @@ from kair_engine.localize.anomalies import Anomaly, slow_in_class, slow_in_opera
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
 from kair_engine.results.sensitivity import InjectedFault
+from kair_engine.stats import median
 
 COMPUTE, INPUT, HOST = (CLASSES.index(name) for name in ("compute", "input", "host"))
 STALL_LENGTH = 0.25
@@ -104,6 +105,6 @@ def _slower(values: Floats, members: Ints, rank: int, steps: Ints, more_ns: Floa
     """
     result = values.copy()
     result[steps, rank] += more_ns
-    moved = np.median(result[:, members], axis=1) - np.median(values[:, members], axis=1)
+    moved = median(result[:, members]) - median(values[:, members])
     result[:, members] -= moved[:, None]
     return result

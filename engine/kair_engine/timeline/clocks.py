@@ -1,10 +1,9 @@
 """One clock for the job, from the one thing all members of a collective do together: leaving it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.stats import median_by
 from kair_engine.timeline.collectives import Collectives, dense, disagreement_ns
 from kair_engine.trace.operations import COLLECTIVE

@@ -4,13 +4,13 @@ A collective's members leave together, so whoever arrived last has the shortest 
 lateness come from durations alone and need no common clock.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, order_by
+from kair_engine.frozen import dataclass
 from kair_engine.timeline.transfer_ends import ends
 from kair_engine.trace.operations import COLLECTIVE, RECV, SEND, Operations
 

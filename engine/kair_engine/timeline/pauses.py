@@ -1,10 +1,9 @@
 """Host pauses between the collectives of one step: the sample where too few steps were recorded."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.trace.operations import Operations
 
 EVENT_SHARE = 0.01

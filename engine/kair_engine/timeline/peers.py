@@ -1,11 +1,11 @@
 """Logical operators: the same operation on the ranks of one role, and statistics over those peers."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.stats import MAD_TO_SIGMA
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
 

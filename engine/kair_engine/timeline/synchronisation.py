@@ -1,11 +1,11 @@
 """Collectives that can be trusted, on one clock."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.timeline.clocks import Clocks, align
 from kair_engine.timeline.collectives import Collectives, instance_median, match
 from kair_engine.trace.operations import COLLECTIVE, RECV, Operations

@@ -1,11 +1,11 @@
 """Order in time, nesting and launches of operations, on arrays: a step can hold 10⁷."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.frozen import dataclass
 
 _LARGEST_KEY = 1 << 62
 

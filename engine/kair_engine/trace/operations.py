@@ -1,13 +1,14 @@
 """One step's operations as plain arrays: what the inner loops of every analysis work on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Ints, SmallInts
+from kair_engine.frozen import dataclass
 from kair_engine.trace.nesting import Nesting, launches, nest
 
 # The same words and order as format.KINDS and format.PHASES, which need pyarrow (30 ms of start-up); a test

@@ -6,9 +6,10 @@ import os
 import re
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from kair_engine.frozen import dataclass
 
 _LARGEST: Final = 1 << 30
 """Bytes; what is kept of a job of ten thousand ranks takes a tenth."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kair_engine.trace.columns import filled
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 from kair_engine.trace.model import Trace
 
@@ -59,10 +60,10 @@ def _faults_of_rows(rows: pa.Table, cells: dict[tuple[int, int], int]) -> Iterat
     for name, known in _KNOWN.items():
         if set(_texts(rows, name)) - known - {None}:
             yield f"it has a {name} that there is not"
-    start, duration = (rows[name].to_numpy() for name in ("start_ns", "duration_ns"))
+    start, duration = (filled(rows[name]) for name in ("start_ns", "duration_ns"))
     if duration.min() < 0 or duration.max() > _LONGEST_NS or np.abs(start.astype(float)).max() > _LATEST_NS:
         yield "it has times that no recording has"
-    step, rank = (rows[name].to_numpy() for name in ("step", "rank"))
+    step, rank = (filled(rows[name]) for name in ("step", "rank"))
     scopes = np.array([name == STEP_SCOPE for name in _texts(rows, "name")], dtype=bool)
     scopes &= np.array([kind == "scope" for kind in _texts(rows, "kind")], dtype=bool)
     found, counts = np.unique(np.stack((rank, step)), axis=1, return_counts=True)

@@ -18,13 +18,16 @@ from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.blame import BlameResult
+from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.trace.steps.large_steps import LargeStep, large_steps, of_steps
+from kair_engine.trace.steps.loading import each_step
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
@@ -35,10 +38,11 @@ from kair_engine.triage.job_wide import job_wide_findings, link_findings
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.replayed_ranks import as_replayed, share_replayed, units
-from kair_engine.triage.replays import Replays
+from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.suspects import Suspect, suspects
+from kair_engine.whatif.model import Model
 from kair_engine.whatif.prices import require_cost
 
 
@@ -53,6 +57,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return hang(trace)
     require_steps(trace)
     require_cost(gpu_cost)
+    trace = read_once(trace)
     replays = Replays(trace)
     excess, tally, devices, together = _looked_at(trace, replays)
     found = conclude(excess)
@@ -66,13 +71,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     replays.choose(sample_of(replayed or trace, found.job, sorted({*accused})), replayed)
     patterns = tuple(job_patterns(found))
     links = tuple(link_findings(trace, found, step_time))
-    # What would be asked if no thread stood still: mostly that is so, and then steps are made ready for replay once.
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
     finding = partial(rank_finding, trace, found, blamed)
-    likely = (*(finding(suspect, stops=None, late=known) for suspect, known in late), *links)
-    shared = SharedCosts(trace, replays, devices, lambda model: scenarios(model, likely, found))
+
+    def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
+        of_ranks = (finding(suspect, stops=stops, late=known) for suspect, known in late)
+        return scenarios(model, (*of_ranks, *links, *of_all), found)
+
+    shared = SharedCosts(trace, replays, devices, step_time, likely)
     of_ranks = (finding(suspect, stops=shared.stops, late=known) for suspect, known in late)
-    wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job, step_time))
+    wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
     wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
@@ -133,7 +141,9 @@ def _looked_at(trace: Trace, replays: Replays) -> tuple[JobExcess, Tally, Device
 
     Of large steps also who is replayed together.
     """
-    of, tally, steps = JobRoles.of(trace), Tally.of(trace, keep_paths=False), list[StepExcess]()
+    # What stays in memory is read at one go: steps that share their codes are replayed together.
+    first = next(each_step(trace), None) if trace.memory is not None else None
+    of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
     devices, together = DeviceTally.of(trace), None
     look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty())
     if trace.workers is None:

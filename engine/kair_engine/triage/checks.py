@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.causes import CAUSES
+from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE, can_accuse
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank

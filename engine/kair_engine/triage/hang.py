@@ -6,8 +6,9 @@ who has called what is recorded, and says who is waited for.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict

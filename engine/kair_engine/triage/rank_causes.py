@@ -1,12 +1,13 @@
 """Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import CAUSES, Cause
+from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
 from kair_engine.ranks import Rank, ranks_at

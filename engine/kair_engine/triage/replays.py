@@ -6,6 +6,7 @@ from kair_engine.errors import UsageError
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.step_batches import operations_of_steps
+from kair_engine.trace.steps.step_memory import keeping_steps
 from kair_engine.trace.warning_texts import short_warning
 from kair_engine.triage.sampling import StepSample
 from kair_engine.whatif.model import Model
@@ -13,6 +14,11 @@ from kair_engine.whatif.models import model_of
 
 MOST_KEPT = 300_000
 """Operations whose graphs stay in memory from one question to the next: what a replay holds at one time anyway."""
+
+
+def read_once(trace: Trace) -> Trace:
+    """The trace, whose steps stay in memory for all that is asked of them where their graphs do anyway."""
+    return keeping_steps(trace, MOST_KEPT) if trace.memory is None and trace.workers is None else trace
 
 
 class Replays:

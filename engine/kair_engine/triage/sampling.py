@@ -7,12 +7,12 @@ its peers each suspect did.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import JobExcess
 from kair_engine.stats import student_t_tail
 from kair_engine.trace.model import Trace

@@ -12,6 +12,7 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import HostStops
@@ -36,12 +37,17 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
 """Of the step, what each must cost: collectives and launches every job has, fetches should cost nothing."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
+_RANGE: Final = (Undisturbed.THREADS_RUN, Undisturbed.USUAL)
+"""Between what these save lies what contention costs."""
+
+Others = Callable[[Model, HostStops | None, Sequence[Finding]], Sequence[Counterfactual]]
+"""What else will be asked of a model, given how threads stand still and what is found of all ranks for that."""
 
 
 class SharedCosts:
     """The sampled steps, made ready for replay; steps that are too large for one tell nothing.
 
-    What else will be asked of the same steps, as far as that is known, is replayed with it: `others` of the model.
+    What else will be asked of the same steps, as far as that is known, is replayed with it: `others`.
     """
 
     def __init__(
@@ -49,25 +55,35 @@ class SharedCosts:
         trace: Trace,
         replays: Replays,
         devices: DeviceTally,
-        others: Callable[[Model], Sequence[Counterfactual]] = lambda _: (),
+        step_time_ns: float,
+        others: Others = lambda *_: (),
     ) -> None:
-        self._trace, self._devices = trace, devices
+        self._trace, self._devices, self._step_time_ns, self._others = trace, devices, step_time_ns, others
         self._model = _model(replays)
         self.stops: HostStops | None = None
         self._fixes: dict[Cause, Fix] = {}
         if self._model is not None:
             try:
                 self._fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
-                self._model.replay([Baseline.RECORDED, *_alone(self._fixes), *others(self._model)])
+                asked = [Baseline.RECORDED, *_alone(self._fixes), *others(self._model, None, ())]
+                self._model.replay(asked, self._foreseen)
                 self.stops = self._model.host_stops()
             except InputError:
                 self._model = None
 
-    def findings(self, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
+    def _foreseen(self, stops: HostStops | None) -> Sequence[Counterfactual]:
+        """What is asked besides where all steps have stops as the first ones have."""
+        if stops is None or self._model is None or not any(self._is_contended(stops)):
+            return ()
+        asked: Sequence[Counterfactual] = _RANGE if self._devices.threads_communicate else ()
+        return [*asked, *self._others(self._model, stops, (self._contended(stops, ()),))]
+
+    def findings(self, job: JobExcess) -> Iterator[Finding]:
         """One for each that costs enough."""
         if self._model is None:
             return
-        stopped = list(self._contention(step_time_ns))
+        step_time_ns = self._step_time_ns
+        stopped = list(self._contention())
         yield from stopped
         yield from device_findings(self._trace, self._model, self._devices, job, step_time_ns, hosts_stop=bool(stopped))
         replayed = self._model.replay([Baseline.RECORDED, *_alone(self._fixes)])
@@ -84,31 +100,40 @@ class SharedCosts:
                     evidence=(),
                 )
 
-    def _contention(self, step_time_ns: float) -> Iterator[Finding]:
+    def _contention(self) -> Iterator[Finding]:
         """Threads that stand still on all ranks now and then, though they wait for nobody."""
         stops = self.stops
         if stops is None or self._model is None:
             return
-        own, inside = (np.array(list(of.values())) * 1e3 for of in (stops.by_rank_us, stops.inside_by_rank_us))
-        # Of single ranks their peers show it.
-        often = stops.share_of_step >= STOPPED_SHARE and float(np.median(own)) >= STOPPED_SHARE * step_time_ns
-        # Beside a device a stop shows as such only where it hits an operator of the program.
-        seldom = self._devices.threads_communicate and np.quantile(inside, 0.25) >= INSIDE_SHARE * step_time_ns
+        often, seldom = self._is_contended(stops)
         if not (often or seldom):
             return
-        shown = stops_evidence(stops)
+        shown: tuple[Evidence, ...] = ()
         if self._devices.threads_communicate:
             least, lost, most = self._without_stops(self._model)
-            if lost < STOPPED_SHARE * step_time_ns and not often:
+            if lost < STOPPED_SHARE * self._step_time_ns and not often:
                 return
-            shown = (*shown, price_range(least, most))
-        yield new_finding(
+            shown = (price_range(least, most),)
+        yield self._contended(stops, shown)
+
+    def _is_contended(self, stops: HostStops) -> tuple[bool, bool]:
+        """Whether threads stood still often; or seldom, but in the middle of operators."""
+        own, inside = (np.array(list(of.values())) * 1e3 for of in (stops.by_rank_us, stops.inside_by_rank_us))
+        # Of single ranks their peers show it.
+        least = STOPPED_SHARE * self._step_time_ns
+        often = stops.share_of_step >= STOPPED_SHARE and float(np.median(own)) >= least
+        # Beside a device a stop shows as such only where it hits an operator of the program.
+        within = float(np.quantile(inside, 0.25)) >= INSIDE_SHARE * self._step_time_ns
+        return often, self._devices.threads_communicate and within
+
+    def _contended(self, stops: HostStops, shown: Sequence[Evidence]) -> Finding:
+        return new_finding(
             self._trace,
             cause="contention",
             seen_on=tuple(Rank(rank) for rank in stops.by_rank_us),
-            lost_ns=stops.share_of_step * step_time_ns,
-            step_time_ns=step_time_ns,
-            evidence=shown,
+            lost_ns=stops.share_of_step * self._step_time_ns,
+            step_time_ns=self._step_time_ns,
+            evidence=(*stops_evidence(stops), *shown),
         )
 
     @staticmethod
@@ -116,9 +141,9 @@ class SharedCosts:
         """What a step saves, in ns: without threads' own stops, without all, with nothing longer than it usually is."""
         fix = fix_of_all("contention")
         assert fix is not None
-        asked: list[Counterfactual] = [Baseline.RECORDED, Undisturbed.THREADS_RUN, (fix,), Undisturbed.USUAL]
-        recorded, *without = (float(times.mean()) for times in model.replay(asked).times)
-        least, of_stops, most = (max(recorded - after, 0.0) for after in without)
+        asked: list[Counterfactual] = [Baseline.RECORDED, *_RANGE, (fix,)]
+        recorded, least, most, of_stops = (float(times.mean()) for times in model.replay(asked).times)
+        least, of_stops, most = (max(recorded - after, 0.0) for after in (least, of_stops, most))
         return min(least, of_stops), of_stops, max(most, of_stops)
 
     def _without(self, cause: Cause) -> Fix | None:

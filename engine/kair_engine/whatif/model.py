@@ -1,6 +1,6 @@
 """Defines what a model tells of a recording, whatever its kind: all that what-if analyses ask."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -56,6 +56,10 @@ class ReplayedSteps:
     """(steps)."""
     times: Floats
     """(counterfactuals × steps), in the order in which they were asked for."""
+
+
+Foreseen = Callable[[HostStops | None], Sequence[Counterfactual]]
+"""What will be asked next, given how the threads of the first steps stood still. To be wrong costs a replay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +133,10 @@ class Model(Protocol):
     def require(self, fix: Fix) -> None:
         """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
 
-    def replay(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
+    def replay(self, counterfactuals: Sequence[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         """Step times; each counterfactual is replayed once, however often it is asked for.
 
+        Where steps are made ready again for every question, what is `foreseen` is replayed along, and remembered.
         Raises InputError where no step can be replayed.
         """
 

@@ -1,13 +1,14 @@
 """Compares step times: S of every part, in the mean and step by step."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from kair_engine.arrays import Floats
+from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import PartEffect
 
 Part = TypeVar("Part")

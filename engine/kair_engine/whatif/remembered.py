@@ -19,9 +19,12 @@ class RememberedSteps:
         self._measured: Floats = np.zeros(0)
 
     def of(
-        self, asked: Sequence[Counterfactual], replay: Callable[[Sequence[Counterfactual]], ReplayedSteps]
+        self, asked: Sequence[Counterfactual], replay: Callable[[list[Counterfactual]], ReplayedSteps]
     ) -> ReplayedSteps:
-        """The times of all that is asked for; what is not known yet is replayed."""
+        """The times of all that is asked for; what is not known yet is replayed.
+
+        To the list that `replay` gets it may append what it replays besides.
+        """
         with self._lock:
             missing = [one for one in dict.fromkeys(asked) if one not in self._known]
             if missing:

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
 from kair_tui.render.units import spans
 
 _PART = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")

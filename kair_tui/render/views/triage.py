@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from kair_engine.frozen import dataclass
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.text import short_name

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, whole_percent
 

@@ -6,12 +6,13 @@ issued, and its row begins when a thread of that group takes it up: the k-th of 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 
+from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.readers.kineto.group_layout import process_groups
 from kair_engine.readers.kineto.rows import Records

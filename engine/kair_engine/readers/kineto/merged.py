@@ -1,7 +1,6 @@
 """Files that hold several ranks' recordings, merged into one: whose each thread and each stream is."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Final
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
 from kair_engine.readers.kineto.rows import Records
 from kair_engine.readers.kineto.steps.found import Int64s, StepFinder, StepWindows

@@ -7,7 +7,6 @@ windows and spills the rest; the second hands every record to its step and write
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
 from kair_engine.readers.kineto.compiled.choice import scanner_for

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import compress
 from operator import attrgetter
 from typing import Final
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, category_of, name_class_of
 from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details

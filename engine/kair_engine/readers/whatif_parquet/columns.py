@@ -13,6 +13,7 @@ from kair_engine.errors import InputError
 from kair_engine.readers.columns import Int64s
 from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.trace.columns import filled
 
 COLUMNS: Final = (
     "dp_rank",
@@ -112,7 +113,7 @@ def _operator_column(file: pq.ParquetFile) -> tuple[list[str], Int32s]:
     column = _column(file, "optype", kind if of_texts else pa.string())
     column = (column if of_texts else column.dictionary_encode()).unify_dictionaries().combine_chunks()
     names = [name or "" for name in column.dictionary.to_pylist()]
-    return names, np.nan_to_num(column.indices.to_numpy(zero_copy_only=False), nan=-1).astype(np.int32)
+    return names, filled(pa.chunked_array([column.indices])).astype(np.int32)
 
 
 def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32s:
@@ -121,7 +122,7 @@ def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32
         return np.full(file.metadata.num_rows, -1, np.int32)
     kind = schema.field(name).type
     column = _column(file, name, kind if pa.types.is_signed_integer(kind) else pa.int64())
-    values: npt.NDArray[Any] = column.to_numpy()  # with NaN for null
+    values = filled(column)
     if values.dtype.itemsize >= 4 and values.dtype != np.int32:
         values = np.where((values >= 0) & (values < 1 << 31), values, -1)
     return values.astype(np.int32)
@@ -131,7 +132,7 @@ def _time_column(file: pq.ParquetFile, name: str) -> tuple[Int64s, npt.NDArray[n
     """Whole nanoseconds, and which of them are real."""
     kind = file.schema_arrow.field(name).type
     column = _column(file, name, kind if pa.types.is_floating(kind) else pa.float64())
-    values = column.to_numpy().astype(np.float64)  # with NaN for null
+    values = filled(column, np.nan).astype(np.float64)
     with np.errstate(invalid="ignore"):
         valid = np.abs(values) < _MAX_SECONDS
     return np.round(np.where(valid, values, 0) * 1e9).astype(np.int64), valid

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kair_engine.arrays import order_by, whole_parts
 from kair_engine.errors import InputError
-from kair_engine.readers.columns import Int64s, Integers, dictionary, nullable, occurrences
+from kair_engine.readers.columns import Int64s, Integers, dictionary, nullable, numbers, occurrences
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.whatif_parquet.columns import Int32s, WhatifOperations, read_operations
 from kair_engine.readers.whatif_parquet.meta import read_sizes
@@ -188,8 +188,8 @@ class _TableBuilder:
         occurs[operator] = True
         present, at = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[operator]
         arrays = [
-            pa.array(self.steps[step].astype(np.int32)),
-            pa.array(rank.astype(np.int32, copy=False)),
+            numbers(self.steps[step].astype(np.int32)),
+            numbers(rank.astype(np.int32, copy=False)),
             *(
                 dictionary(of, values, at)
                 for of, values in (
@@ -199,9 +199,9 @@ class _TableBuilder:
                     (self._phase[present], PHASES),
                 )
             ),
-            pa.array(_counted(step, of_worker, operator)),
-            pa.array(columns["start"]),
-            pa.array(columns["duration"]),
+            numbers(_counted(step, of_worker, operator)),
+            numbers(columns["start"]),
+            numbers(columns["duration"]),
             dictionary(group, self.groups),
             nullable(self._sequence(columns, kind, group), pa.int64()),
             pa.nulls(len(rank), pa.int64()),

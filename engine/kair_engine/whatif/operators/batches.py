@@ -62,6 +62,10 @@ class Shift:
     end_ns: Floats
 
 
+Times = tuple[Shift, tuple[Floats, Floats]]
+"""When the ranks of the last step ended; how long each step took, and (steps × scenarios) replayed, ns."""
+
+
 class Batch:
     """Some steps, and the graph they are replayed in."""
 
@@ -96,7 +100,7 @@ class Batch:
         """The parts of the `at`-th step, in their order, with the fix made."""
         return np.asarray(self._durations.values_ns([fix])[self.dependencies.parts.step == at])
 
-    def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> tuple[Shift, tuple[Floats, Floats]]:
+    def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> "Times":
         """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
         at_once = max(1, _AT_ONCE // max(self.dependencies.graph.nodes, 1))
         parts = []
@@ -154,6 +158,13 @@ class Batch:
 
     def _length(self, at: int, of_ranks: Floats) -> Floats:
         return np.asarray(np.median(of_ranks, axis=0) if self._synchronised[at] else of_ranks.max(axis=0))
+
+
+def beside(one: Times, other: Times) -> Times:
+    """What was replayed of the same steps, in one order after the other."""
+    (shift, (measured, times)), (shift_too, (_, times_too)) = one, other
+    ended = np.concatenate((shift.end_ns, shift_too.end_ns), axis=1)
+    return Shift(shift.step, shift.ranks, ended), (measured, np.concatenate((times, times_too), axis=1))
 
 
 def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:

@@ -15,7 +15,7 @@ from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
-from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps, Symptoms
+from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, Foreseen, ReplayedSteps, Symptoms
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import Present, must_fit, present
@@ -75,10 +75,10 @@ class OperatorModel:
             self._present = present(self._trace)
         return self._present
 
-    def replay(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
+    def replay(self, counterfactuals: Sequence[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         """Step times."""
         same = [Baseline.RECORDED if one is Baseline.DELAYED else one for one in counterfactuals]
-        return self._remembered.of(same, self._replayed)
+        return self._remembered.of(same, partial(self._replayed, foreseen=foreseen))
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
@@ -121,18 +121,22 @@ class OperatorModel:
 
         return operator_timeline(self._trace)
 
-    def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
+    def _replayed(self, counterfactuals: list[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         if self._keep and not self._kept:
             self._kept, self._synchronised = list(self._batches()), ()
-        tally, look = self._stops if not self._stops.steps else None, None
-        if tally is not None:
-            look = partial(_tally_stops, tally, self.job.hosts)
-        measured, times = replayed_steps(self._kept or self._batches(), counterfactuals, look)
+        look, more = None, None
+        if not self._stops.steps:
+            look = partial(_tally_stops, self._stops, self.job.hosts)
+            more = None if foreseen is None or self._kept else partial(self._foreseen, foreseen)
+        measured, times = replayed_steps(self._kept or self._batches(), counterfactuals, look, more)
         self._measured_ns = float(measured.mean())
         # Who waits in a circle does so whatever else is supposed.
         known = known_steps(times[0])
         steps = tuple(step for step, is_known in zip(self.steps, known, strict=True) if is_known)
         return ReplayedSteps(steps, np.asarray(measured[known]), np.asarray(times[:, known]))
+
+    def _foreseen(self, foreseen: Foreseen, measured: Floats) -> Sequence[Counterfactual]:
+        return foreseen(self._stops.result(float(measured.mean())))
 
     def _batches(self) -> Iterator[Batch]:
         return batches(self._trace, _AT_ONCE, self._synchronised)

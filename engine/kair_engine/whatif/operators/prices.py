@@ -1,16 +1,16 @@
 """Prices faults: step times with some operations replaced by their peers' ideal [W §3], of any recording."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kair_engine.arrays import Floats
+from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.inexact_replay import step_errors
 from kair_engine.whatif.model import Baseline, Counterfactual
-from kair_engine.whatif.operators.batches import Batch, batches
+from kair_engine.whatif.operators.batches import Batch, batches, beside
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,27 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
 
 
 def replayed_steps(
-    of: Iterable[Batch], asked: Sequence[Counterfactual], look: Callable[[Batch], None] | None = None
+    of: Iterable[Batch],
+    asked: list[Counterfactual],
+    look: Callable[[Batch], None] | None = None,
+    more: Callable[[Floats], Sequence[Counterfactual]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """(each step's time as recorded, (counterfactuals × steps) replayed), ns; batches are looked at in passing."""
+    """(each step's time as recorded, (counterfactuals × steps) replayed), ns; batches are looked at in passing.
+
+    Once the first was looked at, `more` may say what else to ask, given its steps' times: that is appended to `asked`.
+    """
     results, carried = [], None
     for batch in of:
         carried, times = batch.times(asked, carried)
-        results.append(times)
         if look is not None:
             look(batch)
+        if more is not None:
+            besides = [one for one in dict.fromkeys(more(times[0])) if one not in asked]
+            if besides:
+                carried, times = beside((carried, times), batch.times(besides, None))
+                asked += besides
+            more = None
+        results.append(times)
         del batch  # or it is still there while the next one is made
     measured, replayed = (np.concatenate(times) for times in zip(*results, strict=True))
     return measured, replayed.T

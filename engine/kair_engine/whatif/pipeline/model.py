@@ -10,7 +10,7 @@ from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import PartEffect, Remedy
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps, Symptoms
+from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, Foreseen, ReplayedSteps, Symptoms
 from kair_engine.whatif.pipeline.attribution import attribute, explained, slowest_workers
 from kair_engine.whatif.pipeline.choices import Choice
 from kair_engine.whatif.pipeline.fixed_durations import FixedDurations
@@ -59,7 +59,11 @@ class PipelineModel:
         """Raises UsageError where no operation of the chosen steps fits the fix."""
         self._durations.fitting(fix)
 
-    def replay(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
+    def replay(
+        self,
+        counterfactuals: Sequence[Counterfactual],
+        foreseen: Foreseen | None = None,  # noqa: ARG002 - one more question costs its own replay alone
+    ) -> ReplayedSteps:
         """Step times."""
         # Its replays have no delays.
         same = [Baseline.RECORDED if one is Baseline.UNDELAYED else one for one in counterfactuals]

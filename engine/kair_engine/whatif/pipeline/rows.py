@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by, present
 from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
+from kair_engine.trace.columns import coded, filled
 from kair_engine.trace.model import Trace
 from kair_engine.trace.steps.step_batches import step_batches
 
@@ -159,13 +160,11 @@ def _read(trace: Trace, steps: list[int]) -> tuple[_Read, set[str]]:
     """The operations of these steps, and the names of those of unknown types."""
     # Arrow hands over a dictionary's codes; a DataFrame takes four times as long for this.
     table = pa.concat_tables([_row_groups(fragment, steps) for fragment in trace.fragments])
-    of = {name: table[name].to_numpy() for name in _COLUMNS}
-    # Absent numbers become NaN; filling them by Arrow loads all of its functions, which takes 25 ms.
+    of = {name: filled(table[name]) for name in _COLUMNS}
     for name in ("chunk", "microbatch"):
-        numbers = table[name].to_numpy()
-        of[name] = np.where(numbers >= 0, numbers, NONE).astype(np.int32)
-    kind, kinds = _coded(table["kind"])
-    code, names = _coded(table["name"])
+        of[name] = np.maximum(filled(table[name]), NONE).astype(np.int32)
+    kind, kinds = coded(table["kind"])
+    code, names = coded(table["name"])
     of["type"] = np.array([TYPES.index(name) if name in TYPES else NONE for name in names], dtype=np.int32)[code]
     kept = np.isin(of["step"], steps) & np.array([name != "scope" for name in kinds])[kind]
     for step, ranks in trace.job.cut_off.items():
@@ -184,12 +183,6 @@ def _row_groups(fragment: Path, steps: list[int]) -> pa.Table:
     past = np.searchsorted(steps, [span.max for span in spans], side="right")
     held = np.flatnonzero(first < past).tolist()
     return file.read_row_groups(held, [*_COLUMNS, *_CODED, "chunk", "microbatch"], use_threads=False)
-
-
-def _coded(texts: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    """A column's codes, and what they stand for."""
-    whole = texts.unify_dictionaries().combine_chunks()
-    return whole.indices.to_numpy(), whole.dictionary.to_pylist()
 
 
 def _numbered(step: Ints) -> tuple[list[int], Ints]:

@@ -1,12 +1,12 @@
 """The training steps of one recording, and the step each event belongs to."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, STEP_MARK, Category, NameClass
 from kair_engine.readers.kineto.rows import Records
 from kair_engine.readers.kineto.steps.repeating import repeating

@@ -2,12 +2,12 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import NameClass
 
 Int64s = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kair_engine.arrays import order_by
-from kair_engine.readers.columns import dictionary, nullable, occurrences
+from kair_engine.readers.columns import dictionary, nullable, numbers, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
 from kair_engine.readers.kineto.collective_details import global_peers
 from kair_engine.readers.kineto.rows import Records
@@ -213,7 +213,7 @@ class StepAssembler:
             "correlation": nullable(columns.correlation, pa.int64()),
         }
         return pa.table(
-            [value if isinstance(value, pa.Array) else pa.array(value) for value in arrays.values()],
+            [value if isinstance(value, pa.Array) else numbers(value) for value in arrays.values()],
             schema=SCHEMA,
         )
 

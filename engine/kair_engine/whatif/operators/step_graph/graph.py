@@ -5,11 +5,10 @@ another thread) → what it went on with; an operation on another stream that pe
 ends once all members have come; a receive once both ends have.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.nesting import lane_order
 from kair_engine.trace.operations import COLLECTIVE, SCOPE, SEND, SYNC, Operations

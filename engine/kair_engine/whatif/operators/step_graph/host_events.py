@@ -5,11 +5,10 @@ between two events is an operation's own, the rest of one around it, or nobody's
 waits for are put together with the next one: a thread has 10⁴ operations, and a tenth of them launches.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.frozen import dataclass
 from kair_engine.trace.operations import SEND, SYNC, Operations
 from kair_engine.whatif.operators.step_graph.host_waits import host_waits
 
