@@ -95,6 +95,8 @@ class Changing:
     program: str = _COMMAND
     again: tuple[str, ...] | None = None
     """What completes it after a kill, where that is not the same."""
+    measures: bool = False
+    """The files that it writes have other figures each time."""
 
 
 def kinds(ground: Path) -> tuple[Changing, ...]:
@@ -124,7 +126,11 @@ def kinds(ground: Path) -> tuple[Changing, ...]:
         Changing("baseline use none", ("baseline", "use", "none")),
         Changing("baseline rm", ("baseline", "rm", "healthy")),
         Changing("cache clear", ("cache", "clear")),
-        Changing("probe --out", ("probe", "--seconds", "0.1", "--device", "cpu", "--out", str(out / "old.json"))),
+        Changing(
+            "probe --out",
+            ("probe", "--seconds", "0.1", "--device", "cpu", "--out", str(out / "old.json")),
+            measures=True,
+        ),
         Changing("run", ("run", str(ground / "book.kair"), JOB)),
         Changing("shell -c", ("shell", JOB, "-c", f"use job {OTHER}; triage; export --plain -o {out / 'new.csv'}")),
         Changing("--man-pages", ("--man-pages", str(ground / "man"))),
@@ -195,7 +201,9 @@ class Ground:
         paths, sizes = self._reference[kind.name]
         before = self._named_sizes(self._kept)
         for name, size in self._named_sizes().items():
-            if not Path(name).name.startswith(".") and size not in (before.get(name), sizes.get(name)):
+            if kind.measures and size != before.get(name):
+                json.loads((self.folder / name).read_bytes())
+            elif not Path(name).name.startswith(".") and size not in (before.get(name), sizes.get(name)):
                 yield f"{name} has {size} bytes, {sizes.get(name)} when it is whole"
         listed = self.run(Changing("jobs", ("jobs", "--json")))
         if listed.returncode or listed.stderr:
