@@ -30,6 +30,7 @@ JOB, OTHER, WATCHED = "job1", "job2", "watched"
 _HEX: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{7,40}(?![0-9a-f])")
 _FAILED: Final = (0, 2, 3, 10)
 _MOST_CHANGES: Final = 400
+_LONG_AGO_S: Final = 1_700_000_000
 _HOOK: Final = """
 import os, signal, sys
 CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate", "os.chmod"}
@@ -95,6 +96,7 @@ class Changing:
     program: str = _COMMAND
     again: tuple[str, ...] | None = None
     """What completes it after a kill, where that is not the same."""
+    cache_limit: str = "20G"
     measures: bool = False
     """The files that it writes have other figures each time."""
 
@@ -125,6 +127,8 @@ def kinds(ground: Path) -> tuple[Changing, ...]:
         Changing("baseline use", ("baseline", "use", "healthy")),
         Changing("baseline use none", ("baseline", "use", "none")),
         Changing("baseline rm", ("baseline", "rm", "healthy")),
+        Changing("import of a watched job", ("import", str(ground / "store" / WATCHED), "--job", "fresh")),
+        Changing("triage that evicts", ("triage", str(SAMPLES / "slow_operator")), cache_limit="1M"),
         Changing("cache clear", ("cache", "clear")),
         Changing(
             "probe --out",
@@ -171,14 +175,14 @@ class Ground:
             "KAIR_JOB": "",
         }
         own = {name: str(self.folder / place) if place else "" for name, place in places.items()}
-        return {**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path), "KAIR_CACHE_LIMIT": "20G"}
+        return {**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def run(self, kind: Changing, change: int = 0, *, again: bool = False) -> "subprocess.CompletedProcess[str]":
         """Runs it, killed before that change; to its end where it has fewer, or the change is 0."""
         words = kind.again if again and kind.again is not None else kind.words
         command = [sys.executable, "-c", _HOOK + kind.program, str(self.folder), str(change), *words]
         return subprocess.run(
-            command, env=self.environment, cwd=self.folder, capture_output=True, text=True, check=False,
+            command, env={**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit}, cwd=self.folder, capture_output=True, text=True, check=False,
             stdin=subprocess.DEVNULL, errors="replace",
         )  # fmt: skip
 
@@ -255,6 +259,8 @@ class Ground:
             (self.folder / "out" / name).write_text("before")
         book = "t = triage\nuse step 4-5\nexport --plain -o out/old.json\nuse step all\n"
         (self.folder / "book.kair").write_text(book)
+        for path in (self.folder / "cache").rglob("*"):
+            os.utime(path, (_LONG_AGO_S, _LONG_AGO_S))
         self._watch()
 
     def _watch(self) -> None:
