@@ -30,6 +30,7 @@ JOB, OTHER, WATCHED = "job1", "job2", "watched"
 _HEX: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{7,40}(?![0-9a-f])")
 _FAILED: Final = (0, 2, 3, 10)
 _MOST_CHANGES: Final = 400
+_LONG_AGO_S: Final = 1_700_000_000
 _HOOK: Final = """
 import os, signal, sys
 CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate", "os.chmod"}
@@ -80,7 +81,7 @@ from kair_tui.render.answer import Note
 from kair_tui.tui.bookmarks import Bookmark, Bookmarks
 from kair_engine.store.jobs import Store
 for job in (Store(store_root(None)).open("job1").job,):
-    Notes.of(job).write(Note("rank 1", "rank", "a note"))
+    Notes.of(job).write(Note("rank 1", "rank", "a note", "2026-01-01T00:00:00+00:00"))
 for file in (store_root(None) / "job1" / "bookmarks.json", store_root(None).parent / "data" / "own" / "x.json"):
     Bookmarks(file).toggle(Bookmark("rank 1", "rank", 1))
 """
@@ -95,6 +96,9 @@ class Changing:
     program: str = _COMMAND
     again: tuple[str, ...] | None = None
     """What completes it after a kill, where that is not the same."""
+    cache_limit: str = "20G"
+    measures: bool = False
+    """The files that it writes have other figures each time."""
 
 
 def kinds(ground: Path) -> tuple[Changing, ...]:
@@ -123,8 +127,14 @@ def kinds(ground: Path) -> tuple[Changing, ...]:
         Changing("baseline use", ("baseline", "use", "healthy")),
         Changing("baseline use none", ("baseline", "use", "none")),
         Changing("baseline rm", ("baseline", "rm", "healthy")),
+        Changing("import of a watched job", ("import", str(ground / "store" / WATCHED), "--job", "fresh")),
+        Changing("triage that evicts", ("triage", str(SAMPLES / "slow_operator")), cache_limit="1M"),
         Changing("cache clear", ("cache", "clear")),
-        Changing("probe --out", ("probe", "--seconds", "0.1", "--device", "cpu", "--out", str(out / "old.json"))),
+        Changing(
+            "probe --out",
+            ("probe", "--seconds", "0.1", "--device", "cpu", "--out", str(out / "old.json")),
+            measures=True,
+        ),
         Changing("run", ("run", str(ground / "book.kair"), JOB)),
         Changing("shell -c", ("shell", JOB, "-c", f"use job {OTHER}; triage; export --plain -o {out / 'new.csv'}")),
         Changing("--man-pages", ("--man-pages", str(ground / "man"))),
@@ -165,16 +175,22 @@ class Ground:
             "KAIR_JOB": "",
         }
         own = {name: str(self.folder / place) if place else "" for name, place in places.items()}
-        return {**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path), "KAIR_CACHE_LIMIT": "20G"}
+        return {**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def run(self, kind: Changing, change: int = 0, *, again: bool = False) -> "subprocess.CompletedProcess[str]":
         """Runs it, killed before that change; to its end where it has fewer, or the change is 0."""
         words = kind.again if again and kind.again is not None else kind.words
         command = [sys.executable, "-c", _HOOK + kind.program, str(self.folder), str(change), *words]
         return subprocess.run(
-            command, env=self.environment, cwd=self.folder, capture_output=True, text=True, check=False,
-            stdin=subprocess.DEVNULL, errors="replace",
-        )  # fmt: skip
+            command,
+            env={**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            errors="replace",
+        )
 
     def killed(self, kind: Changing, change: int) -> Outcome | None:
         """What is wrong after a kill before that change; None where the command has fewer."""
@@ -195,7 +211,9 @@ class Ground:
         paths, sizes = self._reference[kind.name]
         before = self._named_sizes(self._kept)
         for name, size in self._named_sizes().items():
-            if not Path(name).name.startswith(".") and size not in (before.get(name), sizes.get(name)):
+            if kind.measures and size != before.get(name):
+                json.loads((self.folder / name).read_bytes())
+            elif not Path(name).name.startswith(".") and size not in (before.get(name), sizes.get(name)):
                 yield f"{name} has {size} bytes, {sizes.get(name)} when it is whole"
         listed = self.run(Changing("jobs", ("jobs", "--json")))
         if listed.returncode or listed.stderr:
@@ -247,6 +265,8 @@ class Ground:
             (self.folder / "out" / name).write_text("before")
         book = "t = triage\nuse step 4-5\nexport --plain -o out/old.json\nuse step all\n"
         (self.folder / "book.kair").write_text(book)
+        for path in (self.folder / "cache").rglob("*"):
+            os.utime(path, (_LONG_AGO_S, _LONG_AGO_S))
         self._watch()
 
     def _watch(self) -> None:

@@ -1,8 +1,11 @@
 """Damages inputs: hostile values, JSON trees, bytes and tables, each drawn from a generator of chances."""
 
+import os
 import random
+import stat
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,6 +71,10 @@ NUMBERS = (
     float("inf"),
 )
 OTHERS: tuple[Tree, ...] = (None, True, False, [], {}, [1, [2, [3]]], {"a": {"b": None}}, "12", "-3", "1.5", "0x10")
+
+
+OTHER_KINDS = ("pipe", "device", "socket", "folder", "link")
+"""What may stand in a file's place."""
 
 
 def value(chance: random.Random) -> Tree:
@@ -204,3 +211,19 @@ def _fitting(one: Tree, kind: pa.DataType | None) -> Tree:
     if pa.types.is_boolean(kind):
         return bool(one)
     return (one if isinstance(one, str) else "other").encode("utf-8", "replace").decode()
+
+
+def other_kind(path: Path, chance: random.Random, kinds: Sequence[str] = OTHER_KINDS) -> None:
+    """Something else in a file's place."""
+    path.unlink(missing_ok=True)
+    kind = chance.choice(kinds)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o600)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path.name)

@@ -88,8 +88,7 @@ def _harm(path: Path, chance: random.Random) -> None:
     if deed < 0.05:
         path.unlink()
     elif deed < 0.1:
-        path.unlink()
-        path.mkdir()
+        damage.other_kind(path, chance)
     elif deed < 0.5 or path.suffix != ".json":
         _damage_bytes(path, chance)
     else:
@@ -112,6 +111,8 @@ def _reseal(path: Path, chance: random.Random) -> None:
 
 def _reseal_fragments(job: Path, chance: random.Random) -> None:
     """A fragment whose table was changed, and `job.json` says that it is what was kept."""
+    if not all(path.is_file() for path in job.rglob("*") if not path.is_dir()):
+        return  # who opens a pipe waits
     try:
         document = json.loads((job / JOB_FILE).read_bytes())
         kept = chance.choice(document["body"]["fragments"])

@@ -4,11 +4,16 @@ import csv
 import json
 import random
 import re
+import shutil
+import sqlite3
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
+from fuzz.damage import Tree
+from fuzz.formats import samples
 from fuzz.judging import CONTROL, Case
 from fuzz.seeds import Content, kineto_seeds
 
@@ -45,6 +50,18 @@ TEXTS = (
     "",
 )
 """What stands in names; of a few of them at once."""
+_NAMES = (
+    "name",
+    "profiling_name",
+    "desc",
+    "pg_name",
+    "process_group",
+    "group_name",
+    "host_name",
+    "hostname",
+    "filename",
+)
+"""Of fields, in other formats than Kineto's."""
 _FORMULA = re.compile(r"[=+\-@\uff1d\uff0b\uff0d\uff20\t\r]")
 _NUMBER = re.compile(r"[-+]?\d[\d.eE+\-, ]*")
 _COMMANDS = (
@@ -66,6 +83,8 @@ _COMMANDS = (
 
 def named(folder: Path, chance: random.Random) -> Case:
     """A job in whose files every name is hostile, and a command about it."""
+    if chance.random() < 0.25:
+        return _of_other_format(folder, chance)
     seed = chance.choice(kineto_seeds())
     texts = chance.sample(TEXTS, chance.choice((1, 2, 4)))
     job = folder / _file_name("job", chance.choice(texts), chance)
@@ -80,6 +99,44 @@ def named(folder: Path, chance: random.Random) -> Case:
     jobs = (str(job), str(job)) if words[0] == "compare" else (str(job),)
     look = chance.choice(((), ("--ascii",), ("-v",)))
     return Case("names", (words[0], *jobs, *words[1:], *(("-o", form) if form else ()), *(look if form else ())))
+
+
+def _of_other_format(folder: Path, chance: random.Random) -> Case:
+    """The same of a recording that is no Kineto trace."""
+    job = folder / "job"
+    job.mkdir()
+    (folder / "sound").mkdir()
+    sound = samples(folder / "sound")
+    name = chance.choice(("nsys", "flight_recorder", "ascend", "rocprof", "rocprofv3", "horovod", "composer"))
+    texts = chance.sample(TEXTS, 2)
+    path = job / sound[name].name
+    if name == "nsys":
+        shutil.copy(sound[name], path)
+        with closing(sqlite3.connect(path)) as database:
+            for text in texts:
+                given = text.encode("utf-8", "replace").decode()
+                database.execute("UPDATE StringIds SET value = value || ? WHERE random() % 2 = 0", (given,))
+                database.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = value || ?", (given,))
+            database.commit()
+    else:
+        text = sound[name].read_text().strip()
+        # Some are lists that nobody closed.
+        root = json.loads(text if text[-1] in "]}" else text.rstrip(",") + "]")
+        path.write_bytes(json.dumps(_named_within(root, texts, chance)).encode("utf-8", "surrogatepass"))
+    command, form = chance.choice([one for one in _COMMANDS if one[0] != ("compare",)])
+    words = (command,) if isinstance(command, str) else command
+    return Case("names", (words[0], str(job), *words[1:], *(("-o", form) if form else ())))
+
+
+def _named_within(value: Tree, texts: list[str], chance: random.Random, key: str = "") -> Tree:
+    """The tree with a hostile text behind its names."""
+    if isinstance(value, dict):
+        return {name: _named_within(one, texts, chance, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_named_within(one, texts, chance, key) for one in value]
+    if isinstance(value, str) and key in _NAMES and chance.random() < 0.7:
+        return f"{value}{chance.choice(texts)}"
+    return value
 
 
 def _file_name(stem: str, text: str, chance: random.Random) -> str:

@@ -2,10 +2,8 @@
 
 import io
 import json
-import os
 import random
 import shutil
-import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -43,7 +41,6 @@ _IN_ARCHIVES = (
     "\udcff.json",
     "d/",
 )
-_OTHER_KINDS = ("pipe", "device", "socket", "folder", "link")
 
 
 class Others:
@@ -109,7 +106,7 @@ class Others:
             path.write_bytes(damage.content(data, chance) if chance.random() < 0.05 else data)
             files.append(str(path))
         if chance.random() < 0.05:
-            _other_kind(Path(files[0]), chance, ("device", "folder"))
+            damage.other_kind(Path(files[0]), chance, ("device", "folder"))
         return Case("probe", ("probe", "--compare", *files, "-o", chance.choice(FORMATS)))
 
 
@@ -191,8 +188,7 @@ def _as_tree(data: bytes, chance: random.Random) -> bytes | None:
 def _harm(path: Path, chance: random.Random) -> None:
     deed = chance.random()
     if deed < 0.08:
-        path.unlink()
-        _other_kind(path, chance, _OTHER_KINDS)
+        damage.other_kind(path, chance)
         return
     data = path.read_bytes()
     changed = None
@@ -205,22 +201,6 @@ def _harm(path: Path, chance: random.Random) -> None:
     elif deed < 0.8 and path.suffix == ".journal":
         changed = bytes(chance.randrange(256) if chance.random() < 0.02 else byte for byte in data)
     path.write_bytes(damage.content(data, chance, chance.choice((1, 2, 5))) if changed is None else changed)
-
-
-def _other_kind(path: Path, chance: random.Random, kinds: tuple[str, ...]) -> None:
-    """Something else in a file's place."""
-    path.unlink(missing_ok=True)
-    kind = chance.choice(kinds)
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "socket":
-        os.mknod(path, stat.S_IFSOCK | 0o600)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to(path.name)
 
 
 def _zipped(files: dict[str, bytes], chance: random.Random) -> bytes:

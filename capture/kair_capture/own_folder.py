@@ -4,15 +4,16 @@ import os
 import stat
 from pathlib import Path
 
+from kair_engine.trace.private_files import make_folder
+
 
 def make_own_folder(folder: Path) -> None:
-    """Makes `folder`, and the one above, of their owner alone. Raises OSError.
+    """Makes `folder`, and what is missing above it, of their owner alone. Raises OSError.
 
     PermissionError where it is somebody else's, or others can write into it; and where others own the one above, or can
     write into that so that they could put another folder in its place (in `/tmp` they cannot).
     """
-    for missing in (folder.parent, folder):
-        missing.mkdir(mode=0o700, parents=missing is folder.parent, exist_ok=True)
+    make_folder(folder)
     own, above = folder.stat(), folder.parent.stat()
     if own.st_uid != os.geteuid() or own.st_mode & 0o022:
         raise PermissionError(f"{folder} is not this user's alone")

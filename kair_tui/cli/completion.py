@@ -75,5 +75,13 @@ def _add_line(file: Path, line: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+b") as startup:
         startup.seek(0)
-        if line.encode() not in startup.read().splitlines():
+        before = startup.read()
+        if line.encode() in before.splitlines():
+            return
+        try:
             startup.write(f"\n{line}\n".encode())
+            startup.flush()
+        except OSError:
+            # Half a line of a startup file would be obeyed by every shell.
+            startup.truncate(len(before))
+            raise

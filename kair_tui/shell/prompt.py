@@ -134,6 +134,13 @@ def _history(store: "Path") -> "History":
     """What was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
+    class _Lasting(FileHistory):
+        """A line that finds no room is not kept; the shell goes on."""
+
+        def store_string(self, string: str) -> None:
+            with suppress(OSError):
+                super().store_string(string)
+
     from kair_engine.trace.private_files import append_kept, make_folder
 
     name = sha256(str(store.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
@@ -141,5 +148,5 @@ def _history(store: "Path") -> "History":
     with suppress(OSError):
         make_folder(file.parent)
         os.close(append_kept(file))
-        return FileHistory(file)
+        return _Lasting(file)
     return InMemoryHistory()

@@ -1,6 +1,7 @@
 """`kair steps --scopes`: what capture keeps of every step, and since when a part of it takes longer."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,3 +114,18 @@ def test_a_job_that_was_not_captured_has_no_other_steps(capsys: pytest.CaptureFi
     sample = next(path for path in (Path(__file__).parents[2] / "sample_traces").iterdir() if path.is_dir())
     assert main(["steps", str(sample), "--scopes"]) == 3
     assert "was not captured" in capsys.readouterr().err
+
+
+def test_rows_that_cannot_be_are_left_out_and_a_foreign_part_is_told(
+    tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(store, tmp_path / "store")
+    steps = tmp_path / "store" / "job" / "steps"
+    asked = ["steps", "job", "--scopes", "--json", "--store", str(tmp_path / "store")]
+    assert main(asked) == 0
+    before = capsys.readouterr().out
+    StepLog(steps).append(rows_for(1 << 31, range(3)))
+    assert (main(asked), capsys.readouterr().out) == (0, before)
+    pq.write_table(pa.table({"rank": [0]}), steps / "part-00000000.parquet")
+    assert main(asked) == 3
+    assert "cannot read the steps of job job: part-00000000.parquet is none of Kair's" in capsys.readouterr().err

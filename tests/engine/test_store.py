@@ -352,6 +352,23 @@ def test_a_job_that_is_removed_is_gone(store: Store, traces: Path, cache: Path) 
         store.remove("job1")
 
 
+def test_a_removal_that_is_killed_leaves_no_name_without_a_job(
+    store: Store, traces: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.import_traces([traces], "job1", cache=cache)
+    store.use("job1")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", killed)
+        store.remove("job1")
+    assert ([job.name for job in store.jobs()], store.current()) == (["job1"], None)
+    store.remove("job1")
+    assert list(store.root.iterdir()) == []
+
+
 def test_a_table_under_a_seal_that_fits_is_told_where_a_question_fails_for_it(
     store: Store, traces: Path, cache: Path
 ) -> None:

@@ -14,7 +14,7 @@ from kair_capture.agent.fragment_names import FragmentKind, named, read_name
 from kair_capture.own_folder import make_own_folder
 from kair_engine.errors import UsageError
 from kair_engine.store.remote import RemoteStore
-from kair_engine.trace.private_files import OWN, begin_file
+from kair_engine.trace.private_files import OWN, begin_file, make_folder, modes_below
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
 _COPIED_AT_ONCE: Final = 1 << 20
@@ -125,7 +125,9 @@ def deliver_file(source: Path, target: Path) -> None:
 
     FileNotFoundError where `source` was given up meanwhile is passed over.
     """
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    job = target.parents[2]
+    make_folder(job, modes_below(job.parent))
+    make_folder(target.parent)
     try:
         content = source.open("rb")
     except FileNotFoundError:

@@ -38,7 +38,7 @@ from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
 from kair_engine.results.runs.watch import WatchedWindow, WatchResult
-from kair_engine.trace.private_files import append_kept, remove_unwritten, write_whole
+from kair_engine.trace.private_files import append_kept, make_folder, modes_below, remove_unwritten, write_whole
 
 _TURN_S: Final = 0.1
 _LEAST_INTERVAL_MS: Final = 200
@@ -57,7 +57,8 @@ class Coordinator:
         """Raises BusyError, KeyFileError, OSError or KairError where the address or the store cannot be had."""
         self._settings, self._say = settings, say
         places = settings.places
-        places.capture.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(places.folder, modes_below(places.store))
+        make_folder(places.capture)
         self._lock = locked(places.capture / "lock")
         _remove_leftovers(places)
         remote = remote_job_of(places)
@@ -261,7 +262,7 @@ class Coordinator:
         )
         # A store that is away is written again when it is back; what is shown is never needed to go on.
         with suppress(OSError):
-            self._settings.places.capture.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._settings.places.capture)
             write_whole(self._settings.places.status, msgspec.json.encode(self.status))
             if self._changed:
                 self._remember()

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from kair_engine.trace.private_files import OWN, begin_file
+from kair_engine.trace.private_files import OWN, begin_file, make_folder
 
 LEAST_BYTES: Final = 32
 MOST_BYTES: Final = 4096
@@ -36,7 +36,7 @@ def read_key(path: Path, job: str) -> bytes:
 
 def make_key(path: Path) -> bool:
     """Writes a new random key where there is none; says whether it did. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     # Beside its place and linked into it: who reads at the same time finds a whole key or none.
     unfinished, handle = begin_file(path, OWN)
     try:

@@ -70,15 +70,14 @@ class Baselines:
 
     def remove(self, name: str) -> None:
         """Forgets a baseline, damaged or not; one in use is in use no more. Raises UsageError where there is none."""
-        in_use = self.current() == name
         if not _NAME.fullmatch(name) or not self._path(name).is_file():
             raise self._unknown(name)
+        if self.current() == name:  # first: a kill leaves no name without a baseline
+            self.use(NONE_IN_USE)
         try:
             self._path(name).unlink()
         except OSError as error:
             raise UnwritableStoreError(self._path(name), error) from error
-        if in_use:
-            self.use(NONE_IN_USE)
 
     def current(self) -> str | None:
         """The one in use, where it still exists."""

@@ -103,9 +103,10 @@ class Store:
         gone = self.root / f".{name}.{os.urandom(4).hex()}{REMOVED}"
         try:
             with self._importing(name):
-                folder.rename(gone)
+                # First, so that a kill leaves no name without a job, which the next job of that name would take.
                 if self._named_current() == name:
                     (self.root / f".{_CURRENT}").unlink(missing_ok=True)
+                folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
         except OSError as error:
             raise UnwritableStoreError(self.root, error) from error

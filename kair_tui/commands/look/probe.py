@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import UsageError, unwritable
 from kair_engine.probe.repetitions import Report
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.render.words.probe import ProbeInWords, probe_in_words
@@ -74,7 +74,7 @@ def _require_own_file(out: str | None, world_size: int) -> None:
 
 
 def _write(result: ProbeInWords, out: str) -> None:
-    """The document that `--json` prints. Raises OSError where there is no room."""
+    """The document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
     from kair_engine.trace.whole_files import whole_file
     from kair_tui.render.answer import Answer
     from kair_tui.render.document import data_of, document
@@ -84,5 +84,8 @@ def _write(result: ProbeInWords, out: str) -> None:
     rank = "" if machine.rank is None else str(machine.rank)
     path = Path(out.replace("{rank}", rank).replace("{host}", machine.host.replace("/", "_")))
     answer = Answer("probe", result, None, warnings_in_words(result.warnings))
-    with whole_file(path) as file:
-        file.write(document(answer, data_of(answer)).encode())
+    try:
+        with whole_file(path) as file:
+            file.write(document(answer, data_of(answer)).encode())
+    except OSError as error:
+        raise unwritable(path, error) from error

@@ -28,19 +28,19 @@ _LINKS: Final = re.compile(r"(?i)(://|www\.|mailto:|@)")
 def markdown(report: Report) -> str:
     """The text. Names in it are neither marks nor links, and call nobody."""
     lines = [
-        f"# {_safe(report.badge)}: {_safe(report.kicker)}",
+        f"# {safe_text(report.badge)}: {safe_text(report.kicker)}",
         "",
-        f"**{_safe(report.lead)}**",
+        f"**{safe_text(report.lead)}**",
         "",
         *_facts(report.facts),
     ]
     for section in report.sections:
         lines += ["", *_section(section)]
-    return "\n".join([*lines, "", f"*{_safe(report.made)}*"]) + "\n"
+    return "\n".join([*lines, "", f"*{safe_text(report.made)}*"]) + "\n"
 
 
 def _section(section: Section) -> Iterator[str]:
-    yield f"## {_safe(section.title)}"
+    yield f"## {safe_text(section.title)}"
     for block in section.blocks:
         yield ""
         yield from _block(block)
@@ -49,9 +49,9 @@ def _section(section: Section) -> Iterator[str]:
 def _block(block: Block) -> Iterator[str]:
     match block:
         case Text():
-            yield _at_begin(_safe(block.text))
+            yield _at_begin(safe_text(block.text))
         case Title():
-            yield f"### {_safe(block.text)}"
+            yield f"### {safe_text(block.text)}"
         case Command():
             yield f"Shown by {_code(block.line)}"
         case Facts():
@@ -64,16 +64,16 @@ def _block(block: Block) -> Iterator[str]:
         case Picture():
             yield from _fenced(block.signs)
             yield ""
-            yield _at_begin(_safe(block.caption))
+            yield _at_begin(safe_text(block.caption))
 
 
 def _facts(facts: Facts) -> Iterator[str]:
     for name, value in facts.pairs:
-        yield f"- {_safe(name)}: {_safe(value)}"
+        yield f"- {safe_text(name)}: {safe_text(value)}"
 
 
 def _node(node: Node, depth: int) -> Iterator[str]:
-    text = _safe(node.text)
+    text = safe_text(node.text)
     shown = f" {_code(node.command)}" if node.command else ""
     yield f"{'  ' * depth}- {f'**{text}**' if node.alarm else text}{shown}"
     for below in node.below:
@@ -81,10 +81,10 @@ def _node(node: Node, depth: int) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield _row(map(_safe, table.titles))
+    yield _row(map(safe_text, table.titles))
     yield _row("---:" if right else "---" for right in table.numbers)
     for row in table.rows:
-        yield _row(f"**{_safe(cell.text)}**" if cell.alarm and cell.text else _safe(cell.text) for cell in row)
+        yield _row(f"**{safe_text(cell.text)}**" if cell.alarm and cell.text else safe_text(cell.text) for cell in row)
     if table.left_out:
         yield ""
         yield left_out(table)
@@ -111,7 +111,7 @@ def _code(line: str) -> str:
     return f"{ticks} {text} {ticks}" if longest else f"`{text}`"
 
 
-def _safe(text: str) -> str:
+def safe_text(text: str) -> str:
     """`text` with nothing in it that Markdown or a tracker takes for more."""
     escaped = _MARKS.sub(r"\\\1", clean(text))
     # An empty comment is seen by nobody, and parts what would be a link or somebody's name.

@@ -41,8 +41,10 @@ async def ask_note(screen: BaseScreen) -> None:
 
 
 def notes_as_text(session: Session) -> str:
-    """All notes of the job, as Markdown."""
-    lines = [f"# Notes on {session.name}", ""]
+    """All notes of the job, as Markdown; names in it, which are the traces', are text."""
+    from kair_tui.render.report.markdown import safe_text
+
+    lines = [f"# Notes on {safe_text(session.name)}", ""]
     for note in session.notes.all():
-        lines += [f"- {note.text}", f"  ({note.about}; {note.written_at})"]
+        lines += [f"- {safe_text(note.text)}", f"  ({safe_text(note.about)}; {safe_text(note.written_at)})"]
     return "\n".join(lines) + "\n"

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from kair_capture.agent.fragment_names import read_name
 from kair_capture.agent.scopes import SCHEMA
 from kair_capture.places import JobPlaces
+from kair_engine.trace.private_files import make_folder
 
 JOIN_FROM: Final = 64
 _MOST_FILE_BYTES: Final = 64 << 20
@@ -34,7 +35,7 @@ class ScopeLog:
         delivered = sorted(self._delivered.glob("host=*/scopes-*.parquet"))
         if not delivered:
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._folder)
         for path in delivered:
             host = path.parent.name.removeprefix("host=")
             if self._is_ours(path, host):

@@ -74,7 +74,7 @@ def _sums_in(folder: Path) -> pa.Table:
             kept = pa.BufferReader(read_kept(path))
             tables.append(pq.read_table(kept, schema=SCHEMA).replace_schema_metadata())
             rows += len(tables[-1])
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables).drop_null()
 
 
 def _last_attempt(rows: Rows) -> Rows:

@@ -14,7 +14,7 @@ import numpy as np
 
 from kair_capture.agent.step_rows import COLUMNS, ROW, Rows
 from kair_capture.coordinator.step_table import MOST_RANKS
-from kair_engine.trace.private_files import append_kept, read_kept
+from kair_engine.trace.private_files import append_kept, make_folder, read_kept
 
 ROWS_A_PART: Final = 1 << 17
 MOST_BYTES: Final = 4 << 30
@@ -28,7 +28,7 @@ class StepLog:
     def __init__(self, folder: Path) -> None:
         """Takes up what is there. Raises OSError."""
         self.folder: Final = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         self._number = 0
         self._rows = 0
         self._handle = -1
@@ -64,7 +64,7 @@ class StepLog:
 
     def reopen(self) -> None:
         """After the folder was gone for a while. Raises OSError while it still is."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder)
         self._take_up()
 
     def pack(self) -> None:
@@ -153,6 +153,11 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
         if most is not None and sum(map(len, found)) >= most:
             break
         table = pq.read_table(pa.BufferReader(read_kept(path)))
+        known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
+        if [(field.name, field.type) for field in table.schema] != known or any(
+            one.null_count for one in table.columns
+        ):
+            raise pa.ArrowInvalid(f"{path.name} is none of Kair's")
         rows = np.zeros(len(table), ROW)
         for name in COLUMNS:
             rows[name] = table[name].to_numpy()

@@ -1,4 +1,4 @@
-"""The rows of one step, from its records: one row group of a fragment."""
+"""The rows of one step, from its records."""
 
 from dataclasses import dataclass
 from typing import Final
