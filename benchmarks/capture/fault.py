@@ -1,4 +1,4 @@
-"""A rank that becomes slow in a running job: when it is noticed and sampled, and what triage says of what was kept.
+"""A rank that becomes slow in a running job: when it is noticed and sampled, what is kept of it, and what triage says.
 
 Runs `ddp_job.py` on four ranks under `kair capture run`, with a coordinator, once with a rank that works 20 % longer
 from step 100 on, and once healthy; nobody does anything in between.
@@ -18,7 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from kair_capture.places import JobPlaces
+from kair_engine.recording.job_file import open_job_folder
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -80,6 +83,9 @@ def told(places: JobPlaces) -> dict[str, Any]:
         "overhead": round(status["sampling"]["overhead"], 4),
     }
     if (places.folder / "job.json").exists():
+        fragments = list(open_job_folder(places.folder).fragments)
+        found["events"] = sum(pq.read_metadata(one).num_rows for one in fragments)
+        found["bytes_per_event"] = round(sum(one.stat().st_size for one in fragments) / max(found["events"], 1), 2)
         command = [sys.executable, "-m", "kair_tui", "triage", places.job, "--store", str(places.store), "--json"]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         data = json.loads(run.stdout)["data"]

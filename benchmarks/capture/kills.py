@@ -64,8 +64,9 @@ class Outcome:
 class Scene:
     """A job with its agent and its coordinator, each a process."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.seed = folder, seed
+    def __init__(self, folder: Path, seed: int, spell: float | None = None) -> None:
+        """`spell`: seconds that something is away, always; None: 1 to 8, by chance."""
+        self.folder, self.seed, self._spell = folder, seed, spell
         self.store = folder / "store"
         self.places = JobPlaces(self.store, "kills")
         self.run_dir = Path(tempfile.mkdtemp(prefix="kair-kills-", dir="/dev/shm"))
@@ -106,6 +107,10 @@ class Scene:
         with (self.folder / log).open("ab") as file:
             command = [sys.executable, "-m", module, *arguments]
             return subprocess.Popen(command, env=self.environment, stdout=file, stderr=file, cwd=ROOT)
+
+    def wait_a_spell(self, chance: random.Random) -> None:
+        """For what was taken away."""
+        time.sleep(chance.uniform(1, 8) if self._spell is None else self._spell)
 
     def finish(self) -> None:
         """The job ends, then its agent, then the coordinator."""
@@ -162,7 +167,7 @@ def _wait_until(is_up: Callable[[], bool]) -> None:
 def stop_coordinator(scene: Scene, chance: random.Random) -> None:
     """Nobody answers for a while."""
     scene.coordinator.send_signal(signal.SIGSTOP)
-    time.sleep(chance.uniform(1, 8))
+    scene.wait_a_spell(chance)
     scene.coordinator.send_signal(signal.SIGCONT)
 
 
@@ -171,7 +176,7 @@ def take_store_away(scene: Scene, chance: random.Random) -> None:
     away = scene.folder / "away"
     scene.store.rename(away)
     scene.store.write_text("not a folder")
-    time.sleep(chance.uniform(1, 8))
+    scene.wait_a_spell(chance)
     scene.store.unlink()
     away.rename(scene.store)
 
@@ -225,13 +230,13 @@ class Reader:
             self._outcome.unreadable += [one.message for one in warnings if one.code == "unreadable_file"]
 
 
-def run(what: str, count: int, seed: int) -> Outcome:
+def run(what: str, count: int, seed: int, spell: float | None = None) -> Outcome:
     """One job, `count` kills in it, of the kinds in `what` in turn."""
     chance, outcome = random.Random(seed), Outcome(what, count)
     with tempfile.TemporaryDirectory(prefix="kair-kills-") as name:
         folder = Path(name)
         mounted = what == "disk-full" and _mount(folder / "store")
-        scene = Scene(folder, seed)
+        scene = Scene(folder, seed, spell)
         reader = Reader(scene, outcome)
         try:
             time.sleep(max((scene.start_ns - time.monotonic_ns()) / 1e9, 0) + 1)
@@ -287,11 +292,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--what", default="all", help=f"{', '.join(KINDS)}; several, set apart by commas, in turn")
     parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--spell", type=float, help="seconds that the store is away, or the coordinator stopped")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     good = True
     for what in KINDS if given.what == "all" else (given.what,):
-        outcome = run(what, given.count, given.seed)
+        outcome = run(what, given.count, given.seed, given.spell)
         print(json.dumps({**asdict(outcome), "good": outcome.is_good}), flush=True)
         good &= outcome.is_good
     return 0 if good else 1

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 from click.shell_completion import CompletionItem
 
 from kair_engine.frozen import dataclass
+
+LARGEST: Final = 1e12
+"""Of a number that need not be whole: what is worked out of larger ones may leave the floats."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Number(click.ParamType[float]):
             self.fail(f"must be a {'whole ' if self._kind is int else ''}number, got {value!r}", param, ctx)
         if self.minimum is not None and number < self.minimum:
             self.fail(f"must be {self.minimum} or more, got {value}", param, ctx)
+        if self._kind is float and abs(number) > LARGEST:
+            self.fail(f"must be {LARGEST:,.0f} or less, got {value}", param, ctx)
         return number
 
     def _read(self, value: str | float) -> float | None:

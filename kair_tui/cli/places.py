@@ -65,7 +65,17 @@ def cache_limit() -> int:
     named = os.environ.get("KAIR_CACHE_LIMIT")
     if not named:
         return LIMIT
+    return _size("KAIR_CACHE_LIMIT", named)
+
+
+def memory_limit() -> int | None:
+    """How many bytes a step may take in memory: $KAIR_MAX_MEMORY; None: what there is. Raises UsageError."""
+    named = os.environ.get("KAIR_MAX_MEMORY")
+    return _size("KAIR_MAX_MEMORY", named) if named else None
+
+
+def _size(variable: str, named: str) -> int:
     match = re.fullmatch(r"([0-9]{1,12})([KMGT]?)B?", named.strip().upper())
     if match is None:
-        raise UsageError(f"$KAIR_CACHE_LIMIT is no size: {named!r}", "write it as 20G or 500M")
+        raise UsageError(f"${variable} is no size: {named!r}", "write it as 20G or 500M")
     return int(match[1]) * _FACTORS[match[2]]

@@ -43,6 +43,7 @@ from kair_tui.cli.registry import Entry
         (("sensitivity", "--probability", "high"), "--probability must be a number, got 'high'"),
         (("triage", "--gpu-cost", "-1"), "--gpu-cost must be 0 or more, got -1"),
         (("triage", "--gpu-cost", "nan"), "--gpu-cost must be a number, got 'nan'"),
+        (("triage", "--gpu-cost", "1e300"), "--gpu-cost must be 1,000,000,000,000 or less, got 1e300"),
         (("pinpoint", "--rank", "9" * 400), "--rank must be a whole number, got '999"),
         (("schema", "recipe"), "no schema 'recipe'"),
         (("use",), "missing JOB"),

@@ -29,6 +29,8 @@ from kair_engine.trace.steps.loading import load_step, read_rows
 from kair_engine.triage import replayed_ranks
 from kair_engine.triage.analysis import triage
 from kair_engine.triage.replayed_ranks import units
+from kair_engine.views.frequency import frequency
+from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info, steps
 from kair_tui.render.words.sentences import sentence_of
 
@@ -126,6 +128,7 @@ def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Pa
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
     whole, answer, waiting, outliers = job_excess(job), localize(job), blame(job), pinpoint(job, rank=6)
     inventory, lengths = info(job), steps(job)
+    operators, counts = operator_times(job, by_rank=True), frequency(job)
     limits.set(job)
     some = job_excess(job)
     for one, other in zip(some.steps, whole.steps, strict=True):
@@ -133,6 +136,7 @@ def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Pa
             assert_equal(getattr(one, field.name), getattr(other, field.name))
     assert localize(job) == answer
     assert (info(job), steps(job)) == (inventory, lengths)
+    assert (operator_times(job, by_rank=True), frequency(job)) == (operators, counts)
     again = blame(job)
     assert (again.waiting_us, again.waiting, again.collectives) == (
         waiting.waiting_us,

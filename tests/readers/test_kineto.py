@@ -14,6 +14,7 @@ import pytest
 from support import kineto_builder as kb
 
 from kair_engine.readers.kineto.reader import read_kineto
+from kair_engine.trace import format as format_of_fragments
 from kair_engine.trace.format import MAX_NAME_LENGTH, read_metadata
 from kair_engine.trace.model import FragmentInfo
 
@@ -37,7 +38,7 @@ def kinds(rows: pl.DataFrame) -> dict[str, str]:
     return {found["name"]: found["kind"] for found in rows.to_dicts()}
 
 
-def test_every_step_has_its_scope_row_and_its_own_row_group(tmp_path: Path) -> None:
+def test_every_step_has_its_scope_row(tmp_path: Path) -> None:
     source = kb.write(tmp_path / "rank3.json", kb.trace(kb.training_steps(3), rank=3, world=8))
     info = read_kineto(source, tmp_path / "out.parquet")
     rows = pl.read_parquet(tmp_path / "out.parquet")
@@ -47,7 +48,7 @@ def test_every_step_has_its_scope_row_and_its_own_row_group(tmp_path: Path) -> N
         (3, 3, 11_000_000, 990_000),
         (4, 3, 12_000_000, 990_000),
     ]
-    assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups == 3
+    assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups == 1
     assert rows["step"].to_list() == sorted(rows["step"].to_list())
     assert (info.ranks, info.world_size, info.has_device) == ((3,), 8, True)
     assert (info.operations, info.step_times.operations) == (42, (14, 14, 14))
@@ -477,7 +478,18 @@ def test_the_trace_s_own_rank_beats_the_name_and_the_hint(tmp_path: Path) -> Non
     assert read_kineto(source, tmp_path / "out.parquet", rank_hint=7).ranks == (4,)
 
 
-def test_a_row_group_carries_only_its_own_names(tmp_path: Path) -> None:
+def test_steps_share_a_row_group_as_far_as_there_is_room_for_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(format_of_fragments, "ROWS_AT_A_TIME", 30)
+    read_kineto(kb.write(tmp_path / "a.json", kb.trace(kb.training_steps(5))), tmp_path / "out.parquet")
+    file = pq.ParquetFile(tmp_path / "out.parquet")
+    groups = [file.read_row_group(at)["step"].to_pylist() for at in range(file.num_row_groups)]
+    assert groups == [[2] * 15 + [3] * 15, [4] * 15 + [5] * 15, [6] * 15]
+
+
+def test_a_row_group_carries_only_its_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(format_of_fragments, "ROWS_AT_A_TIME", 2)
     events = [kb.step(0, 0, 100), kb.step(1, 100, 100), kb.op("only_0", 5, 1), kb.op("only_1", 105, 1)]
     read_kineto(kb.write(tmp_path / "a.json", kb.trace(events)), tmp_path / "out.parquet")
     groups = [pq.ParquetFile(tmp_path / "out.parquet").read_row_group(at)["name"] for at in (0, 1)]

@@ -106,7 +106,7 @@ def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
 
 
 def _joined(group: Sequence[tuple[WindowFile, Path, FragmentInfo]], out: Path, about: HostOfWindow) -> Converted:
-    """All ranks' row groups, by step and rank, their times shifted to the coordinator's clock."""
+    """All ranks' row groups, by their first step and rank, their times shifted to the coordinator's clock."""
     first, last = group[0][0].first, group[0][0].last
     infos = [info for _, _, info in group]
     shift = _shift(infos, about.fit)

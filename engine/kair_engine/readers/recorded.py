@@ -23,8 +23,6 @@ from kair_engine.trace.model import FragmentInfo, KairWarning, Layout, StepTimes
 from kair_engine.trace.warning_texts import short_warning
 
 _ABSENT: Final = -1
-# A row group of a few rows takes a millisecond to write: small steps are many to one.
-_ROWS_AT_A_TIME: Final = 1 << 14
 _TIMES: Final = range(-(1 << 62), 1 << 62)
 _DURATIONS: Final = range(10**18)
 _NUMBERS: Final = range((1 << 63) - 1)
@@ -215,29 +213,16 @@ def write_recording(source: Path, out: Path, ranks: Sequence[RankRecording], abo
     if not any(part.count for part in parts):
         raise InputError(f"{source.name} holds no operations")
     times: list[tuple[int, int, int, int, int]] = []
-    held: list[pa.Table] = []
     with FragmentWriter(out) as writer:
         for number in sorted({number for part in parts for number in part.numbers}):
             for part in parts:
                 if (at := part.numbers.get(number)) is not None:
-                    held.append(table := part.table(at, number))
+                    writer.write(table := part.table(at, number))
                     begin, length = part.window(at)
                     times.append((part.rank, number, begin, length, len(table) - 1))
-            if sum(map(len, held)) >= _ROWS_AT_A_TIME:
-                writer.write(_joined(held))
-                held.clear()
-        if held:
-            writer.write(_joined(held))
         info = _info(source, ranks, about, sorted(times))
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info
-
-
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one after another, with one dictionary each of names, lanes and groups."""
-    if len(tables) == 1:
-        return tables[0]
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 class _Part:

@@ -195,7 +195,7 @@ def answering(text: str) -> "Answering":
     from kair_engine.readers.kineto.compiled.choice import load, pays
 
     if pays(int(text)):
-        load()
+        load(for_nothing_else=True)
 
     def answer(message: bytes) -> bytes:
         return encode_json(import_file(_task(message)))

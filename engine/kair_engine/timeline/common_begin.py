@@ -8,12 +8,15 @@ from kair_engine.timeline.clocks import align
 from kair_engine.timeline.collectives import match
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.steps.loading import load_step
+from kair_engine.trace.steps.large_steps import LargeStep, large_steps
+from kair_engine.trace.steps.loading import each_step
 
 
 def offsets_ns(trace: Trace, ranks: Ints) -> Ints:
     """What to subtract from each rank's times, as the first chosen step tells: it hardly moves within a recording."""
-    ops = load_step(trace, trace.steps[0])
+    step = trace.select(trace.steps[:1])
+    large = bool(large_steps(step))
+    ops = LargeStep.read(trace, trace.steps[0], len)[0].operations() if large else next(each_step(step))
     offset = np.zeros(len(ranks), dtype=np.int64)
     aligned = align(match(ops), len(ops.ranks)).offset_ns
     offset[np.searchsorted(ranks, ops.ranks)] = aligned.round().astype(np.int64)

@@ -5,6 +5,7 @@ import numpy as np
 from kair_engine.errors import UsageError
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.steps.large_steps import large_steps
 from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.trace.steps.step_memory import keeping_steps
 from kair_engine.trace.warning_texts import short_warning
@@ -18,7 +19,9 @@ MOST_KEPT = 300_000
 
 def read_once(trace: Trace) -> Trace:
     """The trace, whose steps stay in memory for all that is asked of them where their graphs do anyway."""
-    return keeping_steps(trace, MOST_KEPT) if trace.memory is None and trace.workers is None else trace
+    if trace.memory is not None or trace.workers is not None or large_steps(trace):
+        return trace
+    return keeping_steps(trace, MOST_KEPT)
 
 
 class Replays:

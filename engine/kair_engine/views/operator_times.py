@@ -11,13 +11,13 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.operators import OperatorsResult, OperatorTime, OperatorType, TypeTime
-from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
+from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, Operations
 from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 
 MENTIONED_SHARE: Final = 0.01
 """Of all time: unmatched communication that a warning tells of."""
@@ -43,8 +43,7 @@ def operator_times(
     require_steps(trace)
     trace = told_apart(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
-    # map, not a loop: that would hold one step while the next is read.
-    deque(map(sums.add, each_step(trace)), maxlen=0)
+    deque(of_steps(trace, sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
     chosen = [key for key in sums.of if _is_asked_for(key, operator, only)]
     listed = list(sums.operators(chosen, by_rank=by_rank))
     types = tuple(sums.types())
@@ -86,17 +85,32 @@ class _Sums:
 
     def add(self, ops: Operations) -> None:
         """Takes in one step."""
+        self.add_by_themselves(ops)
+        self._add_meetings(ops)
+
+    def add_by_themselves(self, ops: Operations) -> None:
+        """Takes in what ranks do by themselves in a step, be it of some ranks only."""
+        own = unshared_ns(ops)
+        for of_type, rows in _rows_of_types(ops):
+            self._count(of_type, ops, rows, own)
+        idle = np.bincount(ops.rank, host_gap_ns(ops), len(ops.ranks)) + tail_gap_ns(ops)
+        self.of["idle", None].spent_ns[np.searchsorted(self._ranks, ops.ranks)] += idle
+
+    def add_large(self, step: LargeStep, _: object) -> None:
+        """Takes in how the ranks of a step met; the rest of it was taken in some ranks at a time."""
+        self._add_meetings(step.operations())
+
+    def _add_meetings(self, ops: Operations) -> None:
         sync = synchronise(ops)
         self.synchronised |= len(sync.collectives) > 0
         self._steps[np.searchsorted(self._ranks, ops.ranks)] += 1
-        own = own_ns(ops, sync)
+        met, own = sync.collectives.row, np.zeros(len(ops), dtype=np.int64)
+        own[met] = sync.own_ns[sync.collectives.instance]
         matched = np.zeros(len(ops), dtype=bool)
-        matched[sync.collectives.row] = True
-        for of_type, rows in _rows_of_types(ops, matched):
-            self._count(of_type, ops, rows, ops.duration_ns if of_type == "unmatched" else own)
+        matched[met] = True
+        self._count("communication", ops, np.flatnonzero(matched), own)
+        self._count("unmatched", ops, np.flatnonzero(ops.communication & ~matched), ops.duration_ns)
         self._count("waiting", ops, np.flatnonzero(matched), np.maximum(ops.duration_ns - own, 0))
-        idle = np.bincount(ops.rank, host_gap_ns(ops), len(ops.ranks)) + tail_gap_ns(ops)
-        self.of["idle", None].spent_ns[np.searchsorted(self._ranks, ops.ranks)] += idle
 
     def _count(self, of_type: OperatorType, ops: Operations, rows: Ints, spent_ns: Ints) -> None:
         names, name = np.unique(ops.name[rows], return_inverse=True)
@@ -162,13 +176,11 @@ class _Sums:
         return float(np.median(of)), float(of.min()), float(of.max()), Rank(int(self._ranks[most]))
 
 
-def _rows_of_types(ops: Operations, matched: Bools) -> Iterator[tuple[OperatorType, Ints]]:
+def _rows_of_types(ops: Operations) -> Iterator[tuple[OperatorType, Ints]]:
     fetched = (ops.phase == INPUT_PHASE) & (ops.kind != INPUT)
     of_kind: tuple[tuple[OperatorType, Bools], ...] = (
         ("compute", (ops.kind == COMPUTE) & ~fetched),
         ("memory", (ops.kind == MEMORY) & ~fetched),
-        ("communication", matched),
-        ("unmatched", ops.communication & ~matched),
         ("input", ops.kind == INPUT),
         ("garbage_collection", ops.kind == GC),
     )

@@ -1,6 +1,7 @@
 """Prices fixes: from step times to throughput, GPU hours and money."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
@@ -42,10 +43,14 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
     )
 
 
+HIGHEST_COST: Final = 1e12
+"""Of a GPU hour: what a year of many costs is a number still."""
+
+
 def require_cost(gpu_cost: float | None) -> None:
     """Raises UsageError for what is no cost of a GPU hour."""
-    if gpu_cost is not None and not 0 <= gpu_cost < float("inf"):
-        raise UsageError(f"the price of a GPU hour must be 0 or more, got {gpu_cost:g}")
+    if gpu_cost is not None and not 0 <= gpu_cost <= HIGHEST_COST:
+        raise UsageError(f"the price of a GPU hour must be from 0 to {HIGHEST_COST:,.0f}, got {gpu_cost:g}")
 
 
 def nothing_fits(fix: Fix, hint: str | None = None) -> UsageError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kair_engine.errors import InputError, KairError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
-from kair_tui.cli.places import OF_TRACES, cache_limit, cache_root, data_root, is_mirror, store_root
+from kair_tui.cli.places import OF_TRACES, cache_limit, cache_root, data_root, is_mirror, memory_limit, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,8 +113,10 @@ def _fetch(root: Path, job: str | None) -> None:
 def open_source(source: JobSource, *, progress: "Progress") -> Trace:
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
     from kair_engine.trace.freed_memory import keep_freed_memory  # loads ctypes, as numpy does
+    from kair_engine.trace.steps.memory_limit import limit_memory
 
     keep_freed_memory()
+    limit_memory(memory_limit())
     if source.stored:
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_trace

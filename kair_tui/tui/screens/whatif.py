@@ -14,6 +14,7 @@ from kair_engine.errors import KairError
 from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
+from kair_engine.whatif.prices import HIGHEST_COST
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.words.stops import stops_in_words
 from kair_tui.render.words.triage import fix_option
@@ -284,7 +285,7 @@ class WhatifScreen(ScreenOfParts):
             cost = float(text) if text.strip() else None
         except ValueError:
             cost = -1.0
-        if cost is not None and not 0 <= cost < float("inf"):
+        if cost is not None and not 0 <= cost <= HIGHEST_COST:
             self.say(f"{text!r} is no price of a GPU hour: use 2 or 2.50", alarm=True)
             return
         self.session.gpu_cost = cost

@@ -22,6 +22,8 @@ _ELEMENT_BYTES: Final = {
 # A process group's name as newer PyTorch writes it among the inputs: `('0', 'default_pg')`.
 _GROUP_PAIR: Final = re.compile(r"^[(\[]\s*['\"]([^'\"]*)['\"]")
 _RANKS: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
+_SEQUENCE: Final = re.compile(r"\d{1,18}")
+_PEER: Final = re.compile(r"\d{1,9}")
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -66,6 +68,7 @@ def collective_details(args: EventArgs) -> CollectiveDetails:
     )
 
 
+@lru_cache(maxsize=1024)
 def group_text(name: str | None, ranks: str | None) -> str | None:
     """The name of a process group in the table: its own, with its ranks where they are stated."""
     if not name:
@@ -108,7 +111,7 @@ def _from_inputs(inputs: list[Any]) -> tuple[str | None, int | None]:
     Its twin at the call's end lists the sequence number first, and is passed over. The group is a pointer in
     older releases, different on every rank: that is no name.
     """
-    if len(inputs) < 3 or inputs[0] != "" or not re.fullmatch(r"\d{1,18}", str(inputs[1])):
+    if len(inputs) < 3 or inputs[0] != "" or not _SEQUENCE.fullmatch(str(inputs[1])):
         return None, None
     pair = _GROUP_PAIR.match(str(inputs[2]))
     return (pair.group(1) if pair else None), int(inputs[1])
@@ -117,7 +120,7 @@ def _from_inputs(inputs: list[Any]) -> tuple[str | None, int | None]:
 def _peer_of_call(inputs: list[Any]) -> int | None:
     """The other end in the inputs of a `c10d::send` or `c10d::recv_`: ["", "", peer, tag]."""
     shaped = inputs[:2] == ["", ""] and len(inputs) == 4
-    return int(inputs[2]) if shaped and re.fullmatch(r"\d{1,9}", str(inputs[2])) else None
+    return int(inputs[2]) if shaped and _PEER.fullmatch(str(inputs[2])) else None
 
 
 def _size(args: EventArgs) -> int | None:

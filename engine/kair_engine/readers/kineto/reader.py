@@ -23,7 +23,7 @@ from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
 from kair_engine.readers.kineto.merged import Member, members
-from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill
+from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill, chosen, joined
 from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
 from kair_engine.readers.kineto.steps.table import StepAssembler
 from kair_engine.readers.kineto.tables import EventTables
@@ -101,10 +101,10 @@ def _merged(batches: Iterable[Records]) -> Iterator[Records]:
         held.append(batch)
         size += len(batch)
         if size >= _BATCH:
-            yield np.concatenate(held)
+            yield joined(held)
             held, size = [], 0
     if held:
-        yield np.concatenate(held)
+        yield joined(held)
 
 
 def _warnings(
@@ -168,7 +168,7 @@ def _second_pass(
         for member, of_member in zip(members, parts, strict=True):
             _require_moderate(source, by_step, of_member, member.windows)
         for _, at, step in sorted(_cells(members)):
-            records = np.concatenate([by_step.read(part) for part in parts[at][step]])
+            records = joined(by_step.read(part) for part in parts[at][step])
             table = assemblers[at].table(records, step)
             operations[at][step] = len(table) - 1
             writer.write(table)
@@ -233,7 +233,7 @@ def _partition(spill: RowSpill, by_step: RowSpill, tables: EventTables, member: 
     for batch in member.own(spill):
         steps = step_indices(batch, tables, windows, by_correlation, by_external_id)
         order = np.argsort(steps, kind="stable")
-        batch, steps = batch[order], steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
+        batch, steps = chosen(batch, order), steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
         bounds = np.flatnonzero(np.diff(steps, prepend=OUTSIDE - 1, append=OUTSIDE - 1))
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             if steps[begin] != OUTSIDE:

@@ -1,7 +1,7 @@
 """Decoded events as arrays of fixed-size records, small enough to keep or to spill to disk."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -24,7 +24,18 @@ RECORD: Final = np.dtype(
 
 Records = npt.NDArray[np.void]
 
+_AS_BYTES: Final = np.dtype((np.void, RECORD.itemsize))
 _IN_MEMORY: Final = 64 << 20
+
+
+def joined(batches: Iterable[Records]) -> Records:
+    """One after another. Field by field, as numpy would, takes fifteen times as long."""
+    return np.concatenate([batch.view(_AS_BYTES) for batch in batches]).view(RECORD)
+
+
+def chosen(batch: Records, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Records:
+    """Some of a batch, by a mask or by their places."""
+    return batch.view(_AS_BYTES)[rows].view(RECORD)
 
 
 class RowSpill:

@@ -17,7 +17,7 @@ from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, category_of, name_class_of
 from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
 from kair_engine.readers.kineto.events import NO_ARGS, Event, EventArgs
-from kair_engine.readers.kineto.rows import RECORD, Records
+from kair_engine.readers.kineto.rows import RECORD, Records, chosen
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
 # 31 years; begin and end of any operation then fit int64.
@@ -39,8 +39,8 @@ _ROOM_FOR_NAMES: Final = 64 << 20
 _ENTRY: Final = 100
 """Characters of names, and what each takes beside its own: room for 400,000 usual ones. Recordings have hundreds."""
 _OTHER_NAMES: Final = "(other operations)"
-_phase, _name, _category = attrgetter("ph"), attrgetter("name"), attrgetter("cat")
-_pid, _tid, _start, _duration = attrgetter("pid"), attrgetter("tid"), attrgetter("ts"), attrgetter("dur")
+_phase, _name, _track = attrgetter("ph"), attrgetter("name"), attrgetter("cat", "pid", "tid")
+_start, _duration = attrgetter("ts"), attrgetter("dur")
 _args, _correlation = attrgetter("args"), attrgetter("correlation")
 _external_id = attrgetter("external_id")
 
@@ -120,8 +120,7 @@ class EventTables:
             phases = list(map(_phase, events))
         rows = list(compress(events, [phase == "X" for phase in phases]))
         result = np.empty(len(rows), RECORD)
-        keys = zip(map(_category, rows), map(_pid, rows), map(_tid, rows), strict=True)
-        result["track"] = np.fromiter(map(self.tracks.__getitem__, keys), np.int32, len(rows))
+        result["track"] = np.fromiter(map(self.tracks.__getitem__, map(_track, rows)), np.int32, len(rows))
         result["name"] = np.fromiter(map(self.names.__getitem__, map(_name, rows)), np.int32, len(rows))
         self._fill_args(result, rows)
         result["start"] = times.nanoseconds(list(map(_start, rows)))
@@ -158,7 +157,7 @@ class EventTables:
         timed = (records["start"] != times.INVALID) & (duration >= 0) & (duration < _MAX_DURATION_NS)
         self.bad_events += int((row & ~timed).sum())
         keep = row & timed
-        return records if keep.all() else records[keep]
+        return records if keep.all() else chosen(records, keep)
 
     def _paired(self, events: list[Event]) -> Iterator[Event]:
         """Begin/end pairs of each thread as complete events; the rest as it is."""

@@ -21,6 +21,7 @@ from kair_engine.trace.operations import (
     STEP_SCOPE,
     Operations,
 )
+from kair_engine.trace.steps.memory_limit import require_memory
 from kair_engine.trace.steps.step_batches import step_batches
 
 _CODED = ("lane", "name", "group")
@@ -32,10 +33,12 @@ def each_step(trace: Trace) -> Iterator[Operations]:
     """The chosen steps' operations in order.
 
     A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
+    Raises InputError where one of them takes more memory than there is.
     """
     if trace.memory is not None:
         yield from trace.memory.each(trace.steps, lambda steps: each_step(_unremembered(trace, steps)))
         return
+    require_memory(trace)
     for steps in step_batches(trace):
         yield from _steps_of(trace, steps)
 

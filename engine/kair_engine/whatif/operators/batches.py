@@ -12,6 +12,7 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.memory_limit import REPLAYED, require_memory
 from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
@@ -31,8 +32,10 @@ _MOST_ROWS = 2_000_000
 def batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
     """All chosen steps in order; fewer at a time where more scenarios are to be replayed.
 
-    Those of all chosen steps in order may be given in `synchronised`; without, the steps are read.
+    Those of all chosen steps in order may be given in `synchronised`; without, the steps are read. Raises InputError
+    where one of them takes more memory than there is.
     """
+    require_memory(trace, REPLAYED)
     role_of = roles(trace)
     places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)

@@ -4,7 +4,8 @@ numba takes half a second of CPU to import and to load what it has compiled, and
 """
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ PAYS_FROM: Final = 128 << 20
 """Bytes of text that one process reads."""
 _TOO_SMALL: Final = 1 << 20
 _SCANNER: Final = "kair_engine.readers.kineto.compiled.scanner"
+_MATRICES: Final = "scipy.linalg"
 
 
 def pays(text: int) -> bool:
@@ -27,11 +29,27 @@ def pays(text: int) -> bool:
     return text >= PAYS_FROM and find_spec("numba") is not None
 
 
-def load() -> None:
-    """Makes the machine code ready, if numba can: else events are decoded as ever."""
+def load(*, for_nothing_else: bool = False) -> None:
+    """Makes the machine code ready, if numba can: else events are decoded as ever.
+
+    `for_nothing_else`: in a process that only reads, numba does without scipy's matrices, a fifth of its start.
+    """
     # A numba too old for its NumPy, a folder where it may not write, a disk that is full.
-    with suppress(Exception):
+    with suppress(Exception), _without(_MATRICES) if for_nothing_else else nullcontext():
         import_module(_SCANNER).warm_up()
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """As if the module were not installed, unless it is loaded."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]  # how Python is told so
+    try:
+        yield
+    finally:
+        del sys.modules[module]
 
 
 def scanner_for(source: Path, tables: "EventTables") -> "Scan | None":

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, STEP_MARK, Category, NameClass
-from kair_engine.readers.kineto.rows import Records
+from kair_engine.readers.kineto.rows import Records, chosen, joined
 from kair_engine.readers.kineto.steps.repeating import repeating
 from kair_engine.readers.kineto.steps.signs import SIGN_CLASSES, StepSigns
 from kair_engine.readers.kineto.tables import EventTables
@@ -123,9 +123,9 @@ class StepFinder:
             numbers = np.arange(len(found.begin))
             return StepWindows(numbers, found.begin, found.end, found.track, marked=True, inferred_from=found.sign)
         categories = tables.categories()
-        of_host = [batch[categories[batch["track"]] == Category.CPU_OP] for batch in batches]
-        rows = np.concatenate(of_host)
-        rows = rows[np.argsort(rows["start"], kind="stable")]
+        of_host = [chosen(batch, categories[batch["track"]] == Category.CPU_OP) for batch in batches]
+        rows = joined(of_host)
+        rows = chosen(rows, np.argsort(rows["start"], kind="stable"))
         repeats = repeating(rows["name"].astype(np.int64), rows["start"], tables.names.items_)
         if repeats is None:
             return None
@@ -159,9 +159,9 @@ def find_launches(batches: Iterable[Records], tables: EventTables, windows: Step
     ids: list[Int64s] = [np.empty(0, np.int64)]
     steps: list[Int64s] = [np.empty(0, np.int64)]
     for batch in batches:
-        calls = batch[(categories[batch["track"]] == wanted) & (batch[id_field] >= 0)]
-        ids.append(calls[id_field].copy())
-        steps.append(windows.index_at(calls["start"]))
+        calls = (categories[batch["track"]] == wanted) & (batch[id_field] >= 0)
+        ids.append(batch[id_field][calls])
+        steps.append(windows.index_at(batch["start"][calls]))
     all_ids, all_steps = np.concatenate(ids), np.concatenate(steps)
     order = np.argsort(all_ids, kind="stable")
     return Launches(all_ids[order], all_steps[order])
@@ -178,9 +178,8 @@ def step_indices(
     step = windows.index_at(batch["start"])
     device = np.isin(tables.categories()[batch["track"]], DEVICE_CATEGORIES)
     if device.any():
-        rows = batch[device]
         own = step[device]
-        external, external_known = by_external_id.step_of(rows["external_id"])
-        launched, known = by_correlation.step_of(rows["correlation"])
+        external, external_known = by_external_id.step_of(batch["external_id"][device])
+        launched, known = by_correlation.step_of(batch["correlation"][device])
         step[device] = np.where(known, launched, np.where(external_known, external, own))
     return step

@@ -1,4 +1,4 @@
-"""The rows of one step, from its records: one row group of a fragment."""
+"""The rows of one step, from its records."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ from kair_engine.arrays import order_by
 from kair_engine.readers.columns import dictionary, nullable, numbers, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
 from kair_engine.readers.kineto.collective_details import global_peers
-from kair_engine.readers.kineto.rows import Records
+from kair_engine.readers.kineto.rows import Records, chosen
 from kair_engine.readers.kineto.steps.collectives import StepCollectives
 from kair_engine.readers.kineto.steps.found import StepWindows
 from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
@@ -80,7 +80,7 @@ class StepAssembler:
 
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
-        records = records[~self._is_step_mark(records)]
+        records = chosen(records, ~self._is_step_mark(records))
         columns, groups = self._columns(records)
         columns = self._with_scope(columns, step)
         order = _rows_in_order(columns)
