@@ -76,13 +76,13 @@ _NOTES: Final = """
 from pathlib import Path
 from kair_engine.recording.opening import open_trace
 from kair_tui.cli.notes import Notes
-from kair_tui.cli.places import store_root
+from kair_tui.cli.places import kept_with, store_root
 from kair_tui.render.answer import Note
 from kair_tui.tui.bookmarks import Bookmark, Bookmarks
 from kair_engine.store.jobs import Store
 for job in (Store(store_root(None)).open("job1").job,):
     Notes.of(job).write(Note("rank 1", "rank", "a note", "2026-01-01T00:00:00+00:00"))
-for file in (store_root(None) / "job1" / "bookmarks.json", store_root(None).parent / "data" / "own" / "x.json"):
+for file in (store_root(None) / "job1" / "bookmarks.json", kept_with(Path("x"), "bookmarks")):
     Bookmarks(file).toggle(Bookmark("rank 1", "rank", 1))
 """
 
@@ -127,7 +127,6 @@ def kinds(ground: Path) -> tuple[Changing, ...]:
         Changing("baseline use", ("baseline", "use", "healthy")),
         Changing("baseline use none", ("baseline", "use", "none")),
         Changing("baseline rm", ("baseline", "rm", "healthy")),
-        Changing("import of a watched job", ("import", str(ground / "store" / WATCHED), "--job", "fresh")),
         Changing("triage that evicts", ("triage", str(SAMPLES / "slow_operator")), cache_limit="1M"),
         Changing("cache clear", ("cache", "clear")),
         Changing(
@@ -181,9 +180,10 @@ class Ground:
         """Runs it, killed before that change; to its end where it has fewer, or the change is 0."""
         words = kind.again if again and kind.again is not None else kind.words
         command = [sys.executable, "-c", _HOOK + kind.program, str(self.folder), str(change), *words]
+        environment = {**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit}
         return subprocess.run(
             command,
-            env={**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit},
+            env=environment,
             cwd=self.folder,
             capture_output=True,
             text=True,

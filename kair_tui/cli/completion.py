@@ -1,5 +1,6 @@
 """Completion in the shell: its scripts, and the jobs offered for a half-typed JOB."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -73,15 +74,12 @@ def _profile(powershell: str) -> Path:
 def _add_line(file: Path, line: str) -> None:
     """Adds a line to the end of a file, once, and leaves the rest of it untouched."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+b") as startup:
+    with file.open("a+b", buffering=0) as startup:
         startup.seek(0)
-        before = startup.read()
+        before, new = startup.read(), f"\n{line}\n".encode()
         if line.encode() in before.splitlines():
             return
-        try:
-            startup.write(f"\n{line}\n".encode())
-            startup.flush()
-        except OSError:
-            # Half a line of a startup file would be obeyed by every shell.
+        # Half a line of a startup file would be obeyed by every shell.
+        if startup.write(new) != len(new):
             startup.truncate(len(before))
-            raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))

@@ -3,9 +3,13 @@
 import os
 import re
 from pathlib import Path
+from typing import Final, Literal
 
 from kair_engine.errors import UsageError
 
+OfTraces = Literal["notes", "bookmarks"]
+OF_TRACES: Final[tuple[OfTraces, ...]] = ("notes", "bookmarks")
+"""What users make of traces that are in no store."""
 _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -37,7 +41,7 @@ def data_root() -> Path:
     return user_data_path("kair", appauthor=False)
 
 
-def kept_with(source: Path, kind: str) -> Path:
+def kept_with(source: Path, kind: OfTraces) -> Path:
     """The file of what the user made of traces that are in no store: beside the traces nothing is written."""
     from hashlib import blake2b
 

@@ -13,8 +13,9 @@ from support.captured import MS, OneRank, fragment_of, window_of
 from kair_capture.agent.fragment_names import read_name
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
+from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool, deliver_file
-from kair_capture.agent.step_rows import COLUMNS, ROW
+from kair_capture.agent.step_rows import COLUMNS, ROW, ScopeSum
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
 from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
@@ -99,6 +100,21 @@ def test_a_journal_that_is_cut_in_a_row_goes_on(tmp_path: Path) -> None:
     Journal(path).append(drained.rows)
     path.write_bytes(path.read_bytes() + b"half a row")
     assert written(Journal(path)) == [(3, 1)]
+
+
+def test_damaged_lines_of_scopes_are_left_out(tmp_path: Path) -> None:
+    """Who cannot read one would not read the others either, at no start."""
+    sums = ScopeSums(tmp_path)
+    sums.add([ScopeSum(0, step, 10**15, "augment", 70, 2) for step in range(3)])
+    (journal,) = tmp_path.glob("scopes.journal")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    far = lines[1].replace(b"augment", b"far").replace(b"[0,", b"[99999999999,")
+    assert far != lines[1].replace(b"augment", b"far")
+    journal.write_bytes(lines[0] + lines[1].replace(b"augment", b"\xff") + far + b"[" * 5000 + b"\n" + lines[2])
+    spool = Spool(tmp_path / "spool", 1 << 20, tmp_path / "store" / "fragments", "node-1")
+    sums.deliver(spool, tmp_path, b"k" * 32, at_once=True)
+    spool.deliver_waiting()
+    assert pq.read_table(tmp_path / "store")["step"].to_pylist() == [0, 2]
 
 
 def test_a_loop_without_an_end_of_its_steps_does_not_fill_the_ring(tmp_path: Path) -> None:

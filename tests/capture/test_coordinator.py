@@ -1,8 +1,10 @@
 import fcntl
 import json
+import os
 import random
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -397,6 +399,17 @@ def test_what_an_agent_counts_when_it_leaves_is_heard_so_that_nobody_waits_for_i
     talk.coordinator.endpoint.turn()
     assert unsent_rows() == 0
     talk.close()
+
+
+def test_what_a_coordinator_keeps_is_its_owner_s(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        talk = Talk(tmp_path)
+        talk.close()
+    finally:
+        os.umask(umask)
+    found = [talk.places.store, *talk.places.store.rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in found} == {0}
 
 
 def test_what_killed_coordinators_and_agents_were_writing_goes(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The program as a process: pipes, interrupts, closed and full outputs, an unwritable home."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from support.cli_samples import answering, kair
 from support.places import MEGATRON
 
+from kair_tui.cli import completion
 from kair_tui.cli.output.progress import ProgressBar
 
 KAIR = (sys.executable, "-m", "kair_tui")
@@ -135,3 +137,17 @@ def test_sensitivity_is_told_whom_to_tell(monkeypatch: pytest.MonkeyPatch) -> No
     with answering(monkeypatch) as asked:
         assert kair("sensitivity").status == 0
     assert isinstance(asked[0]["progress"], ProgressBar)
+
+
+def test_a_startup_file_without_room_stays_as_it_was(tmp_path: Path) -> None:
+    """Every shell would obey half a line."""
+    startup = tmp_path / ".bashrc"
+    startup.write_text("#" * 4000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4010, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            completion._add_line(startup, "source '/home/me/.bash_completions/kair.sh'")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert startup.read_text() == "#" * 4000

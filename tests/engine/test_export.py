@@ -9,12 +9,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support import kineto_builder as kb
 from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
 from support.trace_builder import trace
 
 from kair_engine.errors import UnwritableError, UsageError
 from kair_engine.export.writing import export
+from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Trace
 
 pytestmark = pytest.mark.slow
@@ -109,6 +111,21 @@ def test_the_table_is_the_recording(tmp_path: Path, name: str) -> None:
     table = read(tmp_path / name)
     assert (len(table), set(table["step"])) == (done.rows, {4, 5})
     assert table["duration_ns"].sum() == job.scan().select(pl.col("duration_ns").sum()).collect().item()
+
+
+def test_names_obey_no_terminal_and_no_spreadsheet(tmp_path: Path) -> None:
+    names = ("=1+1", "\uff1d1+1", "@SUM(1)", "a\x1b[2Jb", "\u202egnp.exe", "\x9b31m", "del\x7f")
+    events = kb.training_steps(2)
+    for one, name in zip([one for one in events if one["name"] != "ProfilerStep#2"][2:], names, strict=False):
+        one["name"] = name
+    job = open_trace(kb.write(tmp_path / "rank0.json", kb.trace(events)), cache=tmp_path / "cache")
+    export(job, tmp_path / "job.csv")
+    export(job, tmp_path / "job.json", plain=True)
+    table = set(pl.read_csv(tmp_path / "job.csv")["name"])
+    assert table >= {"'=1+1", "'\uff1d1+1", "'@SUM(1)", "a\ufffd[2Jb", "\ufffdgnp.exe", "\ufffd31m", "del\ufffd"}
+    text = (tmp_path / "job.json").read_text(encoding="ascii")
+    assert {one.get("name") for one in json.loads(text)["traceEvents"]} >= set(names)
+    assert not {"\x1b", "\x7f"} & set(text)
 
 
 @pytest.mark.parametrize(("name", "said"), [("job.txt", "tells no format"), ("no/folder/job.csv", "cannot write")])

@@ -186,10 +186,13 @@ def test_a_job_file_of_someone_else_is_just_a_file(traces: Path, cache: Path) ->
 
 
 def test_fragments_that_are_gone_are_a_warning(store: Store, traces: Path, cache: Path) -> None:
-    trace = store.import_traces([traces], "job1", cache=cache)
-    trace.fragments[0].unlink()
-    job = store.open("job1").job
-    assert (job.ranks, [warning.code for warning in job.warnings]) == ((1,), ["unreadable_file", "missing_ranks"])
+    fragment = store.import_traces([traces], "job1", cache=cache).fragments[0]
+    fragment.unlink()
+    for _ in range(2):
+        job = store.open("job1").job
+        assert (job.ranks, [warning.code for warning in job.warnings]) == ((1,), ["unreadable_file", "missing_ranks"])
+        fragment.unlink(missing_ok=True)
+        fragment.symlink_to(fragment.name)  # to itself: it leads nowhere, not out of the job
 
 
 def test_a_damaged_fragment_is_left_out_and_the_rest_answers(store: Store, traces: Path, cache: Path) -> None:

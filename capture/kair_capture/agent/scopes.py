@@ -89,11 +89,13 @@ def _append(path: Path, content: bytes) -> None:
 
 
 def _read(path: Path) -> list[ScopeSum]:
-    """What is whole: a line may be cut where an agent was killed."""
+    """What is whole: a line may be cut where an agent was killed, or damaged."""
     found = []
     for line in path.read_bytes().splitlines():
-        with suppress(msgspec.MsgspecError):
-            found.append(msgspec.json.decode(line, type=ScopeSum))
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            one = msgspec.json.decode(line, type=ScopeSum)
+            if max(one.rank, one.step, one.calls) < 1 << 31 and min(one.rank, one.step, one.calls) >= 0:
+                found.append(one)
     return found
 
 

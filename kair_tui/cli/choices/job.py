@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kair_engine.errors import InputError, KairError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
-from kair_tui.cli.places import cache_limit, cache_root, is_mirror, memory_limit, store_root
+from kair_tui.cli.places import OF_TRACES, cache_limit, cache_root, data_root, is_mirror, memory_limit, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,12 +64,15 @@ def open_job(
 
 
 def tidy(chosen_store: Path | None) -> None:
-    """Removes what commands that were killed left in the store and in the cache."""
+    """Removes what commands that were killed left in the store, in the cache and among the user's own."""
     from kair_engine.recording.cache_upkeep import tidy_cache
     from kair_engine.recording.store_upkeep import tidy_store
+    from kair_engine.trace.private_files import remove_unwritten
 
     tidy_store(store_root(chosen_store))
     tidy_cache(cache_root())
+    for kind in OF_TRACES:
+        remove_unwritten(data_root() / kind)
 
 
 def locate(job: str | None, chosen_store: Path | None) -> JobSource:

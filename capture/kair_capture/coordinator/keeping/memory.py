@@ -37,7 +37,7 @@ def remembered(path: Path) -> Remembered:
     """What the file says; nothing where there is none, or it is damaged."""
     try:
         return msgspec.json.decode(read_kept(path), type=Remembered)
-    except (OSError, msgspec.MsgspecError, RecursionError):
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
         return Remembered()
 
 
