@@ -20,6 +20,8 @@ Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]
 
 _STATUS = Path("/proc/self/status")
+# Installed programs have their modules compiled: without, a command compiles 250 of them, 0.2 s.
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 _CLEAR_PEAK = Path("/proc/self/clear_refs")
 
 
@@ -47,7 +49,7 @@ def run_child(
         begin = time.perf_counter()
         os.sched_setaffinity(0, allowed[:cores])
         try:
-            child = Popen(command, stdout=PIPE, stderr=errors, text=True, env={**os.environ, **(environment or {})})
+            child = Popen(command, stdout=PIPE, stderr=errors, text=True, env=_ENVIRONMENT | dict(environment or {}))
         finally:
             os.sched_setaffinity(0, allowed)
         assert child.stdout is not None

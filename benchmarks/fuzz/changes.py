@@ -180,11 +180,16 @@ class Ground:
         """Runs it, killed before that change; to its end where it has fewer, or the change is 0."""
         words = kind.again if again and kind.again is not None else kind.words
         command = [sys.executable, "-c", _HOOK + kind.program, str(self.folder), str(change), *words]
-        environment = {**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit}
         return subprocess.run(
-            command, env=environment, cwd=self.folder, capture_output=True, text=True, check=False,
-            stdin=subprocess.DEVNULL, errors="replace",
-        )  # fmt: skip
+            command,
+            env={**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            errors="replace",
+        )
 
     def killed(self, kind: Changing, change: int) -> Outcome | None:
         """What is wrong after a kill before that change; None where the command has fewer."""

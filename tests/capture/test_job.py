@@ -233,7 +233,7 @@ def test_a_failure_in_a_hook_is_one_warning_and_training_goes_on(jobs: Jobs) -> 
 def test_without_a_place_for_its_files_capture_stays_off(jobs: Jobs) -> None:
     assert jobs.seen("no_place") == {}
     (line,) = (jobs.folder / "no_place.stderr").read_text().splitlines()
-    assert line.startswith("kair: warning: capture is off, training goes on: FileExistsError")
+    assert line.startswith("kair: warning: capture is off, training goes on: NotADirectoryError")
 
 
 def test_the_jobs_own_profiler_goes_before_a_window(jobs: Jobs) -> None:

@@ -45,9 +45,13 @@ def loaded_by(*arguments: str, cache: Path | None = None) -> set[str]:
     return loaded_by_all([arguments], cache)
 
 
-def loaded_by_all(commands: Iterable[Sequence[str]], cache: Path | None = None) -> set[str]:
-    """The same after several commands in one process."""
+def loaded_by_all(
+    commands: Iterable[Sequence[str]], cache: Path | None = None, installed: Path | None = None
+) -> set[str]:
+    """The same after several commands in one process; modules in `installed` can be imported, too."""
     environment = {**os.environ, **({"KAIR_CACHE": str(cache)} if cache else {})}
+    if installed is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(installed))))
     run = subprocess.run(
         [sys.executable, "-c", LIST_MODULES, json.dumps([*map(list, commands)])],
         capture_output=True,
@@ -109,8 +113,13 @@ def test_only_the_formats_of_a_graph_import_networkx() -> None:
     assert "networkx" in loaded_by_all([(*blame, "node-link")], shared_cache())
 
 
-def test_what_if_of_a_pipeline_recording_needs_neither_polars_nor_all_of_arrows_functions(tmp_path: Path) -> None:
+def test_what_is_read_needs_neither_polars_nor_pandas_nor_all_of_arrows_functions(tmp_path: Path) -> None:
+    """Most who train have pandas, and Arrow loads it where it can."""
     recording = written(tmp_path, pipeline_job(dp=2, pp=2))
-    loaded = loaded_by("whatif", str(recording), cache=tmp_path / "cache")
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    (installed / "pandas.py").write_text("__version__ = '3.0.0'\n")
+    asked = (("whatif", str(recording)), ("localize", str(SAMPLE)))
+    loaded = loaded_by_all(asked, tmp_path / "cache", installed)
     assert "pyarrow" in loaded
-    assert loaded & {"polars", "pyarrow.compute"} == set()
+    assert loaded & {"polars", "pandas", "pyarrow.compute"} == set()
