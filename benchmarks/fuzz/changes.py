@@ -180,7 +180,6 @@ class Ground:
         """Runs it, killed before that change; to its end where it has fewer, or the change is 0."""
         words = kind.again if again and kind.again is not None else kind.words
         command = [sys.executable, "-c", _HOOK + kind.program, str(self.folder), str(change), *words]
-        environment = {**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit}
         return subprocess.run(
             command,
             env=environment,
