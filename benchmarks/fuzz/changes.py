@@ -182,7 +182,7 @@ class Ground:
         command = [sys.executable, "-c", _HOOK + kind.program, str(self.folder), str(change), *words]
         return subprocess.run(
             command,
-            env=environment,
+            env={**self.environment, "KAIR_CACHE_LIMIT": kind.cache_limit},
             cwd=self.folder,
             capture_output=True,
             text=True,
