@@ -16,6 +16,7 @@ from kair_engine.localize.anomalies import (
     Anomaly,
     can_accuse,
     intermittent,
+    large_delays,
     persistence,
 )
 from kair_engine.localize.excess import CLASSES, JobExcess
@@ -279,6 +280,17 @@ def test_delays_that_a_tensor_parallel_group_has_together_count_once() -> None:
     unit = np.repeat(range(4), 4).tolist()
     of_rank = {rank: [1, 4, 7] for rank in range(4)} | {rank: [2, 9] for rank in range(4, 8)}
     assert intermittent(job(stalls(12, 16, of_rank), unit=unit)) == []
+
+
+def test_delays_that_are_hardly_out_of_noise_accuse_whom_all_of_them_are_on() -> None:
+    """Ranks vary by 8 %: delays of 32 % are four deviations out, and all five are on one rank of four."""
+    percents = quiet(20, 4)
+    percents[:, HOST] = np.random.default_rng(3).normal(0, 8, (20, 4)).clip(-12, 12)
+    percents[[1, 8, 13, 16, 19], HOST, 3] = 32
+    made = job(percents)
+    (anomaly,) = intermittent(made)
+    assert (anomaly.positions, anomaly.events) == ((3,), (5, 5))
+    assert large_delays(made)[3] == 2  # what is told of nobody in particular lies farther out
 
 
 def test_a_delay_of_less_than_a_tenth_of_the_step_is_no_event() -> None:

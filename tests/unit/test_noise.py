@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import scipy
 
-from kair_engine.localize.noise import episodes, inflation, noise_of_mean, on_top_by_chance, surely_above
+from kair_engine.localize.noise import (
+    episodes,
+    inflation,
+    mostly_above,
+    noise_of_mean,
+    on_top_by_chance,
+    surely_above,
+    without_trend,
+)
 
 
 def spells(rho: float, steps: int, ranks: int = 8, seed: int = 0) -> np.ndarray:
@@ -163,3 +171,21 @@ def test_two_side_by_side_may_be_chance_where_there_are_many() -> None:
 def test_spells_of_all_ranks_count_though_none_is_long() -> None:
     """Two side by side on each of four ranks, of 40 steps: that chance seldom brings about."""
     assert episodes(events([3, 4], [10, 11], [20, 21], [30, 31], steps=40)).tolist() == [1, 1, 1, 1]
+
+
+def test_mostly_above_is_the_sign_test() -> None:
+    """Six of six above by chance: 1 in 64; five of six: 7 in 64."""
+    apart = np.array([7.0, 50, 8, 30, 7, 90])
+    assert not surely_above(apart, 6, 1.0)
+    assert mostly_above(apart, 6, 1.0)
+    assert not mostly_above(np.r_[apart[:5], 5.0], 6, 1.0)
+    # Three blocks of two steps: all of three are above once in eight times.
+    assert not mostly_above(apart, 6, 2.0)
+
+
+def test_a_straight_line_is_no_dependence_of_steps() -> None:
+    line = np.outer(np.arange(12.0), [1, -1])
+    noise = np.random.default_rng(3).normal(0, 0.5, (12, 2))
+    assert inflation(line + noise) > 2.5
+    assert inflation(without_trend(line + noise)) < 1.5
+    assert without_trend(line + 7) == pytest.approx(np.full((12, 2), 7) + line.mean(axis=0))

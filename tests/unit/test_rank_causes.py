@@ -65,6 +65,17 @@ def test_more_calls_than_its_peers_are_uneven_work() -> None:
     assert evidence.figures == pytest.approx({"calls": 5, "usual_calls": 2, "excess_us_per_step": 6000})
 
 
+def test_of_two_ranks_the_median_is_halfway_to_the_other() -> None:
+    """One calls it five times and the other twice, 6 % of the step longer: 3 % and 1.5 calls from their median."""
+    percents = nothing(STEPS, 2)
+    percents[:, COMPUTE] += np.array([-5, 5])
+    halves = np.tile(np.array([-3.0, 3]), (STEPS, 1))
+    of = job(percents, operators={"expert": halves}, calls={"expert": np.array([2.0, 5])})
+    found = reason(of, Anomaly("persistent", (1,), COMPUTE, 0.001, 10 / 100 * STEP_NS))
+    assert (found.cause, found.operator) == ("uneven_work", "expert")
+    assert found.evidence[0].figures == pytest.approx({"calls": 5, "usual_calls": 2, "excess_us_per_step": 6000})
+
+
 def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
     of = made(operators={"expert": slow_by(4)}, calls={"expert": np.array([2.0, 2, 2, 5])})
     assert reason(of, anomaly(10)) == Why("compute")

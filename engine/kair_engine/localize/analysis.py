@@ -88,12 +88,12 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
     best = found.persistence.t.max(axis=0)
     with np.errstate(all="ignore"):
         p_value = np.nanmin(np.where(np.isnan(found.persistence.p_value), np.inf, found.persistence.p_value), axis=0)
-    flagged = np.zeros(len(ranks), dtype=bool)
+    flagged, delays = np.zeros(len(ranks), dtype=bool), large_delays(found.job)
     for anomaly in found.anomalies:
         for rank in anomaly.positions:
             flagged[rank] = True
             p_value[rank] = min(p_value[rank], anomaly.p_value)
-    delays = large_delays(found.job)
+            delays[rank] = max(delays[rank], anomaly.events[0])
     suspected = {rank for anomaly in found.undecided for rank in anomaly.positions}
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(

@@ -16,6 +16,8 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import (
+    KNOWN_STEPS,
+    MOST_CORRELATED,
     SETS_BY_CHANCE,
     TOP_BY_CHANCE,
     episodes,
@@ -52,7 +54,9 @@ LONE_SHARE = 0.05
 STALL_SIZES = (0.1, 0.25, 0.5, 1.0)
 """Of the step: events are counted at several sizes, the rarer the larger."""
 OUT_OF_NOISE = 5.0
-"""An event lies this many deviations of the ranks' ordinary steps out, too."""
+"""What is told of nobody in particular lies this many deviations of the ranks' ordinary steps out, too."""
+COUNTED_OUT_OF_NOISE = 3.0
+"""The same of events that a rank is tested by: what noise brings about, the others have as often."""
 PRIOR_RATE, PRIOR_STEPS = 0.02, 50
 """Events on healthy ranks: a benign delay of the smallest size now and then, in this share of the steps."""
 ANY_RATE = 0.1
@@ -144,9 +148,9 @@ class Delays:
         undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
         return cls(total, undelayed, usual)
 
-    def beyond(self, size: float) -> Bools:
+    def beyond(self, size: float, deviations: float) -> Bools:
         """(steps × ranks): True where one is larger than that share of the step, and out of what is usual."""
-        return np.asarray(self.total_ns > np.maximum(size * self.undelayed_ns, OUT_OF_NOISE * self.usual_ns)[:, None])
+        return np.asarray(self.total_ns > np.maximum(size * self.undelayed_ns, deviations * self.usual_ns)[:, None])
 
 
 def persistence(job: JobExcess) -> Persistence:
@@ -248,7 +252,7 @@ def stalling(job: Excesses) -> list[Anomaly]:
     per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
     tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
     delays = Delays.of(job)
-    of_size = [Events.of(delays.beyond(size), size) for size in STALL_SIZES]
+    of_size = [Events.of(delays.beyond(size, counted_from(delays.total_ns)), size) for size in STALL_SIZES]
     left = list(range(len(job.role)))
     while len(left) > 1:
         chances = {rank: min(_chance_of(rank, events, job, left) for events in of_size) for rank in left}
@@ -281,16 +285,32 @@ def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
     return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
 
 
-def stalls(job: Excesses, size: float = STALL_SHARE) -> Bools:
+def stalls(job: Excesses, deviations: float = OUT_OF_NOISE) -> Bools:
     """(steps × ranks): True where a rank's excess, all classes together, is an event.
 
     It is a good part of the step, counted without its own largest delay, and lies out of what is usual within ranks.
     """
-    return Delays.of(job).beyond(size)
+    return Delays.of(job).beyond(STALL_SHARE, deviations)
+
+
+def counted(job: Excesses) -> Bools:
+    """(steps × ranks): True for the events that `intermittent` counts."""
+    delays = Delays.of(job)
+    return delays.beyond(STALL_SHARE, counted_from(delays.total_ns))
+
+
+def counted_from(total_ns: Floats) -> float:
+    """The deviations that counted events lie out: farther where steps resemble one another, as spells make them do.
+
+    `total_ns` is (steps × ranks). What few steps do not show of that is taken for as much as there can be.
+    """
+    unknown = MOST_CORRELATED * KNOWN_STEPS / (len(total_ns) + KNOWN_STEPS)
+    spells = max(inflation(total_ns), (1 + unknown) / (1 - unknown))
+    return min(COUNTED_OUT_OF_NOISE * math.sqrt(spells), OUT_OF_NOISE)
 
 
 def large_delays(job: JobExcess) -> Ints:
-    """Per rank, what `intermittent` counts: steps that are events, of fewer than FEWEST_STEPS steps host pauses."""
+    """Per rank, steps with a delay far out of what is usual; of fewer than FEWEST_STEPS steps host pauses."""
     if len(job.steps) < FEWEST_STEPS:
         return np.asarray(np.sum([step.pauses for step in job.steps], axis=0))
     return np.asarray(stalls(job).sum(axis=0))

@@ -1,5 +1,6 @@
 """All robust tests of stage 1 on one job, and what they conclude."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -59,14 +60,25 @@ def conclude(job: JobExcess) -> Localization:
         return Localization(job, steady, tuple(stalled), (), undecided)
     begun = onset(np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1), job.step_time_ns)
     lasting = _since(job, begun, (*steady.anomalies, *slow_operators(job)))
-    anomalies = (*lasting, *stalled)
+    return _concluded(job, steady, (*lasting, *stalled), _links(job))
+
+
+def also_slow(found: Localization, anomaly: Anomaly) -> Localization:
+    """The same with one more anomaly: whoever is slow by it is no part of a job-wide pattern, and not undecided."""
+    return _concluded(found.job, found.persistence, (*found.anomalies, anomaly), found.links)
+
+
+def _concluded(
+    job: JobExcess, steady: Persistence, anomalies: tuple[Anomaly, ...], links: tuple[SlowLink, ...]
+) -> Localization:
+    """What is left for patterns of the whole job, once these ranks are known to be slow."""
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
     return Localization(
         job,
         steady,
         anomalies,
-        links=_links(job),
+        links,
         undecided=(few,) if (few := unproven(job, accused)) else (),
         stage=uneven_stage(job, accused),
         batches=batches,
@@ -81,12 +93,20 @@ def _since(job: JobExcess, begun: Onset | None, lasting: tuple[Anomaly, ...]) ->
     later = replace(job, steps=job.steps[begun.at :])
     of = {_about(one): one for one in lasting}
     for one in (*persistence(later).anomalies, *slow_operators(later)):
-        if one.kind == "group" and not begun.sure:
+        if one.kind == "group" and not (begun.sure and _above_rest_ns(job, one) > SMALLEST_SHARE * job.step_time_ns):
             continue
         known = of.get(_about(one))
         if known is None or one.excess_ns > CLEARER * known.excess_ns:
             of[_about(one)] = replace(one, since=job.steps[begun.at].step)
     return tuple(of.values())
+
+
+def _above_rest_ns(job: JobExcess, group: Anomaly) -> float:
+    """How far a group lies above the rest of its role over all steps; ranks that share cores take turns at that."""
+    mean = np.nan_to_num(job.by_step_ns[:, group.class_index], nan=0.0).mean(axis=0)
+    slow = np.isin(np.arange(len(mean)), group.positions)
+    rest = ~slow & np.isin(job.role, job.role[slow])
+    return float(mean[slow].mean() - mean[rest].mean()) if rest.any() else math.inf
 
 
 def _about(one: Anomaly) -> tuple[tuple[int, ...], int, str | None]:

@@ -75,6 +75,21 @@ def surely_above(apart: Floats, least: float, inflated: float) -> bool:
     return bool(error == 0 or student_t_tail(above / error, df) < SURE)
 
 
+def mostly_above(apart: Floats, least: float, inflated: float) -> bool:
+    """Whether a rank's distances from its peers (steps) lie above `least` in more steps than half are by chance.
+
+    The sign test, over blocks of steps: it does not mind how much the distances differ from one another.
+    """
+    above = [float(part.mean()) > least for part in _in_blocks(apart, inflated)]
+    return binomial_tail(sum(above), len(above), 0.5) < SURE
+
+
+def without_trend(per_step: Floats) -> Floats:
+    """Values (steps × ranks) less the straight line through each rank's: what grows or fades all along is no spell."""
+    time = np.arange(len(per_step)) - (len(per_step) - 1) / 2
+    return np.asarray(per_step - np.outer(time, (time @ per_step) / max(float(time @ time), 1.0)))
+
+
 def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -> float:
     """Chance that some ranks lie above their peers (steps × ranks) as often and as far up as those at `places`.
 
@@ -82,10 +97,9 @@ def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -
     the ranks' places among all, against places drawn at random; exact for one rank, by the rank sum's normal for more
     (Wilcoxon). Blocks are as long as steps depend on one another. Corrected for the number of such sets.
     """
-    steps, ranks = per_step.shape
-    size = len(places)
-    blocks = max(round(steps / max(round(inflated), 1)), 1)
-    means = np.stack([part.mean(axis=0) for part in np.array_split(per_step, blocks)])
+    ranks, size = per_step.shape[1], len(places)
+    means = np.stack([part.mean(axis=0) for part in _in_blocks(per_step, inflated)])
+    blocks = len(means)
     # Of equal ones half lie below.
     order = (means[:, :, None] > means[:, None, :]).sum(axis=2) + (
         (means[:, :, None] == means[:, None, :]).sum(axis=2) - 1
@@ -96,6 +110,12 @@ def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -
     mean, variance = blocks * size * (ranks - 1) / 2, blocks * size * (ranks - size) * (ranks + 1) / 12
     tail = 0.5 * math.erfc((reached - 0.5 - mean) / math.sqrt(2 * variance))
     return min(1.0, math.exp(min(log_binomial(ranks, size), 700.0)) * tail)
+
+
+def _in_blocks(per_step: Floats, inflated: float) -> list[Floats]:
+    """Steps put together for as long as they depend on one another."""
+    steps = len(per_step)
+    return np.array_split(per_step, max(round(steps / max(round(inflated), 1)), 1))
 
 
 def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:

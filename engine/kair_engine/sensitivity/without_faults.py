@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.anomalies import Anomaly, stalls
+from kair_engine.localize.anomalies import Anomaly, counted
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
 from kair_engine.stats import TRIM, trimmed_mean
@@ -39,7 +39,7 @@ def _without_lasting(table: ExcessTable, found: Sequence[Anomaly]) -> ExcessTabl
 
 
 def _without_stalls(table: ExcessTable, found: Sequence[Anomaly]) -> ExcessTable:
-    hit = stalls(table)
+    hit = counted(table)
     excess = table.by_step_ns.copy()
     operators = {name: one.excess_ns.copy() for name, one in table.of_operator.items()}
     for rank in sorted({rank for one in found if one.kind == "intermittent" for rank in one.positions}):

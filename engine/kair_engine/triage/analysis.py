@@ -34,7 +34,8 @@ from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.hang import hang
-from kair_engine.triage.job_wide import job_wide_findings, link_findings
+from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
+from kair_engine.triage.most_awaited import with_most_awaited
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.replayed_ranks import as_replayed, share_replayed, units
@@ -64,6 +65,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
+    found = with_most_awaited(found, blamed)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)
@@ -74,17 +76,20 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
     finding = partial(rank_finding, trace, found, blamed)
 
+    def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
+        of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
+        of_links = without_late_ends(links, of_ranks)
+        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_all
+
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
-        of_ranks = (finding(suspect, stops=stops, late=known) for suspect, known in late)
-        return scenarios(model, (*of_ranks, *links, *of_all), found)
+        return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely)
-    of_ranks = (finding(suspect, stops=shared.stops, late=known) for suspect, known in late)
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
     wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
-    raised = (*of_ranks, *links, *wide)
+    raised = about(shared.stops, wide)
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}

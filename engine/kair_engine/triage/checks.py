@@ -4,21 +4,18 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-import numpy as np
-
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import SMALLEST_SHARE, can_accuse
+from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank
-from kair_engine.results.blame import BlameResult, RankBlame
+from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
+from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
 NOTHING = 0.005
 """Of the smallest share: a finding that costs less is worth nothing by the replay."""
-MOST_OF_WAITING, NOTABLE_WAITING = 2 / 3, 0.05
-"""A rank to which so much of all waiting is laid, and so much of the step per peer, is a suspect without a test."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ def check(
     the replay though it is waited for, is told; not again where it is `undecided` anyway. Ranks that are `uncompared`,
     of whose recording a part is missing, are accused only where others are seen to wait for them.
     """
-    waiting = _Waiting(job, blamed)
+    waiting = Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
     shared = sum(_surely_us(finding) for finding in findings if finding.pattern == "job_wide")
     kept: list[Finding] = []
@@ -106,33 +103,3 @@ def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:
 def _told(code: str, ranks: tuple[Rank, ...], worth_us: float, waited: float, job: JobExcess) -> KairWarning:
     figures = {"share_of_step": worth_us * 1e3 / job.step_time_ns, "waited_share": waited}
     return KairWarning(code, figures=figures, ranks=ranks)
-
-
-class _Waiting:
-    """Who was waited for, as a share of the step and per peer."""
-
-    def __init__(self, job: JobExcess, blamed: BlameResult) -> None:
-        self._job, self._blamed = job, blamed
-
-    def share_for(self, ranks: Sequence[Rank]) -> float | None:
-        """What the other ranks of the role waited for these, each; None where the recording shows no waiting."""
-        job, blamed = self._job, self._blamed
-        if not ranks or not job.shows_waiting or not blamed.collectives or blamed.waiting_us <= 0:
-            return None
-        role = job.role[np.searchsorted(job.ranks, ranks[0])]
-        # A rank without peers is waited for by those of other roles.
-        peers = int(np.count_nonzero(job.role == role)) - len(ranks) or len(job.ranks) - len(ranks) or 1
-        imposed = sum(row.blamed_us for row in blamed.by_rank if row.rank in ranks)
-        return imposed * 1e3 / len(job.steps) / peers / job.step_time_ns
-
-    def suspect(self, undecided: Collection[Rank]) -> RankBlame | None:
-        """The rank that nearly all waiting is laid to, where that is a good part of the step."""
-        if len(self._job.ranks) < 2:
-            return None
-        first = next(iter(self._blamed.by_rank), None)
-        if first is None or first.share <= MOST_OF_WAITING or first.rank in undecided:
-            return None
-        share = self.share_for((first.rank,))
-        # Where no test could accuse anybody, whoever is waited for is worth naming.
-        notable = NOTABLE_WAITING if can_accuse(self._job) else SMALLEST_SHARE
-        return first if share is not None and share > notable else None

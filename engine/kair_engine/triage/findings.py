@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.causes import CAUSES, Cause
-from kair_engine.localize.anomalies import FEWEST_STEPS, stalls
+from kair_engine.localize.anomalies import FEWEST_STEPS, counted
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
@@ -141,7 +141,7 @@ def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     largest = suspect.largest
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps if largest.since is None or step.step >= largest.since)
-    hit = stalls(job)[:, largest.positions[0]]
+    hit = counted(job)[:, largest.positions[0]]
     return tuple(step.step for step, slow in zip(job.steps, hit, strict=True) if slow)
 
 

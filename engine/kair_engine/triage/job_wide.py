@@ -1,12 +1,16 @@
 """Findings about more than single ranks: slow links, uneven stages, uneven batches, pauses on changing ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
+from kair_engine.causes import Cause
 from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
+from kair_engine.ranks import Rank
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding
-from kair_engine.trace.model import Trace
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.model import Job, Trace
 from kair_engine.triage.evidence import link_evidence, pattern_evidence
 from kair_engine.triage.findings import new_finding
 
@@ -41,6 +45,30 @@ def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns
             steps=pattern.steps,
             evidence=pattern_evidence(pattern, len(trace.steps), step_time_ns / 1e3),
         )
+
+
+def without_shared_cores(job: Job, of_ranks: Sequence[Finding], told: Collection[Cause]) -> Iterator[Finding]:
+    """Findings about ranks; several of one host that lack cores together are no culprits, but what the host shares.
+
+    As a finding on all ranks, unless contention is `told` anyway. A whole host of several is slow by itself.
+    """
+    for finding in of_ranks:
+        if finding.cause != "contention" or finding.pattern != "group" or _whole_hosts(job, finding.ranks):
+            yield finding
+        elif finding.cause not in told:
+            yield replace(finding, pattern="job_wide", ranks=(), seen_on=finding.ranks)
+
+
+def without_late_ends(links: Sequence[Finding], of_ranks: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Findings about links, but those that one end explains: who lacks cores is late with transfers, too."""
+    late = {finding.ranks[0] for finding in of_ranks if finding.cause == "contention" and len(finding.ranks) == 1}
+    return tuple(finding for finding in links if len(late & set(finding.ranks)) != 1)
+
+
+def _whole_hosts(job: Job, ranks: Sequence[Rank]) -> bool:
+    """Whether these are all ranks of the hosts that they are on; so, too, where hosts are not known."""
+    hosts = {host_of(job, rank) for rank in ranks}
+    return None in hosts or {rank for rank in job.ranks if host_of(job, rank) in hosts} == set(ranks)
 
 
 def _named(links: Sequence[SlowLink]) -> str:

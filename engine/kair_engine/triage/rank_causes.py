@@ -130,7 +130,12 @@ def _further_calls(job: JobExcess, name: str, places: Sequence[int]) -> tuple[fl
     """How often the ranks call an operator in the median step, and how much more often than usual, the fewest."""
     calls, usual = job.calls(name)
     chosen = list(places)
-    return float(calls[chosen].min()), float((calls - usual)[chosen].min())
+    return float(calls[chosen].min()), _of_median(job, places) * float((calls - usual)[chosen].min())
+
+
+def _of_median(job: JobExcess, places: Sequence[int]) -> int:
+    """How far a rank lies from its peers, in distances from its role's median: of two that is halfway."""
+    return 2 if np.count_nonzero(job.role == job.role[places[0]]) == 2 else 1
 
 
 def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
@@ -140,7 +145,8 @@ def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
     for name, fetches in job.operators.items():
         calls, more = _further_calls(job, name, places)
         if not fetches and more >= OFTEN:
-            extra[name] = float(job.operator_ns(name)[0][:, places].mean()), calls, calls - more
+            excess = _of_median(job, places) * float(job.operator_ns(name)[0][:, places].mean())
+            extra[name] = excess, calls, calls - more
     lost = sum(excess for excess, *_ in extra.values())
     if not extra or lost < MOST * largest.excess_ns:
         return None
