@@ -53,6 +53,7 @@ def _faults_of_rows(rows: pa.Table, cells: dict[tuple[int, int], int]) -> Iterat
     if not len(rows):
         yield "a part of it has no rows"
         return
+    rows.validate(full=True)  # texts that are none, which Arrow hands on, too
     lacking = [name for name in _REQUIRED if rows[name].null_count]
     if lacking:
         yield f"it has rows without {lacking[0]}"
