@@ -109,7 +109,9 @@ def blocking(entry):
     @wraps(run)
     def wait(*_, **__):
         print("waiting", flush=True)
-        threading.Event().wait()
+        # By turns: another thread may be told of the signal, and then nothing ends one long wait.
+        while not threading.Event().wait(0.1):
+            pass
     return wait
 Entry.load = blocking
 from kair_tui.cli.main import main
