@@ -12,7 +12,7 @@ from support.answers import PLACE, answered_once
 from support.cli_samples import store_variables
 
 # A shared machine can stall any example: no test here asserts a time. What more examples would show, the fuzzer does.
-settings.register_profile("kair", deadline=None, max_examples=40)
+settings.register_profile("kair", deadline=None, max_examples=25)
 settings.load_profile("kair")
 
 TESTS = Path(__file__).parent

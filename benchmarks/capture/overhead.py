@@ -15,6 +15,7 @@ import argparse
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from measuring import Row, report, say
 
 Floats = npt.NDArray[np.float64]

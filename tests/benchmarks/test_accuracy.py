@@ -318,9 +318,9 @@ def test_a_run_that_was_killed_while_it_wrote_goes_on_after_its_last_whole_answe
 @pytest.mark.usefixtures("_priced_by_excess")
 def test_healthy_jobs_are_left_alone() -> None:
     answers = [
-        one for layout, jobs in (("dp8", 8), ("dp64", 1), ("3d64", 1)) for one in robust("healthy", layout, jobs)
+        one for layout, jobs in (("dp8", 6), ("dp64", 1), ("3d64", 1)) for one in robust("healthy", layout, jobs)
     ]
-    # Each is accused with 2 % at most: two of ten are in one of sixty runs with other seeds.
+    # Each is accused with 2 % at most: two of eight are in one of a hundred runs with other seeds.
     assert sum(answer.accuses for answer in answers) <= 1
 
 
