@@ -13,11 +13,11 @@ from textual.widget import Widget
 
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
-from kair_tui.tui.frame.narrow_updates import NarrowCompositor
 from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
 from kair_tui.tui.widgets.lines.header_and_footer import FooterKey, FooterLine, HeaderLine, StatusLine
 from kair_tui.tui.widgets.lines.line import Line, Piece
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.narrow_updates import NarrowCompositor
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from kair_engine.recording.changes import SourceState, state_of
 from kair_tui.cli.choices.job import open_source
 from kair_tui.cli.failures import explained
 from kair_tui.cli.output.progress import unwatched
-from kair_tui.tui.frame.live_job import LiveJob, live_status
 from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.live_job import LiveJob, live_status
 
 if TYPE_CHECKING:
     from textual.app import App
