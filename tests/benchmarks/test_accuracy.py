@@ -10,7 +10,6 @@ import peer_rules
 import pytest
 import report
 import run
-import sensitivity
 from fault_model import Truth
 from host_faults import ProfilerOnOneRank
 from kept_trials import KeptTrials
@@ -22,7 +21,6 @@ from trials import Batch, Trial, run_batch
 
 from kair_engine.causes import Cause
 from kair_engine.results.localize import LinkScore, LocalizeResult, RankScore
-from kair_engine.sensitivity import detection
 from kair_engine.whatif.operators import model
 
 GPU = Truth("slow_gpu", "compute", (3,))
@@ -338,16 +336,3 @@ def test_healthy_jobs_are_left_alone() -> None:
 @pytest.mark.usefixtures("_priced_by_excess")
 def test_faults_are_found_with_their_cause(name: str, layout: str, seeds: int) -> None:
     assert all(answer.exact for answer in robust(name, layout, seeds))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_priced_by_excess")
-def test_faults_somewhat_larger_than_the_smallest_are_found_in_another_recording(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(detection, "MULTIPLES", (1, 2))  # What longer recordings would show nobody looks at here.
-    said, found = sensitivity.one_job("dp8", steps=20, draws=20, other_gpus=False, seed=3)
-    known = [fault.fault for fault in said.faults if fault.smallest_us_per_step is not None]
-    assert known == ["slow_device", "slow_operator", "slow_input", "slow_host", "stall"]
-    assert [fault for fault in known if not found[fault, 1.25]] == []
-    assert not all(found[fault, 0.8] for fault in known)

@@ -20,7 +20,7 @@ from kair_engine.views.frequency import frequency
 from kair_engine.views.overview import info, steps
 from kair_engine.views.rank_profile import rank_profile
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 Table = tuple[list[Row], Spans]
 
 LANES = ("main", "th2", "gpu7", "gpu20")
