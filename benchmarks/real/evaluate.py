@@ -20,6 +20,16 @@ from pathlib import Path
 from typing import Any
 
 
+def recorded(takes: Path, seeds: str) -> list[Path]:
+    """The folders of the takes that were recorded, of `seeds` FIRST:STOP."""
+    first, _, stop = seeds.partition(":")
+    return [
+        path.parent
+        for path in sorted(takes.glob("seed*/take.json"))
+        if int(first) <= int(path.parent.name.removeprefix("seed")) < int(stop)
+    ]
+
+
 def main() -> int:
     """Evaluate the takes of the command line; 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -29,12 +39,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, help="where read traces are kept (default: a temporary folder)")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
-    first, _, stop = options.seeds.partition(":")
-    folders = [
-        path.parent
-        for path in sorted(options.takes.glob("seed*/take.json"))
-        if int(first) <= int(path.parent.name.removeprefix("seed")) < int(stop)
-    ]
+    folders = recorded(options.takes, options.seeds)
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(options.jobs) as processes:
         answered = list(processes.map(partial(answer, cache=options.cache or Path(temporary)), folders, chunksize=4))
     options.out.write_bytes(gzip.compress(json.dumps(answered, separators=(",", ":")).encode(), mtime=0))

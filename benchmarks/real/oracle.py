@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from evaluate import recorded
 from take_report import aligned, share
 from take_scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
 from truth import WARMUP_STEPS, step_parts
@@ -38,12 +39,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="where read traces are kept (default: a temporary folder)")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
-    first, _, stop = options.seeds.partition(":")
-    folders = [
-        path.parent
-        for path in sorted(options.takes.glob("seed*/take.json"))
-        if int(first) <= int(path.parent.name.removeprefix("seed")) < int(stop)
-    ]
+    folders = recorded(options.takes, options.seeds)
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(options.jobs) as processes:
         asked = processes.map(partial(of_take, cache=options.cache or Path(temporary)), folders, chunksize=4)
         takes = [take for take in asked if take is not None]

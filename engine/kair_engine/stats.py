@@ -25,7 +25,7 @@ def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
 
 
 def median(values: Floats, axis: int = -1) -> Floats:
-    """Median along `axis` of values without NaN: of small arrays NumPy's takes five times as long."""
+    """Median along `axis` of values without NaN: of small arrays NumPy's takes several times as long."""
     ordered = np.sort(values, axis=axis)
     length = ordered.shape[axis]
     return np.asarray((ordered.take((length - 1) // 2, axis=axis) + ordered.take(length // 2, axis=axis)) / 2)

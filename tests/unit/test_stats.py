@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from kair_engine.stats import (
     benjamini_hochberg,
+    beta_binomial_tail,
     binomial_tail,
     mad,
+    median,
     student_t_tail,
     trimmed_mean,
 )
@@ -79,3 +81,17 @@ def test_the_words_of_the_table_are_the_engines() -> None:
     assert operations.KIND_NAMES == table_format.KINDS
     assert operations.PHASE_NAMES == table_format.PHASES
     assert operations.STEP_SCOPE == table_format.STEP_SCOPE
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1,), -1), ((7,), -1), ((8,), 0), ((5, 4), 0), ((5, 4), 1)])
+def test_the_median_is_numpys(shape: tuple[int, ...], axis: int) -> None:
+    values = np.random.default_rng(3).lognormal(size=shape)
+    assert np.array_equal(median(values, axis), np.median(values, axis=axis))
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 5), (1, 8), (8, 8), (9, 8), (3, 50), (40, 200), (600, 1000)])
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (1.0, 49.0), (30.5, 2.0), (0.2, 900.0)])
+def test_the_beta_binomial_tail_is_scipys(k: int, n: int, a: float, b: float) -> None:
+    # By its terms: its survival function is 1 less a sum, of which a small tail is lost.
+    exact = scipy.stats.betabinom.pmf(np.arange(k, n + 1), n, a, b).sum()
+    assert beta_binomial_tail(k, n, a, b) == pytest.approx(exact, rel=1e-9)

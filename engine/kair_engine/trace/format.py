@@ -70,7 +70,7 @@ _ENCODINGS: Final = {
 }
 _DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "phase", "group")
 ROWS_AT_A_TIME: Final = 1 << 14
-"""Of a row group: one of a few hundred takes five times as long for each of its rows, to write and to read."""
+"""Of a row group: one of a few hundred takes several times as long for each of its rows, to write and to read."""
 _METADATA_KEY: Final = b"kair"
 
 
