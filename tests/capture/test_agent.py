@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -10,15 +11,19 @@ import numpy as np
 import pyarrow.parquet as pq
 from support.captured import MS, OneRank, fragment_of, window_of
 
+from kair_capture.agent.agent import Agent
 from kair_capture.agent.fragment_names import read_name
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
+from kair_capture.agent.link import OVERHEAD, Link, Packet
 from kair_capture.agent.scopes import ScopeSums
+from kair_capture.agent.settings import agent_settings
 from kair_capture.agent.spool import Spool, deliver_file
 from kair_capture.agent.step_rows import COLUMNS, ROW, ScopeSum
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
 from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
+from kair_capture.job.sampled.control import ControlWords
 from kair_capture.ring.layout import Kind
 from kair_capture.ring.process_identity import process_namespace
 from kair_engine.trace.format import read_metadata
@@ -175,6 +180,36 @@ def test_fragments_wait_for_a_store_that_is_away_and_the_oldest_go(tmp_path: Pat
         target = store / "fragments" / name.text
         deliver_file(spool.folder / name.text, target)
         assert name.is_of(target, "node-1", KEY)
+
+
+def test_ranks_that_sample_unasked_are_told_what_all_sampling_took(tmp_path: Path) -> None:
+    environment = {
+        "KAIR_JOB": "job", "KAIR_RUN_DIR": str(tmp_path / "run"), "KAIR_STORE": str(tmp_path / "store"),
+        "KAIR_SPOOL_DIR": str(tmp_path / "spool"),
+    }  # fmt: skip
+    agent = Agent(agent_settings(environment))
+    ours, theirs = (Link(one) for one in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    agent._link = ours
+    ranks = [OneRank(tmp_path / "run", rank) for rank in (3, 4)]
+    ranks[0].rings[0].emit(Kind.USER_EVENT, 1, 50, 0, ranks[0].names.number("sampling interval"))
+    for rank in ranks:
+        rank.step(0, 10)
+    agent._look()
+    agent._turn()
+
+    def told(content: bytes, kind: Packet) -> list[float]:
+        theirs.send(kind, content)
+        agent._hear()
+        controls = (tmp_path / "run" / f"rank-{rank}.control" for rank in (3, 4))
+        return [ControlWords(path).overhead if path.exists() else -1 for path in controls]
+
+    assert told(OVERHEAD.pack(12_500), Packet.OVERHEAD) == [0.0125, -1]
+    # Nobody answers any more: what was told is of long ago.
+    assert told(b"\0", Packet.REACHED) == [0, -1]
+    agent.journal.close()
+    os.close(agent._lock)
+    for one in (ours, theirs):
+        one.close()
 
 
 def test_run_folders_of_dead_jobs_go_and_no_other(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import stat
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from time import thread_time_ns
@@ -192,9 +192,16 @@ class ControlWordsOf:
         self._folder = folder
 
     def ask(self, window: Window) -> None:
-        words = ControlWords(self._folder / f"rank-{RANK}.control")
-        words.ask(window)
-        words.close()
+        with closing(self._words()) as words:
+            words.ask(window)
+
+    def tell_overhead(self, millionths: int) -> None:
+        with closing(self._words()) as words:
+            words.tell_overhead(millionths)
+
+    def _words(self) -> ControlWords:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        return ControlWords(self._folder / f"rank-{RANK}.control")
 
 
 def test_a_window_that_cannot_be_written_ends_sampling_and_nothing_else(
@@ -249,17 +256,20 @@ def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforde
 
     monkeypatch.setattr(framework, "start_profile", Dear)
     every = settings(tmp_path / "run", KAIR_SAMPLE_EVERY="50", KAIR_RING_RECORDS="16384")
+    ControlWordsOf(tmp_path / "run").tell_overhead(20_000)  # an earlier process of the rank
     session = Session(every, framework, begin=1)
-    for step in range(1250):
+    for step in range(2050):
         if step == 701:
             ControlWordsOf(tmp_path / "run").ask(Window(705, 2))
+        if step in {1500, 1900}:
+            ControlWordsOf(tmp_path / "run").tell_overhead(20_000 if step == 1500 else 9000)
         clock.now += 10_000_000
         optimizer_steps(session, 1, 1)
     session.close()
     # A window costs three steps' time: at 1 % one in 300, and so one in 400. What is asked for goes before: after the
-    # one at 705 that at 800 can not be afforded.
+    # one at 705 that at 800 can not be afforded. Nor that at 1600, while windows on other ranks have taken 2 %.
     sampled = [step for step, *_, flags in steps_of(told(tmp_path / "run")[0]) if flags & StepFlag.SAMPLED]
-    assert sampled == [50, 400, 705, 706, 1200]
+    assert sampled == [50, 400, 705, 706, 1200, 2000]
     # The agent hears of it.
     rings = TrainerRings(tmp_path / "run", Trainer(RANK, os.getpid()))
     for path in (tmp_path / "run").glob("*.ring"):

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
 from kair_capture.agent.conversion import Conversion, KeyBox
 from kair_capture.agent.draining import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import remove_dead_folders
-from kair_capture.agent.link import COUNTERS, Link, Packet, is_order, read_fit
+from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet, is_order, read_fit
 from kair_capture.agent.rank_files import communication_in, world_size_in
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.settings import AgentSettings
@@ -253,6 +253,10 @@ class Agent:
                 self._fit = read_fit(content)
             elif kind == Packet.REACHED:
                 self._was_reached |= content == b"\x01"
+                if content == b"\x00":
+                    self._tell_overhead(0)  # nobody asks for windows: ranks go by what they spent themselves
+            elif kind == Packet.OVERHEAD:
+                self._tell_overhead(*OVERHEAD.unpack(content))
             elif kind == Packet.ORDER:
                 self._obey(BeatReply.read(content))
 
@@ -272,10 +276,18 @@ class Agent:
         here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
         self._asked = {order.first_step: tuple(here)}
         for rank in here:
-            with suppress(OSError):
-                words = ControlWords(self.settings.run_dir / f"rank-{rank}.control")
+            with suppress(OSError), closing(self._control(rank)) as words:
                 words.ask(Window(order.first_step, order.steps))
-                words.close()
+
+    def _tell_overhead(self, millionths: int) -> None:
+        """To ranks that sample without being asked, as part of the same budget."""
+        for trainer, rings in self._trainers.items():
+            if rings.sampled_every:
+                with suppress(OSError), closing(self._control(trainer.rank)) as words:
+                    words.tell_overhead(millionths)
+
+    def _control(self, rank: int) -> ControlWords:
+        return ControlWords(self.settings.run_dir / f"rank-{rank}.control")
 
     # The heartbeat.
 

@@ -31,7 +31,7 @@ from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.status import status_of
 from kair_capture.coordinator.step_table import StepTable
 from kair_capture.coordinator.watching import Watching
-from kair_capture.coordinator.window_cost import cost_us
+from kair_capture.coordinator.window_cost import Unasked, cost_us
 from kair_capture.coordinator.words import in_words
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
@@ -72,6 +72,7 @@ class Coordinator:
         self._table, self._hosts = StepTable(), Hosts()
         self._sampler = _sampler(self._memory, settings.max_overhead)
         self._watching = Watching(self._table, self._hosts, self._sampler, Roles(self._memory.communication))
+        self._unasked = Unasked(self._memory.unasked_until)
         self._watching.alerts.extend(self._memory.alerts)
         self._log = StepLog(places.steps)
         self._log_gone = False
@@ -93,11 +94,11 @@ class Coordinator:
         state = self._hosts.hear(sender, beat, time.monotonic())
         interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
         self._watching.interval_s = interval_ms / 1000
-        window = self._sampler.window
+        window, overhead_ppm = self._sampler.window, round(self._sampler.budget.overhead * 1e6)
         if window is None or state is None:
-            return interval_ms, Order()
+            return interval_ms, Order(overhead_ppm=overhead_ppm)
         here = tuple(rank for rank in window.ranks if rank in set(state.ranks))
-        return interval_ms, Order(window.generation, window.first, window.steps, here)
+        return interval_ms, Order(window.generation, window.first, window.steps, here, overhead_ppm)
 
     def on_host(self, sender: int, host: Host) -> bool:
         """An agent says who it is."""
@@ -176,6 +177,7 @@ class Coordinator:
 
     def _watch(self, now: float) -> None:
         self._settle()
+        self._charge_unasked()
         window = self._watching.turn(now)
         self._watching.hear(now)
         if self._watching.news:
@@ -204,6 +206,14 @@ class Coordinator:
             for one in self._memory.windows
         ]
         self._changed = True
+
+    def _charge_unasked(self) -> None:
+        """What ranks sampled by themselves: it took the job's time as well, and waits to be earned."""
+        asked = ((one.first_step, one.last_step) for one in self._memory.windows)
+        cost = self._unasked.cost_us(self._table, asked)
+        if cost > 0:
+            self._sampler.budget.spend(cost)
+            self._changed = True
 
     def _note_window(self, window: Window) -> None:
         noted = WatchedWindow(window.generation, window.first, window.last, window.ranks, window.why, "ordered")
@@ -273,6 +283,7 @@ class Coordinator:
         self._memory.generation = self._sampler.generation
         self._memory.held_us, self._memory.spent_us = budget.held_us, budget.spent_us
         self._memory.elapsed_us, self._memory.budget_step = budget.elapsed_us, budget.step
+        self._memory.unasked_until = self._unasked.until
         self._memory.charged_us, self._memory.step_cost_us = self._sampler.charged_us, self._sampler.step_cost_us
         self._memory.sampled = self._sampler.history()
         self._memory.communication = list(self._watching.roles.told)

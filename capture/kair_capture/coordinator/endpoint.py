@@ -35,6 +35,8 @@ class Order:
     first_step: int = 0
     steps: int = 0
     ranks: tuple[int, ...] = ()
+    overhead_ppm: int = 0
+    """The share of the job's time that sampling took, in millionths."""
 
 
 class Service(Protocol):
@@ -129,9 +131,8 @@ class Endpoint:
         if asked.kind == Kind.BEAT:
             interval_ms, order = self._service.on_beat(asked.sender, Beat.read(asked.body))
             # The second stamp last of all; what follows it is 10 µs.
-            reply = BeatReply(
-                stamp_ns, time.time_ns(), interval_ms, order.generation, order.first_step, order.steps, order.ranks
-            )
+            window = (order.generation, order.first_step, order.steps, order.ranks)
+            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, order.overhead_ppm)
             return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
         if asked.kind == Kind.ROWS:
             rows = Rows.read(asked.body)

@@ -33,7 +33,7 @@ class BadMessageError(Exception):
 
 
 _BEAT: Final = struct.Struct("<qdQIIIIIIII")
-_BEAT_REPLY: Final = struct.Struct("<QQIIIIH")
+_BEAT_REPLY: Final = struct.Struct("<QQIIIIIH")
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,8 @@ class BeatReply:
     steps: int = 0
     ranks: tuple[int, ...] = ()
     """Those on this host that are to be sampled."""
+    overhead_ppm: int = 0
+    """The share of the job's time that sampling took, in millionths: ranks that sample unasked keep to it."""
 
     def packed(self) -> bytes:
         """The body."""
@@ -109,6 +111,7 @@ class BeatReply:
             self.generation,
             self.first_step,
             self.steps,
+            min(self.overhead_ppm, 0xFFFF_FFFF),
             len(self.ranks),
         )
         return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
@@ -116,10 +119,11 @@ class BeatReply:
     @classmethod
     def read(cls, body: bytes) -> "BeatReply":
         """Raises BadMessageError."""
-        received, sent, interval, generation, first, steps, count = _head(_BEAT_REPLY, body)
+        received, sent, interval, generation, first, steps, overhead, count = _head(_BEAT_REPLY, body)
         if steps > 10_000:
             raise BadMessageError("steps")
-        return cls(received, sent, interval, generation, first, steps, _numbers(body[_BEAT_REPLY.size :], count))
+        ranks = _numbers(body[_BEAT_REPLY.size :], count)
+        return cls(received, sent, interval, generation, first, steps, ranks, overhead)
 
 
 @dataclass(frozen=True)
