@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -333,6 +335,29 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
         make_own_folder(tmp_path / "open")
     with pytest.raises(PermissionError, match="lets others replace mine"):
         make_own_folder(tmp_path / "open" / "mine")
+
+
+def test_the_training_process_needs_nothing_of_kair_but_capture(tmp_path: Path) -> None:
+    """Its interpreter may be another one than Kair's."""
+    program = """
+import sys
+for name in ("kair_engine", "kair_tui", "numpy", "pyarrow", "msgspec", "torch", "jax", "tensorflow"):
+    sys.modules[name] = None
+import kair_capture as kair
+kair.start(job="alone")
+for _ in range(3):
+    with kair.scope("part"):
+        pass
+    kair.step()
+kair.stop()
+kair.start()
+kair.start()
+kair.step()
+"""
+    environment = {**os.environ, "KAIR_RUN_DIR": str(tmp_path / "run")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert len(list((tmp_path / "run").glob("rank-0-*.ring"))) == 2
 
 
 def test_a_member_is_added_to_a_json_file_by_its_end(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -37,6 +37,7 @@ from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
+from kair_engine.errors import InputError
 from kair_engine.results.runs.watch import WatchedWindow, WatchResult
 from kair_engine.trace.private_files import append_kept, make_folder, modes_below, remove_unwritten, write_whole
 
@@ -77,14 +78,15 @@ class Coordinator:
         self._log = StepLog(places.steps)
         self._log_gone = False
         self._learn()
-        self.endpoint: Final = Endpoint(settings.listen, key, self)
+        with _listening(settings.listen, "--listen"):
+            self.endpoint: Final = Endpoint(settings.listen, key, self)
         self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
         self._delivered = 0
         self._settled = 0
         self._changed = False
         self._stopping = False
         self.status: WatchResult | None = None
-        self.metrics = None if settings.metrics is None else MetricsServer(settings.metrics, lambda: self.status)
+        self.metrics = None if settings.metrics is None else self._metrics_at(settings.metrics)
         self._advertise()
 
     # What the endpoint asks.
@@ -300,6 +302,10 @@ class Coordinator:
             self._table.add(part)
             self._watching.turn(time.monotonic(), muted=True)
 
+    def _metrics_at(self, address: tuple[str, int]) -> MetricsServer:
+        with _listening(address, "--metrics"):
+            return MetricsServer(address, lambda: self.status)
+
     def _advertise(self) -> None:
         host, _ = self._settings.listen
         if self._settings.advertise is not None:
@@ -321,6 +327,17 @@ class Coordinator:
         self.endpoint.close()
         self._log.close()
         os.close(self._lock)
+
+
+@contextmanager
+def _listening(address: tuple[str, int], option: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = f"{address[0]}:{address[1]}"
+        raise InputError(
+            f"cannot listen at {where}: {error.strerror or error}", f"{option} HOST:PORT; port 0 is any that is free"
+        ) from error
 
 
 def _remove_leftovers(places: JobPlaces) -> None:

@@ -70,7 +70,11 @@ class Endpoint:
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         stamp_arrivals(self.socket)
-        self.socket.bind(found)
+        try:
+            self.socket.bind(found)
+        except OSError:
+            self.socket.close()
+            raise
         self._key, self._service = key, service
         # Drawn anew at each start: what was recorded of an earlier conversation is of another epoch.
         self._epoch = secrets.randbits(63) + 1
