@@ -224,7 +224,7 @@ class Capture:
         """The body. Raises ValueError for more ranks than one datagram holds."""
         if len(self.ranks) > MOST_RANKS:
             raise ValueError(f"at most {MOST_RANKS} ranks")
-        return struct.pack(f"<IH{len(self.ranks)}I", self.steps, len(self.ranks), *self.ranks)
+        return _CAPTURE.pack(self.steps, len(self.ranks)) + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
 
     @classmethod
     def read(cls, body: bytes) -> "Capture":
@@ -233,7 +233,8 @@ class Capture:
         return cls(steps, _numbers(body[_CAPTURE.size :], count))
 
 
-_CAPTURE: Final = struct.Struct("<IH")
+_CAPTURE: Final = struct.Struct("<IH2x")
+"""Eight bytes: what a stray is answered is not longer."""
 
 
 @dataclass(frozen=True)
