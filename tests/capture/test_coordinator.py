@@ -510,6 +510,24 @@ def test_what_ranks_sample_unasked_is_of_the_same_budget_and_their_agent_hears_o
     talk.close()
 
 
+def test_a_job_that_starts_once_more_is_not_over_before_its_ranks_are_there(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+
+    def state() -> str | None:
+        talk.coordinator._write_status(time.monotonic())
+        return talk.coordinator.status and talk.coordinator.status.state
+
+    talk.tell(rows_for(0, range(60)))  # of the attempt before: its agent could not tell them any more
+    talk.agent.send(Packet.HOST, Host("node-1", 1, ()).packed())
+    talk.until(lambda: len(talk.coordinator._hosts) and talk.kept())
+    assert state() == "waiting"
+    for ranks, expected in (((0,), "training"), ((), "over")):
+        talk.agent.send(Packet.COUNTERS, COUNTERS.pack(len(ranks), 0, 0, 0, 0, 0, 0, 0))
+        talk.agent.send(Packet.HOST, Host("node-1", 1, ranks).packed())
+        talk.until(lambda expected=expected: state() == expected)
+    talk.close()
+
+
 def test_agents_that_give_the_same_name_to_their_hosts_are_told_apart() -> None:
     hosts, order = Hosts(), {1: (0, 1), 2: (2, 3)}
     for sender in order:
