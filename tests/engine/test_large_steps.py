@@ -32,6 +32,7 @@ from kair_engine.triage.replayed_ranks import units
 from kair_engine.views.frequency import frequency
 from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info, steps
+from kair_engine.views.rank_profile import rank_profile
 from kair_tui.render.words.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
@@ -127,7 +128,7 @@ def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits
 def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
     whole, answer, waiting, outliers = job_excess(job), localize(job), blame(job), pinpoint(job, rank=6)
-    inventory, lengths = info(job), steps(job)
+    inventory, lengths, of_rank = info(job), steps(job), rank_profile(job, rank=6)
     operators, counts = operator_times(job, by_rank=True), frequency(job)
     limits.set(job)
     some = job_excess(job)
@@ -137,6 +138,7 @@ def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Pa
     assert localize(job) == answer
     assert (info(job), steps(job)) == (inventory, lengths)
     assert (operator_times(job, by_rank=True), frequency(job)) == (operators, counts)
+    assert rank_profile(job, rank=6) == of_rank
     again = blame(job)
     assert (again.waiting_us, again.waiting, again.collectives) == (
         waiting.waiting_us,
@@ -146,7 +148,24 @@ def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Pa
     assert again.by_rank[0].rank == waiting.by_rank[0].rank
     some_outliers = pinpoint(job, rank=6)
     assert {one.operator for one in some_outliers.outliers[:5]} == {one.operator for one in outliers.outliers[:5]}
-    assert [warning.code for warning in some_outliers.warnings] == ["some_peers"]
+
+
+def test_a_rank_is_held_against_some_peers(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.1))
+    limits.set(job)
+    job = job.select([1, 2])
+    limits.patched.setattr(large_steps, "LARGE", job.job.operations)
+    whole = rank_profile(job, rank=5)
+    limits.patched.setattr(large_steps, "LARGE", 1)
+    some = rank_profile(job, rank=5)
+    assert some.step_time_us == whole.step_time_us
+    for mine, other in ((some.parts, whole.parts), (some.subgraphs, whole.subgraphs)):
+        assert [one.own_us for one in mine] == [one.own_us for one in other]
+    assert some.typical_step_time_us == pytest.approx(whole.typical_step_time_us, rel=0.01)
+    assert (some.peers, whole.peers) == (7, 15)
+    for found in (some, pinpoint(job, rank=5)):
+        (warning,) = found.warnings
+        assert (warning.code, "7 of its peers" in warning.message) == ("some_peers", True)
 
 
 def assert_equal(one: object, other: object) -> None:
