@@ -33,6 +33,8 @@ from kair_engine.views.frequency import frequency
 from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info, steps
 from kair_engine.views.rank_profile import rank_profile
+from kair_engine.views.timeline.analysis import View, covers, timeline
+from kair_engine.views.timeline.prepared import prepare
 from kair_tui.render.words.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
@@ -166,6 +168,37 @@ def test_a_rank_is_held_against_some_peers(tmp_path: Path, limits: Limits) -> No
     for found in (some, pinpoint(job, rank=5)):
         (warning,) = found.warnings
         assert (warning.code, "7 of its peers" in warning.message) == ("some_peers", True)
+
+
+def test_a_timeline_shows_some_ranks(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.1))
+    limits.set(job)
+    job = job.select([2])
+    limits.patched.setattr(large_steps, "LARGE", job.job.operations)
+    whole = timeline(job, View(unfold=(14,)))
+    limits.patched.setattr(large_steps, "LARGE", 1)
+    some = timeline(job, View(unfold=(14,)))
+    assert (some.around.operation.rank, some.around.operation.operator) == (5, whole.around.operation.operator)
+    assert (some.around.waited_us, some.collectives, some.step_us) == (
+        whole.around.waited_us,
+        whole.collectives,
+        whole.step_us,
+    )
+    drawn = {(row.rank, row.lane): (row.windows, row.arrivals, row.imposed_us) for row in whole.rows}
+    ranks = {row.rank for row in some.rows}
+    assert {5, 14} < ranks < set(job.job.ranks)
+    assert all(drawn[row.rank, row.lane] == (row.windows, row.arrivals, row.imposed_us) for row in some.rows)
+    assert [one.rank for one in some.path][-1] == 5
+    (warning,) = some.warnings
+    assert (warning.code, f"{len(ranks)} of 16 ranks" in warning.message) == ("some_ranks", True)
+    prepared = prepare(job, 2)
+    for view, there in ((View(rank=5), True), (View(ranks=(0, 15)), True), (View(rank=99), True)):
+        assert covers(prepared, view) == there
+    (missing, *_) = set(job.job.ranks).difference(prepared.ops.ranks[prepared.held].tolist())
+    assert not covers(prepared, View(cursor=(missing, 0.0)))
+    assert not covers(prepared, View(ranks=(missing, missing)))
+    (row,) = timeline(job, View(ranks=(missing, missing))).rows
+    assert (row.rank, row.windows) == (missing, drawn[missing, None][0])
 
 
 def assert_equal(one: object, other: object) -> None:

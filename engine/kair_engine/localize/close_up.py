@@ -32,13 +32,18 @@ class CloseUp:
     """Per rank of the step, whether its operations are there."""
 
 
-def excess_and_close_up(step: LargeStep, times: list[RankTimes], of: JobRoles) -> tuple[StepExcess, CloseUp]:
-    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings away."""
+def excess_and_close_up(
+    step: LargeStep, times: list[RankTimes], of: JobRoles, always: Collection[int] = ()
+) -> tuple[StepExcess, CloseUp]:
+    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings away.
+
+    The ranks of `always` are among these in any case.
+    """
     sync = synchronise(step.operations())
     excess = step_excess(joined(times), sync, of)
     ops = sync.collectives.ops
     own = np.nansum(excess.by_class_ns[:, np.searchsorted(of.ranks, ops.ranks)], axis=0)
-    shown = _chosen(sync, own, of.role_in(ops), step.ranks_held)
+    shown = _chosen(sync, own, of.role_in(ops), step.ranks_held) | np.isin(ops.ranks, list(always))
     ranks, matched = ops.ranks[shown].tolist(), _Matched.of(sync)
     # Of millions of rows one table at a time.
     del sync, ops

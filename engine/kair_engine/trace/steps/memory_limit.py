@@ -37,8 +37,8 @@ def require_memory(trace: Trace, each: int = WHOLE) -> None:
         return
     text = f"step {step} has {operations:,} operations: to hold them takes {_told(needed)}, and there is"
     hint = (
-        "triage, localize, blame, pinpoint, rank, operators, frequency, steps and info read such a step some ranks at a"
-        " time"
+        "triage, localize, blame, pinpoint, rank, timeline, operators, frequency, steps and info read such a step some"
+        " ranks at a time"
     )
     raise InputError(f"{text} {_told(min(left))} of memory", f"{hint} ($KAIR_MAX_MEMORY sets the limit)")
 
