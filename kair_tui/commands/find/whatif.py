@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +59,12 @@ def run(
     fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
     if only_fixes and not fixes:
         raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
-    model = model_asked_of(trace) if cache is None else cache.of(trace.steps, lambda: model_asked_of(trace, keep=True))
+    named = {rank for one in fixes for rank in one.ranks or ()}.intersection(trace.job.ranks)
+    if cache is None:
+        model = model_asked_of(trace, named=named)
+    else:
+        make = partial(model_asked_of, trace, keep=True, named=named)
+        model = cache.of(trace.steps, make, lambda known: named <= {*known.job.ranks})
     result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(model, timeline)
