@@ -39,6 +39,7 @@ from kair_capture.coordinator.step_table import Recent, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
+from kair_capture.wire import messages
 from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
 from kair_capture.wire.keys import read_key
 from kair_capture.wire.messages import Beat, BeatReply, Capture, CaptureReply, Communication, Host
@@ -480,7 +481,8 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     assert len(talk.coordinator._watching.roles.told) == 4
     talk.tell(rows_for(1, range(201, 220)))
     talk.until(lambda: len(talk.kept()) == 1)
-    assert not any(kind == Packet.ORDER for kind, _ in talk.packets)
+    again = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER]
+    assert {(one.generation, one.first_step) for one in again} <= {(order.generation, order.first_step)}
     assert len(read_all(talk.places.steps)) == 4 * 200 + 20
     assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]
     assert talk.coordinator._watching.slow == {2}
@@ -525,6 +527,21 @@ def test_a_job_that_starts_once_more_is_not_over_before_its_ranks_are_there(tmp_
         talk.agent.send(Packet.COUNTERS, COUNTERS.pack(len(ranks), 0, 0, 0, 0, 0, 0, 0))
         talk.agent.send(Packet.HOST, Host("node-1", 1, ranks).packed())
         talk.until(lambda expected=expected: state() == expected)
+    talk.close()
+
+
+@pytest.mark.parametrize("ahead_s", [-15, 0, 3600])
+def test_a_host_whose_clock_is_wrong_is_not_taken_for_one_that_is_late(tmp_path: Path, ahead_s: int) -> None:
+    talk = Talk(tmp_path)
+    coordinator, begin_us = talk.coordinator, round((time.time() + ahead_s) * 1e6)
+    coordinator.on_host(7, Host("node-1", 1, (0,)))
+    coordinator.on_beat(7, Beat(offset_ns=ahead_s * 10**9, bound_ns=20_000, ranks=1))
+    for first in (0, 20, 40):
+        rows = rows_for(0, range(first, first + 20), begin_us=begin_us - 60_000)
+        assert coordinator.on_rows(7, messages.Rows(1, rows.tobytes()))
+        coordinator._watch(time.monotonic())
+    # As many steps ahead as the beats and a tenth of a second take.
+    assert 60 < coordinator._watching.first_step() < 1200
     talk.close()
 
 

@@ -69,6 +69,8 @@ class Agent:
         self._born = float("-inf")
         self._fit: ClockFit | None = None
         self._generation = 0
+        self._obeyed = (0, 0)
+        """Generation and first step of the last window that was asked for."""
         self._asked: dict[int, tuple[int, ...]] = {}
         """First step of a window → the ranks that were asked for it."""
         self._on_their_way: dict[int, int] = {}
@@ -79,7 +81,7 @@ class Agent:
         self._described: set[Trainer] = set()
         """Of which it was told how they communicate."""
         self._lost_drops = 0
-        self._was_reached = False
+        self._is_reached = self._was_reached = False
         self._ranks_since: float | None = None
         self._has_warned = False
 
@@ -167,7 +169,7 @@ class Agent:
         self._warn_if_alone()
 
     def _read_key(self) -> None:
-        if self._key.key is None:
+        if self._key.key is None or not self._is_reached:
             try:
                 self._key.key = read_key(self.settings.key_file, self.settings.job)
             except KeyFileError as error:
@@ -285,8 +287,9 @@ class Agent:
             elif kind == Packet.FIT:
                 self._fit = read_fit(content)
             elif kind == Packet.REACHED:
-                self._was_reached |= content == b"\x01"
-                if content == b"\x00":
+                self._is_reached = content == b"\x01"
+                self._was_reached |= self._is_reached
+                if not self._is_reached:
                     self._tell_overhead(0)  # nobody asks for windows: ranks go by what they spent themselves
             elif kind == Packet.OVERHEAD:
                 self._tell_overhead(*OVERHEAD.unpack(content))
@@ -301,8 +304,10 @@ class Agent:
             self._kept.discard(first)
 
     def _obey(self, order: BeatReply) -> None:
-        if order.generation <= self._generation and self._generation:
+        # Another coordinator, or one that has lost its memory, may count from the start.
+        if (order.generation, order.first_step) == self._obeyed:
             return
+        self._obeyed = (order.generation, order.first_step)
         self._generation = order.generation
         if not is_order(order):
             return
