@@ -23,6 +23,7 @@ from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
+from kair_capture.job.recorder import Recorder
 from kair_capture.job.sampled.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.sampled.periodic import Periodic
 from kair_capture.job.sampled.windows import MOST_WAITING
@@ -324,6 +325,38 @@ def test_every_thread_has_a_ring_of_its_own_up_to_a_number(tmp_path: Path) -> No
     contents = [RingReader(path).peek()["time_ns"].tolist() for path in tmp_path.glob("*.ring")]
     assert sorted(contents) == [[number] for number in range(MOST_RINGS)]
     assert rings.turned_away == 2
+
+
+def test_a_handler_that_records_in_the_middle_of_a_record_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's handler runs between any two lines: also where a name is written, or a thread's ring is made."""
+    rings = ThreadRings(tmp_path, 0, 256)
+    recorder = Recorder(rings, tmp_path / "rank-0.names")
+    interrupted: list[str] = []
+
+    def interrupting(name: str) -> None:
+        original = getattr(os, name)
+
+        def call(*arguments: object) -> object:
+            if name not in interrupted:
+                interrupted.append(name)
+                recorder.event("handler")
+            return original(*arguments)
+
+        monkeypatch.setattr(os, name, call)
+
+    interrupting("write")
+    interrupting("posix_fallocate")
+    thread = threading.Thread(target=recorder.event, args=("interrupted",), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert interrupted == ["write", "posix_fallocate"]
+    recorder.close()
+    (ring,) = tmp_path.glob("*.ring")
+    names = NameReader(tmp_path / "rank-0.names")
+    assert [names.text(int(one)) for one in RingReader(ring).peek()["name"]] == ["", "interrupted"]
 
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
