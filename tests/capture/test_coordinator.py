@@ -263,9 +263,11 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
     shutil.copy(one, copy)  # a second delivery of the same steps
     stranger = one.with_name(one.name.replace(one.name[-40:-8], "0" * 32))
     shutil.copy(one, stranger)
+    no_file = one.with_name(named(one, "node-1", 5, 8, KEY).text)
+    no_file.mkdir()
     done = committer.round()
     assert [window[:2] for window in done.windows] == [(5, 8)]
-    assert (done.refused, done.duplicates) == (1, 1)
+    assert (done.refused, done.duplicates) == (2, 1)
     trace = open_job_folder(places.folder)
     assert (trace.job.ranks, trace.job.steps) == ((0, 1), (5, 6, 7, 8))
     before = triage(trace).verdict
@@ -285,7 +287,9 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
     assert triage(compacted.select((5, 6, 7, 8))).verdict == before
     del trace
     committer.tidy()
-    assert not list(places.delivered.glob("host=*/*"))
+    assert list(places.delivered.glob("host=*/*")) == [no_file]
+    assert committer.round() == Committed()
+    no_file.rmdir()
     assert len(open_job_folder(places.folder).job.steps) == 12
     assert Committer(places, KEY).round() == Committed()
 

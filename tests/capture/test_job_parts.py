@@ -27,8 +27,9 @@ from kair_capture.job.recorder import Recorder
 from kair_capture.job.sampled.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.sampled.periodic import Periodic
 from kair_capture.job.sampled.windows import MOST_WAITING
-from kair_capture.job.session import Session
+from kair_capture.job.session import Session, current
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
+from kair_capture.job.waiting_for_input import around_next
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
@@ -327,6 +328,28 @@ def test_every_thread_has_a_ring_of_its_own_up_to_a_number(tmp_path: Path) -> No
     assert rings.turned_away == 2
 
 
+def test_a_profiler_that_fails_while_data_is_awaited_costs_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    framework = FakeFramework()
+
+    class Broken(FakeProfile):
+        def scope(self, name: str) -> AbstractContextManager[str]:
+            raise RuntimeError(f"no scope {name}")
+
+    monkeypatch.setattr(framework, "start_profile", Broken)
+    session = Session(settings(tmp_path / "run"), framework, begin=5)
+    monkeypatch.setattr(current, "session", session)
+    monkeypatch.setattr(current, "_failed", False)
+    ControlWordsOf(tmp_path / "run").ask(Window(2, 5))
+    optimizer_steps(session, 4, 1)
+    following = around_next(next, began=lambda: None, ended=lambda _: None)
+    assert following(iter("ab")) == "a"
+    assert current.session is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kair: warning: capture is off, training goes on: RuntimeError: no scope input")
+
+
 def test_a_handler_that_records_in_the_middle_of_a_record_hangs_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,6 +436,7 @@ def test_settings_are_the_launchers_and_kairs() -> None:
     assert found.run_dir == Path(f"/dev/shm/kair-{os.getuid()}/_a_b")
     assert safe_name("..") == "job"
     assert settings_of({}, job="x").job == "x"
+    assert settings_of({"KAIR_RUN_DIR": "here"}).run_dir == Path.cwd() / "here"
 
 
 @pytest.mark.parametrize(
