@@ -147,7 +147,9 @@ def test_a_window_becomes_one_fragment_of_all_ranks_on_the_coordinators_clock(tm
     window_of(tmp_path, range(2, 5))
     (tmp_path / "rank-9-5-8.json").write_text("no trace")
     fit = ClockFit(at_ns=1_700_000_000 * 10**9, offset_ns=5e6, drift=0.0, bound_ns=1e4, drift_doubt=0.0)
-    made, refused = convert(window_files(tmp_path), tmp_path, HostOfWindow("node-1", 8, fit, 7))
+    made, refused = convert(
+        window_files(tmp_path), tmp_path, HostOfWindow("node-1", 8, fit, 7, frozenset({2, 3, 4, 8, 9}))
+    )
     (fragment,) = made
     assert [file.rank for file, _ in refused] == [9]
     assert fragment.ranks == (2, 3, 4)
@@ -161,6 +163,7 @@ def test_a_window_becomes_one_fragment_of_all_ranks_on_the_coordinators_clock(tm
     assert metadata["hosts"] == {"2": "node-1", "3": "node-1", "4": "node-1"}
     assert metadata["capture"]["shifted_ns"] == 5_000_000
     assert metadata["capture"]["drops"] == 7
+    assert metadata["capture"]["missing"] == [8, 9]
     assert min(metadata["step_times"]["begin_ns"]) == min(one["start_ns"] for one in rows)
     assert min(one["start_ns"] for one in rows) == int(1.7e18) + 10_000_000 - 5_000_000
 

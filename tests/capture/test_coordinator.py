@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.captured import fragment_of, rows_for
@@ -318,8 +319,14 @@ def test_sums_of_scopes_are_kept_once_and_joined(tmp_path: Path, monkeypatch: py
     # Killed before what was joined had gone.
     for name, content in kept.items():
         (places.scopes / name).write_bytes(content)
+    # Of a bucket that others write to.
+    (victim := tmp_path / "store" / "job.json").touch()
+    empty = pa.table({}).replace_schema_metadata({b"kair.sources": b"../../job.json\n..\n."})
+    pq.write_table(empty, places.scopes / "joined-evil.parquet")
     delivered_sums(4)
     log.round()
+    assert victim.exists()
+    (places.scopes / "joined-evil.parquet").unlink(missing_ok=True)
     rows = pq.read_table(places.scopes).to_pylist()
     assert sorted((one["step"], one["scope"]) for one in rows) == [
         (step, scope) for step in range(1, 5) for scope in ("augment", "x")

@@ -40,6 +40,8 @@ _LAST_ROWS_S: Final = 30.0
 _MOST_BATCHES: Final = 8
 """Rows on their way at once: 200, within what the coordinator remembers of a rank, should they come twice."""
 _REBIRTH_S: Final = 1.0
+_ASKED_KEPT: Final = 8
+"""Windows of which it is known who was asked: the conversion may be behind."""
 _ALONE_S: Final = 60.0
 """Ranks live, and no coordinator has answered for so long: it is told once."""
 
@@ -98,9 +100,10 @@ class Agent:
             pass
         self._close()
 
-    def about(self) -> HostOfWindow:
-        """What is known of this host, for the conversion."""
-        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops())
+    def about(self, first: int) -> HostOfWindow:
+        """What is known of this host, and who was asked for the window from `first` on, for the conversion."""
+        asked = frozenset(self._asked.get(first, ()))
+        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops(), asked)
 
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from `first` on."""
@@ -312,7 +315,9 @@ class Agent:
         if not is_order(order):
             return
         here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
-        self._asked = {order.first_step: tuple(here)}
+        self._asked[order.first_step] = tuple(here)
+        while len(self._asked) > _ASKED_KEPT:
+            del self._asked[next(iter(self._asked))]
         for rank in here:
             with suppress(OSError), closing(self._control(rank)) as words:
                 words.ask(Window(order.first_step, order.steps))
