@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuzz import damage
+from support.xplane_builder import varint
 
 from kair_engine.readers.flight_recorder.plain_pickle import NotPlainError, load_plain
 from kair_engine.readers.xplane import wire
@@ -132,23 +133,14 @@ def _written(fields: "list[Field]") -> bytes:
 
 
 def _key_and_value(field: Field) -> bytes:
-    key = _varint(field.number << 3 | field.kind)
+    key = varint(field.number << 3 | field.kind)
     if isinstance(field.value, int):
         if field.kind == wire.VARINT:
-            return key + _varint(field.value)
+            return key + varint(field.value)
         width = 8 if field.kind == wire.FIXED64 else 4
         return key + (field.value & (1 << 8 * width) - 1).to_bytes(width, "little")
     content = _written(field.value) if isinstance(field.value, list) else field.value
-    return key + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*out, value))
+    return key + varint(len(content)) + content
 
 
 def _database(data: bytes, chance: random.Random) -> bytes:

@@ -293,7 +293,7 @@ def _under(step: PreparedStep, focus: Focus, view: View, window_us: float) -> tu
 
 def _warnings(step: PreparedStep) -> tuple[KairWarning, ...]:
     if len(step.held) < len(step.ops.ranks):
-        text = f"the step is too large to be held whole: {len(step.held)} of {len(step.ops.ranks):,} ranks are shown"
+        text = f"the step is too large to be held whole: rows are of {len(step.held)} of {len(step.ops.ranks):,} ranks"
         return (short_warning("some_ranks", f"{text}, those that were waited for longest among them"),)
     if len(step.sync.collectives) or len(step.ops.ranks) == 1:
         return ()
