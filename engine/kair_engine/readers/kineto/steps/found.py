@@ -176,10 +176,8 @@ def step_indices(
 ) -> Int64s:
     """The step of every record: host events by their start, device events by their launch, else their own."""
     step = windows.index_at(batch["start"])
-    device = np.isin(tables.categories()[batch["track"]], DEVICE_CATEGORIES)
-    if device.any():
-        own = step[device]
-        external, external_known = by_external_id.step_of(batch["external_id"][device])
-        launched, known = by_correlation.step_of(batch["correlation"][device])
-        step[device] = np.where(known, launched, np.where(external_known, external, own))
+    device = np.flatnonzero(np.isin(tables.categories(), DEVICE_CATEGORIES)[batch["track"]])
+    for field, launches in (("external_id", by_external_id), ("correlation", by_correlation)):
+        launched, known = launches.step_of(batch[field][device])
+        step[device[known]] = launched[known]
     return step

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.arrays import present
 from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.trace.format import PHASES
 
@@ -31,12 +32,11 @@ def host_phases(
 ) -> Int8s:
     """Indices into PHASES for host operations; `is_scope` tells those that can mark a phase."""
     phase = np.full(len(start), PHASES.index("forward"), np.int8)
-    for thread_number in np.unique(thread):
-        rows = np.flatnonzero(thread == thread_number)
-        for marker, code in _MARKERS:
-            markers = rows[is_scope[rows] & (name_class[rows] == marker)]
-            if not len(markers):
-                continue
+    for marker, code in _MARKERS:
+        of_all = np.flatnonzero(is_scope & (name_class == marker))
+        for thread_number in present(thread[of_all]).tolist():
+            markers = of_all[thread[of_all] == thread_number]
+            rows = np.flatnonzero(thread == thread_number)
             # Autograd's own threads do nothing but backward, also between its functions.
             if marker is NameClass.BACKWARD and thread_number != main_thread:
                 phase[rows] = code
