@@ -80,8 +80,9 @@ class StepFinder:
         for record in batch[host & np.isin(tables.name_classes()[batch["name"]], SIGN_CLASSES)]:
             begin, name = int(record["start"]), tables.names.items_[record["name"]]
             self._signs.see(name, begin, begin + int(record["duration"]), int(record["track"]))
-        for track, rows in zip(*np.unique(batch["track"][host], return_counts=True), strict=True):
-            self._host_rows[int(track)] = self._host_rows.get(int(track), 0) + int(rows)
+        rows = np.bincount(batch["track"][host])
+        for track in np.flatnonzero(rows).tolist():
+            self._host_rows[track] = self._host_rows.get(track, 0) + int(rows[track])
         first, last = int(batch["start"].min()), int((batch["start"] + batch["duration"]).max())
         known = self._extent or (first, last)
         self._extent = (min(known[0], first), max(known[1], last))

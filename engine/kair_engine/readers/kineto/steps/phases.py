@@ -1,11 +1,10 @@
 """Forward, backward, optimizer, input: the phase of every operation of a step, from the scopes around it."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import present
 from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.trace.format import PHASES
 
@@ -26,7 +25,7 @@ def host_phases(
     start: Int64s,
     end: Int64s,
     thread: Int64s,
-    name_class: Int8s,
+    name_class: npt.NDArray[np.integer[Any]],
     is_scope: npt.NDArray[np.bool_],
     main_thread: int,
 ) -> Int8s:
@@ -34,7 +33,7 @@ def host_phases(
     phase = np.full(len(start), PHASES.index("forward"), np.int8)
     for marker, code in _MARKERS:
         of_all = np.flatnonzero(is_scope & (name_class == marker))
-        for thread_number in present(thread[of_all]).tolist():
+        for thread_number in sorted(set(thread[of_all].tolist())):
             markers = of_all[thread[of_all] == thread_number]
             rows = np.flatnonzero(thread == thread_number)
             # Autograd's own threads do nothing but backward, also between its functions.

@@ -86,9 +86,7 @@ class StepAssembler:
         marks = self._is_step_mark(records)
         records = chosen(records, ~marks) if marks.any() else records
         columns, groups = self._columns(records)
-        columns = self._with_scope(columns, step)
-        order = _rows_in_order(columns)
-        columns = _Columns(**{name: values[order] for name, values in vars(columns).items()})
+        columns = self._in_order(columns, step)
         number = int(self._windows.number[step])
         return self._arrow(columns, groups, number)
 
@@ -183,7 +181,8 @@ class StepAssembler:
     def _main_lane(self) -> int:
         return int(self._lane[self._windows.track]) if self._windows.track >= 0 else 0
 
-    def _with_scope(self, columns: _Columns, step: int) -> _Columns:
+    def _in_order(self, columns: _Columns, step: int) -> _Columns:
+        """The rows and that of the step's scope, in the table's order."""
         begin, end = int(self._windows.begin[step]), int(self._windows.end[step])
         scope = dict.fromkeys(vars(columns), -1) | {
             "lane": self._main_lane(),
@@ -192,7 +191,16 @@ class StepAssembler:
             "start": begin + self._base,
             "duration": end - begin,
         }
-        return _Columns(**{name: np.append(values, np.int64(scope[name])) for name, values in vars(columns).items()})
+        if not len(columns.start):
+            return _Columns(**{name: np.array([value]) for name, value in scope.items()})
+        keys = (np.append(getattr(columns, name), scope[name]) for name in ("lane", "start", "duration"))
+        order = _rows_in_order(*keys)
+        at = int(np.flatnonzero(order == len(columns.start))[0])
+        # The scope's place holds another row's values until it has its own: joined first, all were copied twice.
+        ordered = {name: values.take(order, mode="clip") for name, values in vars(columns).items()}
+        for name, values in ordered.items():
+            values[at] = scope[name]
+        return _Columns(**ordered)
 
     def _arrow(self, columns: _Columns, groups: list[str], step: int) -> pa.Table:
         count = len(columns.start)
@@ -221,15 +229,15 @@ class StepAssembler:
         )
 
 
-def _rows_in_order(columns: _Columns) -> Int64s:
+def _rows_in_order(lane: Int64s, start: Int64s, duration: Int64s) -> Int64s:
     """The rows by lane and start, of those that begin together the longer one first."""
-    order = order_by(columns.lane, columns.start)
-    lane, start = columns.lane[order], columns.start[order]
+    order = order_by(lane, start)
+    lane, start = lane[order], start[order]
     together = (lane[1:] == lane[:-1]) & (start[1:] == start[:-1])
     places = np.flatnonzero(np.append(together, False) | np.append(False, together))
     rows = order[places]
     # Few, and sorting by three keys takes thirty times as long.
-    order[places] = rows[np.lexsort((-columns.duration[rows], start[places], lane[places]))]
+    order[places] = rows[np.lexsort((-duration[rows], start[places], lane[places]))]
     return order
 
 
