@@ -18,7 +18,7 @@ from support.captured import fragment_of, rows_for
 from kair_capture.agent.fragment_names import named
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, hear_all
-from kair_capture.agent.link import COUNTERS, Link, Packet
+from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.step_rows import Rows, ScopeSum
@@ -41,7 +41,7 @@ from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
 from kair_capture.wire.keys import read_key
-from kair_capture.wire.messages import BeatReply, Capture, CaptureReply, Communication, Host
+from kair_capture.wire.messages import Beat, BeatReply, Capture, CaptureReply, Communication, Host
 from kair_engine.recording.changes import state_of
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.triage.analysis import triage
@@ -487,6 +487,53 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     talk.close()
 
 
+def test_what_ranks_sample_unasked_is_of_the_same_budget_and_their_agent_hears_of_it(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    talk.agent.send(Packet.HOST, Host("node-1", 4, (0, 1)).packed())
+    for rank in (0, 1):
+        rows = rows_for(rank, range(80))
+        rows["flags"][[30, 60]] = StepFlag.SAMPLED
+        rows["begin_us"][31:] += 2000
+        rows["begin_us"][61:] += 2000
+        talk.tell(rows)
+    budget = talk.coordinator._sampler.budget
+    talk.until(lambda: budget.spent_us == 4000 and budget.elapsed_us > 60_000)
+    assert budget.held_us < 0
+    overhead = OVERHEAD.pack(round(budget.overhead * 1e6))
+    talk.until(lambda: (Packet.OVERHEAD, overhead) in talk.packets)
+    talk.end()
+    # A coordinator that starts again charges nothing twice.
+    talk.coordinator = talk.begin()
+    for _ in range(5):
+        talk.turn()
+    assert talk.coordinator._sampler.budget.spent_us == 4000
+    talk.close()
+
+
+def test_agents_that_give_the_same_name_to_their_hosts_are_told_apart() -> None:
+    hosts, order = Hosts(), {1: (0, 1), 2: (2, 3)}
+    for sender in order:
+        assert hosts.introduce(Host("node", 4, ()), sender, 0.0)
+    for sender, ranks in order.items():
+        hosts.introduce(Host("node", 4, ranks), sender, 1.0)
+    heard = {sender: hosts.hear(sender, Beat(ranks=2), 2.0) for sender in order}
+    assert {sender: state and state.ranks for sender, state in heard.items()} == order
+    assert sorted(state.name for state in hosts) == ["node", "node#2"]
+    assert hosts.ranks() == [0, 1, 2, 3]
+    # One that was killed and started again has its place, whether it knows its ranks at once or not.
+    hosts.introduce(Host("node", 4, ()), 3, 2.5)
+    hosts.introduce(Host("node", 4, (2, 3)), 3, 3.0)
+    assert sorted(state.name for state in hosts) == ["node", "node#2"]
+    assert hosts.hear(2, Beat(ranks=2), 3.0) is None
+    # A rank that ends before the others was on its host all the same.
+    hosts.introduce(Host("node", 4, (3,)), 3, 4.0)
+    assert (hosts.host_of(2), hosts.host_of(3), hosts.host_of(1)) == ("node#2", "node#2", "node")
+    assert hosts.ranks() == [0, 1, 3]
+    # An agent of the next attempt: the one before is gone.
+    hosts.introduce(Host("node", 4, (5,)), 4, 100.0)
+    assert len(hosts) == 2
+
+
 def asked(talk: Talk, datagram: Datagram, key: bytes | None = None) -> Datagram | None:
     """What the coordinator answers to one datagram."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -512,6 +559,19 @@ def test_a_stranger_is_not_heard_and_nothing_is_heard_twice(tmp_path: Path) -> N
     assert told is not None
     assert CaptureReply.read(told.body).why_not == "no rank has told enough steps yet"
     assert asked(talk, replace(capture, epoch=epoch)) is None  # recorded, and sent again
+    assert len(sealed(talk.key, first)) <= len(sealed(talk.key, capture))
+    # A flood from the same address, and of what was recorded, silences nobody.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flood:
+        flood.connect(("127.0.0.1", talk.coordinator.endpoint.port))
+        recorded = sealed(talk.key, replace(capture, epoch=epoch))
+        for _ in range(50):
+            for _ in range(50):
+                flood.send(b"x" * 60)
+                flood.send(recorded)
+            talk.coordinator.endpoint.turn()
+    refused = talk.coordinator.endpoint.refused
+    assert refused == {"signature": 1, "format": 2500, "replay": 2501}  # and none for its rate
+    refused.clear()
     for rank in range(4):
         talk.coordinator._table.add(rows_for(rank, range(60)))
     talk.coordinator._watch(time.monotonic())
@@ -521,6 +581,6 @@ def test_a_stranger_is_not_heard_and_nothing_is_heard_twice(tmp_path: Path) -> N
     ordered = asked(talk, Datagram(Kind.CAPTURE, epoch, 7, 3, Capture(5, (1, 3)).packed()))
     assert ordered is not None
     assert CaptureReply.read(ordered.body).first_step > 60
-    assert talk.coordinator.endpoint.refused == {"signature": 1, "replay": 1}
+    assert refused == {}
     talk.close()
     assert json.loads((talk.places.capture / "status.json").read_text())["sampling"]["windows"][0]["ranks"] == [1, 3]

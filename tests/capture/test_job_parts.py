@@ -3,9 +3,11 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from time import thread_time_ns
@@ -192,9 +194,16 @@ class ControlWordsOf:
         self._folder = folder
 
     def ask(self, window: Window) -> None:
-        words = ControlWords(self._folder / f"rank-{RANK}.control")
-        words.ask(window)
-        words.close()
+        with closing(self._words()) as words:
+            words.ask(window)
+
+    def tell_overhead(self, millionths: int) -> None:
+        with closing(self._words()) as words:
+            words.tell_overhead(millionths)
+
+    def _words(self) -> ControlWords:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        return ControlWords(self._folder / f"rank-{RANK}.control")
 
 
 def test_a_window_that_cannot_be_written_ends_sampling_and_nothing_else(
@@ -249,17 +258,20 @@ def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforde
 
     monkeypatch.setattr(framework, "start_profile", Dear)
     every = settings(tmp_path / "run", KAIR_SAMPLE_EVERY="50", KAIR_RING_RECORDS="16384")
+    ControlWordsOf(tmp_path / "run").tell_overhead(20_000)  # an earlier process of the rank
     session = Session(every, framework, begin=1)
-    for step in range(1250):
+    for step in range(2050):
         if step == 701:
             ControlWordsOf(tmp_path / "run").ask(Window(705, 2))
+        if step in {1500, 1900}:
+            ControlWordsOf(tmp_path / "run").tell_overhead(20_000 if step == 1500 else 9000)
         clock.now += 10_000_000
         optimizer_steps(session, 1, 1)
     session.close()
     # A window costs three steps' time: at 1 % one in 300, and so one in 400. What is asked for goes before: after the
-    # one at 705 that at 800 can not be afforded.
+    # one at 705 that at 800 can not be afforded. Nor that at 1600, while windows on other ranks have taken 2 %.
     sampled = [step for step, *_, flags in steps_of(told(tmp_path / "run")[0]) if flags & StepFlag.SAMPLED]
-    assert sampled == [50, 400, 705, 706, 1200]
+    assert sampled == [50, 400, 705, 706, 1200, 2000]
     # The agent hears of it.
     rings = TrainerRings(tmp_path / "run", Trainer(RANK, os.getpid()))
     for path in (tmp_path / "run").glob("*.ring"):
@@ -323,6 +335,29 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
         make_own_folder(tmp_path / "open")
     with pytest.raises(PermissionError, match="lets others replace mine"):
         make_own_folder(tmp_path / "open" / "mine")
+
+
+def test_the_training_process_needs_nothing_of_kair_but_capture(tmp_path: Path) -> None:
+    """Its interpreter may be another one than Kair's."""
+    program = """
+import sys
+for name in ("kair_engine", "kair_tui", "numpy", "pyarrow", "msgspec", "torch", "jax", "tensorflow"):
+    sys.modules[name] = None
+import kair_capture as kair
+kair.start(job="alone")
+for _ in range(3):
+    with kair.scope("part"):
+        pass
+    kair.step()
+kair.stop()
+kair.start()
+kair.start()
+kair.step()
+"""
+    environment = {**os.environ, "KAIR_RUN_DIR": str(tmp_path / "run")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert len(list((tmp_path / "run").glob("rank-0-*.ring"))) == 2
 
 
 def test_a_member_is_added_to_a_json_file_by_its_end(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.kineto.compiled import choice, scan, scanner
+from kair_engine.readers.kineto.compiled import choice, keys, scan, scanner
 from kair_engine.readers.kineto.compiled.scanner import Scanner
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.events import EventArgs
@@ -52,9 +53,10 @@ _SEEDS: list[dict[str, Any]] = [
 ]
 _TEXTS = ["", "X", "B", "12", "a\\u00e9", "é\ud800", "}, {", "Optimizer.step#SGD.step"]
 _NUMBERS = [0, -0.0, -1, 7, 1 << 63, 10**30, 0.0005, 1e15, 1e300, float("nan"), 1706850122846038.1255]
+_WRITTEN = ["7", "42.5", "1706850122846038.125", "12345678", "123456789.5", "99999999.999", "0.25", "-3", "01", "1e3"]
 _VALUES = st.sampled_from([..., None, True, [], [{"a": [1]}], {}, {"a": {}}, *_TEXTS, *_NUMBERS])
 _KEYS = st.sampled_from(["ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "n\\ame"])
-_ARGUMENTS = st.sampled_from([*scan.ARGUMENTS, "Input Dims", "Input type", "Concrete Inputs", "stream"])
+_ARGUMENTS = st.sampled_from([*keys.ARGUMENTS, "Input Dims", "Input type", "Concrete Inputs", "stream"])
 
 
 @st.composite
@@ -67,15 +69,29 @@ def texts(draw: st.DrawFn) -> bytes:
         if draw(st.integers(0, 3)) == 0:
             one["args"] = dict(one.get("args") or {}) if isinstance(one.get("args"), dict | None) else {}
             one["args"][draw(_ARGUMENTS)] = draw(_VALUES)
+    events += [alike(one, draw) for one in events if draw(st.booleans())]
     written = [{name: value for name, value in one.items() if value is not ...} for one in events]
     as_is = draw(st.booleans())
     parts = [json.dumps(drop(one), ensure_ascii=as_is, indent=draw(st.sampled_from([None, 1]))) for one in written]
     text = "[" + draw(st.sampled_from([", ", ",\n", "\n"])).join(parts) + "]"
+    text = _WRITES.sub(lambda match: _WRITTEN[int(match[1])], text)
     signs = bytearray(text.encode("utf-8", "surrogatepass"))
     for _ in range(draw(st.integers(0, 2))):
         at = draw(st.integers(0, len(signs)))
         signs[at : at + draw(st.integers(0, 2))] = draw(st.sampled_from([b"", *(bytes([sign]) for sign in _SIGNS)]))
     return bytes(signs)
+
+
+_WRITES = re.compile(r'"written (\d)"')
+
+
+def alike(one: dict[str, Any], draw: st.DrawFn) -> dict[str, Any]:
+    """The event with other numbers."""
+    number = st.integers(0, len(_WRITTEN) - 1).map(lambda at: f"written {at}")
+    args = one.get("args")
+    if isinstance(args, dict):
+        args = {key: draw(number) if isinstance(value, int) else value for key, value in args.items()}
+    return one | {"ts": draw(number), "dur": draw(number)} | ({} if "args" not in one else {"args": args})
 
 
 _SIGNS = b'{}[],:"\\0.-eEu\x00\x1f\x7f\x80\xff\n tn9'
@@ -133,6 +149,22 @@ def test_usual_events_are_all_scanned() -> None:
     assert scanned == len(found[0]) == 400
 
 
+def test_events_alike_are_told_by_their_numbers() -> None:
+    chance = random.Random(2)
+
+    def number() -> int:
+        return chance.randrange(10 ** chance.randint(1, 15))
+
+    usual = [one for one in _SEEDS if one["ph"] in "Xf"] * 40
+    for at, one in enumerate(usual):
+        args = {key: number() if isinstance(value, int) else value for key, value in (one.get("args") or {}).items()}
+        usual[at] = one | {"ts": number() + chance.randrange(1000) / 1000, "dur": number(), "args": args}
+    text = json.dumps([*usual, {}], ensure_ascii=False).encode()
+    found, scanned = read([text], scanned=True)
+    assert found == read([text], scanned=False)[0]
+    assert scanned == len(found[0]) == 320
+
+
 def test_what_is_not_known_costs_a_window_and_not_the_scan() -> None:
     events = [event(name=f"op {number}", tid=number % 7) for number in range(3000)]
     events[10]["name"] = "\ud800"
@@ -174,8 +206,8 @@ def test_times_are_rounded_as_decimals_are(number: str) -> None:
 def test_the_types_that_are_looked_at_are_those_that_are_decoded() -> None:
     kinds = {int | None: scan.MAYBE_INTEGER, str | None: scan.MAYBE_TEXT}
     typed = {field.encode_name: field.type for field in msgspec.structs.fields(EventArgs) if field.type != msgspec.Raw}
-    assert set(typed) == set(scan.ARGUMENTS)
-    assert all(scan.ARGUMENTS[name] == kinds.get(kind, scan.ARGUMENTS[name]) for name, kind in typed.items())
+    assert set(typed) == set(keys.ARGUMENTS)
+    assert all(keys.ARGUMENTS[name] == kinds.get(kind, keys.ARGUMENTS[name]) for name, kind in typed.items())
     assert {name for name, kind in typed.items() if kind is int} == {"correlation", "External id", "bytes"}
 
 

@@ -1,5 +1,6 @@
 """A thread that makes fragments of windows: reading a trace takes seconds, and draining must not wait for it."""
 
+import re
 import threading
 import time
 from contextlib import suppress
@@ -13,6 +14,7 @@ from kair_capture.agent.windows import HostOfWindow, WindowFile, convert, window
 _PATIENCE_S: Final = 5.0
 """A window is delivered in parts when a rank's is so much later than the others'."""
 _LOOK_S: Final = 0.2
+_UNFINISHED: Final = re.compile(r"\.?((rank|window)-\d+-\d+-.+|scopes)\.parquet(\..+)?")
 
 
 class HostState(Protocol):
@@ -43,8 +45,10 @@ class Conversion:
     def start(self) -> None:
         """Begins; windows that an agent before left are there too."""
         self._work.mkdir(mode=0o700, exist_ok=True)
+        # A run folder that somebody chose may have had a folder of this name, with other things in it.
         for path in self._work.iterdir():
-            path.unlink(missing_ok=True)
+            if _UNFINISHED.fullmatch(path.name):
+                path.unlink(missing_ok=True)
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:

@@ -73,7 +73,7 @@ def _is_through(beat: Beat) -> bool:
 
 
 def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedRank, ...]:
-    host_of = {rank: state.name for state in hosts for rank in state.ranks}
+    host_of = hosts.by_rank()
     recent = table.recent(STEPS_SHOWN, table.last_common_step)
     position = {rank: at for at, rank in enumerate(recent.ranks.tolist())}
     step_us = np.nanmedian(recent.step_us, axis=1).tolist() if position else []

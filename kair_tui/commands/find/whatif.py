@@ -59,14 +59,18 @@ def run(
     fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
     if only_fixes and not fixes:
         raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
+    named = {rank for one in fixes for rank in one.ranks or ()}.intersection(trace.job.ranks)
     if cache is None:
-        model = model_asked_of(trace)
+        model = model_asked_of(trace, named=named)
         result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     else:
-        asked = cache.of(trace.steps, lambda: Questions(model_asked_of(trace, keep=True)))
+        asked = cache.of(
+            trace.steps,
+            lambda: Questions(model_asked_of(trace, keep=True, named=named)),
+            lambda known: named <= {*known.model.job.ranks},
+        )
         model = asked.model
-        answer = partial(price_fixes, model) if only_fixes else asked.whatif
-        result = answer(fixes, gpu_cost=gpu_cost)
+        result = (partial(price_fixes, model) if only_fixes else asked.whatif)(fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(model, timeline)
     return whatif_in_words(_as_typed(result, [*fix, *scale]))

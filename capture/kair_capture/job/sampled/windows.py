@@ -35,6 +35,7 @@ class Windows:
         self._framework = framework
         self._control = control
         self._periodic = periodic
+        control.tell_overhead(0)  # until this process is told
         self._told_interval = 0
         """Told anew after each window: the agent may be another one by then."""
         self._is_asked = False
@@ -97,7 +98,7 @@ class Windows:
             wanted = self._wanted = None
         if self._is_off:
             return False
-        if wanted is None and self._periodic is not None and self._periodic.is_due(following):
+        if wanted is None and self._periodic is not None and self._periodic.is_due(following, self._control.overhead):
             wanted = self._wanted = Window(following, 1)
             self._is_asked = False
         return wanted is not None and wanted.first == following

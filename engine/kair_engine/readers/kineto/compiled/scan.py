@@ -4,11 +4,16 @@ What is not known for sure is refused, so that what is taken, every JSON parser 
 compiled together stands in one file: by that file alone numba tells whether kept machine code is out of date.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kair_engine.numba_or_not import Int64s, Text, njit, unsigned
+from kair_engine.numba_or_not import Int64s, Text, unsigned
+from kair_engine.numba_or_not import njit_without_arrays as njit
+from kair_engine.readers.kineto.compiled import marks
+
+if TYPE_CHECKING:
+    from kair_engine.readers.kineto.compiled.keys import Keys
 
 # What became of a scan.
 DONE: Final = 0
@@ -16,6 +21,8 @@ NO_ROOM: Final = 1
 """The columns are full: what is in them has to be taken, and the scan goes on."""
 UNKNOWN: Final = 2
 """Something in the text is not known for sure."""
+ENOUGH: Final = 3
+"""As many events as were asked for are parsed."""
 
 # Columns of rows: numbers of an event, the places of its texts and of its arguments, and its own.
 START: Final = 0
@@ -34,51 +41,14 @@ TID: Final = 16
 ARGS: Final = 18
 PH: Final = 20
 EVENT: Final = 22
-COLUMNS: Final = 23
 """From TS on two for each: begin and end."""
-_OTHER: Final = -1
+SHAPE: Final = 23
+PARSED: Final = 24
+COLUMNS: Final = 25
+OTHER: Final = -1
 MAYBE_INTEGER: Final = -2
 MAYBE_TEXT: Final = -3
 
-_EVENT_KEYS: Final = {
-    "ph": PH,
-    "ts": TS,
-    "cat": CAT,
-    "dur": DUR,
-    "pid": PID,
-    "tid": TID,
-    "args": ARGS,
-    "name": NAME,
-}
-ARGUMENTS: Final = {
-    "bytes": SIZE,
-    "correlation": CORRELATION,
-    "External id": EXTERNAL_ID,
-    "Seq": MAYBE_INTEGER,
-    "Src Rank": MAYBE_INTEGER,
-    "Dst Rank": MAYBE_INTEGER,
-    "In msg nelems": MAYBE_INTEGER,
-    "Out msg nelems": MAYBE_INTEGER,
-    "dtype": MAYBE_TEXT,
-    "Collective name": MAYBE_TEXT,
-    "Process Group Name": MAYBE_TEXT,
-    "Process Group Ranks": MAYBE_TEXT,
-}
-"""The arguments whose types are looked at: those that `EventArgs` decodes."""
-_LONGEST_KEY: Final = max(map(len, ARGUMENTS))
-# The keys of both tables end to end, the short ones of each first: where each begins, and the first of each length.
-_KEYS: Final = [*_EVENT_KEYS.items(), *sorted(ARGUMENTS.items(), key=lambda item: len(item[0]))]
-_KEY_TEXTS: Final = np.frombuffer("".join(key for key, _ in _KEYS).encode(), np.uint8)
-_KEY_BEGINS: Final = np.cumsum([0, *(len(key) for key, _ in _KEYS)])
-_KEY_FIELDS: Final = np.array([field for _, field in _KEYS])
-_OF_EVENT: Final = 0
-_OF_ARGUMENTS: Final = 1
-_KEYS_OF_LENGTH: Final = np.array(
-    [
-        [before + sum(len(key) < size for key in keys) for size in range(_LONGEST_KEY + 2)]
-        for before, keys in ((0, _EVENT_KEYS), (len(_EVENT_KEYS), ARGUMENTS))
-    ]
-)
 
 _REFUSED: Final = -1
 _DEEPEST: Final = 60
@@ -88,71 +58,97 @@ _MOST_DIGITS: Final = 18
 _LATEST: Final = 4 * 10**15
 """Microseconds whose thousandths fit 64 bits; they have 16 digits, and those since 1970 as many."""
 _EXACT_DIGITS: Final = 25
-_QUOTE: Final = ord('"')
-_COMMA: Final = ord(",")
-_OPEN: Final = ord("{")
-_CLOSE: Final = ord("}")
-_BACKSLASH: Final = ord("\\")
-_COLON: Final = ord(":")
-_OPEN_LIST: Final = ord("[")
-_CLOSE_LIST: Final = ord("]")
-_MINUS: Final = ord("-")
-_PLUS: Final = ord("+")
-_POINT: Final = ord(".")
-_ZERO: Final = ord("0")
-_NINE: Final = ord("9")
-_EXPONENTS: Final = (ord("e"), ord("E"))
-_SPACES: Final = (ord(" "), ord("\n"), ord("\r"), ord("\t"))
+_QUOTE, _COMMA, _COLON, _BACKSLASH = b'",:\\'
+_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
+_MINUS, _PLUS, _POINT, _ZERO, _NINE = b"-+.09"
+_EXPONENTS: Final = tuple(b"eE")
+_SPACES: Final = tuple(b" \n\r\t")
 _ESCAPED: Final = tuple(b'"\\/bfnrt')
 _LITERALS: Final = np.frombuffer(b"true false null ", np.uint8)
-_X: Final = ord("X")
-_PAIRED: Final = (ord("B"), ord("E"))
-_NULL: Final = ord("n")
+_NULL, _COMPLETE = b"nX"
+_PAIRED: Final = tuple(b"BE")
 
 
 @njit(cache=True, nogil=True)
-def scan_events(text: Text, at: int, limit: int, rows: Int64s, ended: Int64s) -> int:
-    """Takes the complete events of `text[at:limit]` into `rows`, as far as there is room; says why it ended.
+def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, noted: Int64s, keys: "Keys") -> int:
+    """Takes the complete events of `text[:limit]` into `rows`, as far as there is room, and says why it ended.
 
-    Where it ended goes to `ended`, with the number of rows: all events before that place are taken.
+    `ended` says how many rows there are and where the next event begins, before and after. Of `most` events, which it
+    parses at most, `noted` tell, behind a first that counts them, where numbers and names stand.
     """
-    count = 0
-    row = np.empty(COLUMNS, np.int64)
-    while True:
+    count, at = ended[0], ended[1]
+    noted[0, 0] = 1
+    for parsed in range(most + 1):
         ended[0], ended[1] = count, at
         if count == len(rows):
             return NO_ROOM
-        # Slices take longer: they make arrays.
+        if parsed == most:
+            break
+        marked = noted[0, 0]
+        row = rows[count]
         for column in range(COLUMNS):
             row[column] = 0
         for column in range(CORRELATION, SIZE + 1):
             row[column] = -1
         row[ODD] = 3
         row[EVENT] = at
-        at = _event(text, at, limit, row)
+        row[SHAPE], row[PARSED] = -1, 1
+        at = _event(text, at, limit, row, noted, keys)
         if at == _REFUSED:
             return UNKNOWN
+        follows = marks.NO_ROW
         if row[PH + 1] - row[PH] == 3:
             phase = text[unsigned(row[PH] + 1)]
-            if phase == _X:
-                for column in range(COLUMNS):
-                    rows[count, column] = row[column]
+            if phase == _COMPLETE:
                 count += 1
+                follows = marks.ROW
             elif phase in _PAIRED:
                 return UNKNOWN
-        at = _after_space(text, at, limit)
-        # Some write one event a line, without commas.
-        if at < limit and text[unsigned(at)] == _COMMA:
-            at = _after_space(text, at + 1, limit)
-            if at >= limit:
-                return UNKNOWN
-        if at >= limit:
+        _note_event(noted, marked, at, follows, row, count - 1)
+        at = _to_next(text, at, limit)
+        if at == _REFUSED:
+            return UNKNOWN
+        if at == limit:
             ended[0], ended[1] = count, limit
             return DONE
+    return ENOUGH
 
 
 @njit(nogil=True)
-def _event(text: Text, at: int, limit: int, row: Int64s) -> int:
+def _note(noted: Int64s, begin: int, end: int, follows: int) -> None:
+    """Notes a number or a name, as long as there is room."""
+    number = noted[0, 0]
+    if number < len(noted):
+        noted[number, 0], noted[number, 1], noted[number, 2] = begin, end, follows
+        noted[0, 0] = number + 1
+
+
+@njit(nogil=True)
+def _note_event(noted: Int64s, first: int, end: int, follows: int, row: Int64s, number: int) -> None:
+    """Notes the end of the event whose noted begin at `first`; of one like no other no mark is left."""
+    odd = row[ODD]
+    odd_times = (odd & 1 and row[TS + 1]) or (odd & 2 and row[DUR + 1])
+    _note(noted, row[EVENT], end, follows)
+    if odd_times or noted[0, 0] == len(noted):
+        noted[0, 0] = first
+        return
+    last = noted[noted[0, 0] - 1]
+    last[marks.ARGS_BEGIN], last[marks.ARGS_END] = (row[ARGS], row[ARGS + 1]) if row[ARGS + 1] else (-1, -1)
+    last[marks.WITHOUT], last[marks.ROW_NUMBER] = odd, number
+
+
+@njit(nogil=True)
+def _to_next(text: Text, at: int, limit: int) -> int:
+    """From the end of an event to the next one, or the limit. Some write one event a line, without commas."""
+    at = _after_space(text, at, limit)
+    if at < limit and text[unsigned(at)] == _COMMA:
+        at = _after_space(text, at + 1, limit)
+        return _REFUSED if at >= limit else at
+    return at
+
+
+@njit(nogil=True)
+def _event(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
     """Behind the event that begins at `at`."""
     if at >= limit or text[unsigned(at)] != _OPEN:
         return _REFUSED
@@ -161,17 +157,17 @@ def _event(text: Text, at: int, limit: int, row: Int64s) -> int:
         return at + 1
     while True:
         key = at + 1
-        at = _after_plain_string(text, at, limit)
+        at = _after_string(text, at, limit, True)
         if at == _REFUSED:
             return _REFUSED
-        field = _field(text, key, at - 1, _OF_EVENT)
+        field = _field(text, key, at - 1, 0, keys)
         begin = _to_value(text, at, limit)
         if begin == _REFUSED:
             return _REFUSED
-        at = _value_of(text, begin, limit, field, row)
+        at = _value_of(text, begin, limit, field, row, noted, keys)
         if at == _REFUSED:
             return _REFUSED
-        if field != _OTHER:
+        if field != OTHER:
             row[field], row[field + 1] = begin, at
         at = _after_space(text, at, limit)
         if at >= limit:
@@ -184,46 +180,50 @@ def _event(text: Text, at: int, limit: int, row: Int64s) -> int:
 
 
 @njit(nogil=True)
-def _field(text: Text, begin: int, end: int, table: int) -> int:
+def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
     """What is known of the key `text[begin:end]`: its column, or of arguments their type."""
     size = end - begin
-    if size > _LONGEST_KEY:
-        return _OTHER
-    for key in range(_KEYS_OF_LENGTH[table, size], _KEYS_OF_LENGTH[table, size + 1]):
-        first = _KEY_BEGINS[key]
+    if size >= keys.of_length.shape[1] - 1:
+        return OTHER
+    for key in range(keys.of_length[table, size], keys.of_length[table, size + 1]):
+        first = keys.begins[key]
         i = 0
-        while i < size and text[unsigned(begin + i)] == _KEY_TEXTS[unsigned(first + i)]:
+        while i < size and text[unsigned(begin + i)] == keys.texts[unsigned(first + i)]:
             i += 1
         if i == size:
-            return int(_KEY_FIELDS[key])
-    return _OTHER
+            return int(keys.fields[key])
+    return OTHER
 
 
 @njit(nogil=True)
-def _value_of(text: Text, at: int, limit: int, field: int, row: Int64s) -> int:
+def _value_of(text: Text, at: int, limit: int, field: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
     """Behind the value of an event's field."""
     if field in (TS, DUR):
-        return _time(text, at, limit, START if field == TS else DURATION, row)
+        return _time(text, at, limit, START if field == TS else DURATION, row, noted)
     if field in (PID, TID):
         end = _after_string(text, at, limit)
         if end == _REFUSED:
             _, end = _integer(text, at, limit)
         return end
     if field == PH:
-        return _after_plain_string(text, at, limit)
+        return _after_string(text, at, limit, True)
     if field in (NAME, CAT):
-        return _after_string(text, at, limit)
+        end = _after_string(text, at, limit)
+        if field == NAME:
+            _note(noted, at, end, marks.A_NAME)
+        return end
     if field == ARGS:
-        return _arguments(text, at, limit, row)
-    return _after_value(text, at, limit)
+        return _arguments(text, at, limit, row, noted, keys)
+    return _after_number_or_other(text, at, limit, noted)
 
 
 @njit(nogil=True)
-def _time(text: Text, at: int, limit: int, column: int, row: Int64s) -> int:
+def _time(text: Text, at: int, limit: int, column: int, row: Int64s, noted: Int64s) -> int:
     """Behind a time, a number or a text."""
     row[column], end = _thousandths(text, at, limit)
     if end != _REFUSED:
         row[ODD] &= ~(1 << column)
+        _note(noted, at, end, column)
         return end
     row[ODD] |= 1 << column
     end = _after_string(text, at, limit)
@@ -231,8 +231,10 @@ def _time(text: Text, at: int, limit: int, column: int, row: Int64s) -> int:
 
 
 @njit(nogil=True)
-def _arguments(text: Text, at: int, limit: int, row: Int64s) -> int:
+def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
     """Behind the arguments of an event, an object or null."""
+    if row[ARGS + 1]:
+        noted[0, 0] = len(noted)  # only the last arguments count
     for column in range(CORRELATION, SIZE + 1):
         row[column] = -1
     if at < limit and text[unsigned(at)] == _NULL:
@@ -244,21 +246,24 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s) -> int:
         return at + 1
     while True:
         key = at + 1
-        at = _after_plain_string(text, at, limit)
+        at = _after_string(text, at, limit, True)
         if at == _REFUSED:
             return _REFUSED
-        field = _field(text, key, at - 1, _OF_ARGUMENTS)
+        field = _field(text, key, at - 1, 1, keys)
         at = _to_value(text, at, limit)
         if at == _REFUSED or at >= limit:
             return _REFUSED
+        begin = at
         if field >= 0:
             row[field], at = _integer(text, at, limit)
-        elif field == _OTHER or text[unsigned(at)] == _NULL:
-            at = _after_value(text, at, limit)
+            _note(noted, begin, at, field)
+        elif field == OTHER or text[unsigned(at)] == _NULL:
+            at = _after_number_or_other(text, at, limit, noted)
         elif field == MAYBE_INTEGER:
             _, at = _integer(text, at, limit)
+            _note(noted, begin, at, marks.AN_INTEGER)
         else:
-            at = _after_plain_string(text, at, limit)
+            at = _after_string(text, at, limit, True)
         if at == _REFUSED:
             return _REFUSED
         at = _after_space(text, at, limit)
@@ -280,8 +285,8 @@ def _after_space(text: Text, at: int, limit: int) -> int:
 
 
 @njit(nogil=True)
-def _after_string(text: Text, at: int, limit: int) -> int:
-    """Behind the text in quotes that begins at `at`. Texts with `\\u` are refused."""
+def _after_string(text: Text, at: int, limit: int, is_plain: bool = False) -> int:
+    """Behind the text in quotes at `at`, without `\\u`. In a plain one nothing is escaped, and all is ASCII."""
     if at >= limit or text[unsigned(at)] != _QUOTE:
         return _REFUSED
     at += 1
@@ -289,28 +294,12 @@ def _after_string(text: Text, at: int, limit: int) -> int:
         sign = text[unsigned(at)]
         if sign == _QUOTE:
             return at + 1
-        if sign < 32:
+        if sign < 32 or (is_plain and (sign > 126 or sign == _BACKSLASH)):
             return _REFUSED
         if sign == _BACKSLASH:
             at += 1
             if at >= limit or text[unsigned(at)] not in _ESCAPED:
                 return _REFUSED
-        at += 1
-    return _REFUSED
-
-
-@njit(nogil=True)
-def _after_plain_string(text: Text, at: int, limit: int) -> int:
-    """The same of a text that stands for itself: of ASCII, and nothing in it is escaped."""
-    if at >= limit or text[unsigned(at)] != _QUOTE:
-        return _REFUSED
-    at += 1
-    while at < limit:
-        sign = text[unsigned(at)]
-        if sign == _QUOTE:
-            return at + 1
-        if sign < 32 or sign > 126 or sign == _BACKSLASH:
-            return _REFUSED
         at += 1
     return _REFUSED
 
@@ -388,6 +377,16 @@ def _to_value(text: Text, at: int, limit: int) -> int:
     if at >= limit or text[unsigned(at)] != _COLON:
         return _REFUSED
     return _after_space(text, at + 1, limit)
+
+
+@njit(nogil=True)
+def _after_number_or_other(text: Text, at: int, limit: int, noted: Int64s) -> int:
+    """Behind any value; a number is noted."""
+    if at < limit and (text[unsigned(at)] == _MINUS or _ZERO <= text[unsigned(at)] <= _NINE):
+        end = _after_number(text, at, limit)
+        _note(noted, at, end, marks.A_NUMBER)
+        return end
+    return _after_value(text, at, limit)
 
 
 @njit(nogil=True)

@@ -9,8 +9,10 @@ import numpy as np
 from kair_engine.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import Category
-from kair_engine.readers.kineto.compiled import scan, tokens
+from kair_engine.readers.kineto.compiled import marks, scan, shapes, tokens
+from kair_engine.readers.kineto.compiled.keys import KEYS
 from kair_engine.readers.kineto.compiled.scan import scan_events
+from kair_engine.readers.kineto.compiled.shapes import learn, no_shapes, take_alike
 from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
@@ -22,6 +24,16 @@ _MOST_TEXTS: Final = 1 << 20
 _SIZE_OF_TEXT: Final = 64
 """Different names, threads and so on: room for so many at first, at most, and for so many bytes of each."""
 _NOT_SEEN: Final = -1
+_NO_SHAPE: Final = -1
+_PIECES: Final = 1 << 16
+_NAMES: Final = 1 << 14
+_SIZE_OF_PIECE: Final = 128
+"""Room for pieces of events' shapes, for names among them, and for so many bytes of each piece."""
+_MARKS: Final = 1 << 12
+_MOST_AT_ONCE: Final = 256
+"""Events that are parsed before it is tried again whether the next ones are like earlier ones."""
+_FEW_ALIKE: Final = 2000
+"""Bytes of them."""
 
 _FIELDS: Final = ("start", "duration", "correlation", "external_id", "size")
 """Of a record, in the order of the columns of a scan."""
@@ -53,8 +65,14 @@ class Scanner:
         self._tables = tables
         self._rows: Int64s = np.empty((_ROWS, scan.COLUMNS), np.int64)
         self._found: Int32s = np.empty((_ROWS, tokens.TRACK + 1), np.int32)
+        self._marks: Int64s = np.empty((_MARKS, marks.COLUMNS), np.int64)
+        self._ended = np.zeros(2, np.int64)
+        self._parsed_at_once = 1
         self._is_full = False
         self._make_room(_TEXTS)
+        self._shapes = no_shapes(_PIECES, _NAMES, _SIZE_OF_PIECE * _PIECES)
+        self._name_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
+        self._track_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
 
     def _make_room(self, texts: int) -> None:
         """Begins anew with room for more different texts; what is met again, `tables` know."""
@@ -77,41 +95,86 @@ class Scanner:
         """
         if self._is_full:
             return
-        signs, ended = as_signs(text), np.array([0, begin])
+        signs, self._ended[:] = as_signs(text), (0, begin)
         status = scan.NO_ROOM
         while status == scan.NO_ROOM:
-            status = scan_events(signs, int(ended[1]), end, self._rows, ended)
-            rows = self._rows[: ended[0]]
-            known = self._with_room(signs, rows)
-            records = self._taken(text, rows[:known])
+            self._ended[0] = 0
+            status = self._fill(signs, end)
+            rows = self._rows[: self._ended[0]]
+            records = self._taken(text, signs, rows)
             if len(records) < len(rows):
+                # Shapes of what is not known are none.
+                self._forget_shapes()
                 yield self._tables.valid(records), int(rows[len(records), scan.EVENT])
                 return
-            yield self._tables.valid(records), int(ended[1])
+            yield self._tables.valid(records), int(self._ended[1])
 
-    def _with_room(self, signs: Text, rows: Int64s) -> int:
-        """Finds the rows' tokens; returns of how many."""
-        places = rows[:, scan.NAME : scan.TID + 2]
+    def _fill(self, signs: Text, end: int) -> int:
+        """Takes events into the rows until they are full, or none is left that is known; says why it ended."""
+        while True:
+            begin = int(self._ended[1])
+            status = take_alike(signs, end, self._rows, self._ended, self._shapes)
+            if status != shapes.UNLIKE:
+                return status
+            # Calls from Python take as long as several events.
+            alike = int(self._ended[1]) - begin
+            self._parsed_at_once = min(2 * self._parsed_at_once, _MOST_AT_ONCE) if alike < _FEW_ALIKE else 1
+            status = scan_events(signs, end, self._rows, self._ended, self._parsed_at_once, self._marks, KEYS)
+            learn(signs, self._marks, self._rows, self._shapes)
+            if status != scan.ENOUGH:
+                return status
+
+    def _forget_shapes(self) -> None:
+        shapes.forget(self._shapes)
+        self._name_of_shape[:] = _NOT_SEEN
+        self._track_of_shape[:] = _NOT_SEEN
+
+    def _with_room(self, signs: Text, places: Int64s) -> int:
+        """Finds the tokens at these places; returns of how many rows."""
         known = find_tokens(signs, places, self._tokens, self._found)
-        while known < len(rows) and self._room < _MOST_TEXTS:
+        while known < len(places) and self._room < _MOST_TEXTS:
             self._make_room(2 * self._room)
             known = find_tokens(signs, places, self._tokens, self._found)
-        self._is_full = known < len(rows)
+        self._is_full = known < len(places)
         return known
 
-    def _taken(self, text: bytes, rows: Int64s) -> Records:
+    def _taken(self, text: bytes, signs: Text, rows: Int64s) -> Records:
         """The scanned rows as records, up to the first that is not known for sure."""
-        known = self._number_names(self._found[: len(rows), tokens.NAME])
-        known = self._number_tracks(self._found[:known, tokens.TRACK])
-        rows, found = rows[:known], self._found[:known]
+        names, tracks = self._names_and_tracks(signs, rows)
+        known = _known(names, tracks)
+        rows = rows[:known]
         result = np.empty(known, RECORD)
-        result["name"] = self._name_numbers[found[:, tokens.NAME]]
-        result["track"] = self._track_numbers[found[:, tokens.TRACK]]
+        result["name"] = names[:known]
+        result["track"] = tracks[:known]
         for column, field in enumerate(_FIELDS):
             result[field] = rows[:, column]
         result["size"][self._tables.categories()[result["track"]] != Category.COPY] = -1
         _read_odd_times(text, rows, result)
         return self._with_details(text, rows, result)
+
+    def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
+        """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
+        shape, parsed = rows[:, scan.SHAPE], np.flatnonzero(rows[:, scan.PARSED])
+        if not len(parsed):
+            return self._name_of_shape[shape], self._track_of_shape[shape]
+        of_parsed = self._numbers(signs, rows[parsed, scan.NAME : scan.TID + 2])
+        of_rows = []
+        for of_shape, numbers in zip((self._name_of_shape, self._track_of_shape), of_parsed, strict=True):
+            has_shape = shape[parsed] != _NO_SHAPE
+            of_shape[shape[parsed][has_shape]] = numbers[has_shape]
+            of_rows.append(of_shape[shape])
+            of_rows[-1][parsed] = numbers
+        return of_rows[0], of_rows[1]
+
+    def _numbers(self, signs: Text, places: Int64s) -> tuple[Int32s, Int32s]:
+        """The numbers of the names and tracks that stand at these places."""
+        found = self._found[: self._with_room(signs, places)]
+        known = self._number_names(found[:, tokens.NAME])
+        self._number_tracks(found[:known, tokens.TRACK])
+        names, tracks = np.full((2, len(places)), _NOT_SEEN, np.int32)
+        names[: len(found)] = self._name_numbers[found[:, tokens.NAME]]
+        tracks[: len(found)] = self._track_numbers[found[:, tokens.TRACK]]
+        return names, tracks
 
     def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
         detailed = self._tables.detailed(records)
@@ -134,10 +197,11 @@ class Scanner:
             if name is None:
                 break
             self._name_numbers[token] = self._tables.names[name]
-        return _known(self._name_numbers, names)
+        unknown = self._name_numbers[names] == _NOT_SEEN
+        return int(unknown.argmax()) if unknown.any() else len(names)
 
-    def _number_tracks(self, tracks: Int32s) -> int:
-        """The same of tracks."""
+    def _number_tracks(self, tracks: Int32s) -> None:
+        """Numbers the tracks that are new."""
         for track in _not_seen(self._track_numbers, tracks):
             category, process, thread = map(self._text, self._tokens.tracks[track].tolist())
             cat = _decoded(_TEXT, category, "")
@@ -145,7 +209,6 @@ class Scanner:
             if cat is None or pid is None or tid is None:
                 break
             self._track_numbers[track] = self._tables.tracks[cat, pid, tid]
-        return _known(self._track_numbers, tracks)
 
     def _text(self, token: int) -> bytes:
         ends = self._tokens.ends
@@ -165,10 +228,10 @@ def _not_seen(numbers: Int32s, met: Int32s) -> Iterable[int]:
     return dict.fromkeys(met[numbers[met] == _NOT_SEEN].tolist())
 
 
-def _known(numbers: Int32s, met: Int32s) -> int:
-    """How many of those that are met have numbers, up to the first that has none."""
-    unknown = numbers[met] == _NOT_SEEN
-    return int(unknown.argmax()) if unknown.any() else len(met)
+def _known(names: Int32s, tracks: Int32s) -> int:
+    """Of how many rows both have numbers, up to the first."""
+    unknown = (names == _NOT_SEEN) | (tracks == _NOT_SEEN)
+    return int(unknown.argmax()) if unknown.any() else len(names)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Value], text: bytes, default: _Value) -> _Value | None:
