@@ -19,6 +19,7 @@ from fuzz.formats import mutations, samples
 from fuzz.judging import Case, ask
 from fuzz.recordings import FORMATS, question
 from fuzz.seeds import kineto_seeds
+from fuzz.structures import structured
 from support.captured import fragment_of, rows_for
 from support.live_status import STATUS, write_status
 
@@ -62,8 +63,8 @@ class Others:
         job.mkdir()
         data = sample.read_bytes()
         changed = None
-        if chance.random() < 0.6:
-            changed = _as_tree(data, chance)
+        if chance.random() < 0.7:
+            changed = structured(data, chance)
         if changed is None:
             (changed,) = mutations(data, chance, 1)
         (job / sample.name).write_bytes(changed)
@@ -176,15 +177,6 @@ def _sums() -> pa.Table:
     return pa.table(columns, SCHEMA)
 
 
-def _as_tree(data: bytes, chance: random.Random) -> bytes | None:
-    """JSON with values changed in it; None for what is none."""
-    try:
-        root = json.loads(data)
-    except ValueError:
-        return None
-    return json.dumps(damage.tree(root, chance, chance.choice((1, 3, 10, 50)))).encode("utf-8", "surrogatepass")
-
-
 def _harm(path: Path, chance: random.Random) -> None:
     deed = chance.random()
     if deed < 0.08:
@@ -193,7 +185,7 @@ def _harm(path: Path, chance: random.Random) -> None:
     data = path.read_bytes()
     changed = None
     if deed < 0.6 and path.suffix == ".json":
-        changed = _as_tree(data, chance)
+        changed = structured(data, chance)
     elif deed < 0.7 and path.suffix == ".parquet":
         rows = damage.table(pq.read_table(path), chance, chance.choice((1, 2)))
         pq.write_table(rows, path)

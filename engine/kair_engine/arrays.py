@@ -45,6 +45,13 @@ def present(codes: npt.NDArray[np.integer[Any]]) -> Ints:
     return np.flatnonzero(np.bincount(codes))
 
 
+def zero_for_nan(values: Floats) -> Floats:
+    """A copy with 0 in place of NaN: `np.nan_to_num` takes several times as long, looking for infinities too."""
+    result = values.copy(order="K")
+    np.copyto(result, 0.0, where=np.isnan(result))
+    return result
+
+
 def offsets(values: Ints, count: int) -> Ints:
     """Where each of 0 … count-1 begins among the sorted values, and where the last ends."""
     return np.concatenate(([0], np.cumsum(np.bincount(values, minlength=count))))

@@ -11,6 +11,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints, order_by, present
 
 TRIM = 0.2
+_TINY = 1e-300
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -24,9 +25,10 @@ def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
     return np.asarray(kept.mean(axis=axis))
 
 
-def median(values: Floats, axis: int = -1) -> Floats:
-    """Median along `axis` of values without NaN: of small arrays NumPy's takes several times as long."""
+def median(values: Floats, axis: int | None = -1) -> Floats:
+    """Median along `axis` (None: of all) of values without NaN: of small arrays NumPy's takes several times as long."""
     ordered = np.sort(values, axis=axis)
+    axis = -1 if axis is None else axis
     length = ordered.shape[axis]
     return np.asarray((ordered.take((length - 1) // 2, axis=axis) + ordered.take(length // 2, axis=axis)) / 2)
 
@@ -48,7 +50,7 @@ def median_by(cell: Ints, values: Floats) -> Floats:
 
 def mad(values: Floats) -> float:
     """Median absolute deviation from the median."""
-    return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+    return float(median(np.abs(values - median(values)))) if len(values) else 0.0
 
 
 def student_t_tail(t: float, df: float) -> float:
@@ -118,20 +120,16 @@ def _regularised_beta(x: float, a: float, b: float) -> float:
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
     """Lentz's evaluation of the continued fraction of the incomplete beta function (DLMF 8.17.22)."""
-    tiny = 1e-300
-    c, d = 1.0, 1.0 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
+    c, d = 1.0, 1.0 / ((1 - (a + b) * x / (a + 1)) or _TINY)
     value = d
     for m in range(1, 300):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        at = a + 2 * m
+        even = m * (b - m) * x / ((at - 1) * at)
+        odd = -(a + m) * (a + b + m) * x / (at * (at + 1))
         for coefficient in (even, odd):
-            d = 1 / _away_from_zero(1 + coefficient * d, tiny)
-            c = _away_from_zero(1 + coefficient / c, tiny)
+            d = 1 / ((1 + coefficient * d) or _TINY)
+            c = (1 + coefficient / c) or _TINY
             value *= c * d
         if abs(c * d - 1) < 1e-15:
             break
     return value
-
-
-def _away_from_zero(value: float, tiny: float) -> float:
-    return value if abs(value) > tiny else tiny

@@ -22,10 +22,13 @@ class OneEntryCache:
         """Whether what was made for `key` is at hand."""
         return self._thing is not None and key == self._key
 
-    def of(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
-        """What was made for `key`, made now where something else is kept. Raises what `make` raises."""
+    def of(self, key: Hashable, make: Callable[[], Thing], fits: Callable[[Thing], bool] = lambda _: True) -> Thing:
+        """What was made for `key`, made now where something else is kept or it does not fit.
+
+        Raises what `make` raises.
+        """
         with self._lock:
-            if self._thing is None or key != self._key:
+            if self._thing is None or key != self._key or not fits(self._thing):
                 self._thing = None  # or both are in memory for a while
                 self._thing, self._key = make(), key
             thing: Thing = self._thing

@@ -132,7 +132,8 @@ def _type(kind: Any, minimum: int | None = None) -> click.ParamType[Any]:  # noq
         return click.Choice(get_args(kind))
     if kind in (int, float):
         return Number(kind, minimum)
-    return {str: click.STRING, bool: click.BOOL, Path: NamedPath()}[kind]
+    # Each path looks for the translations of its errors on disk.
+    return NamedPath() if kind is Path else {str: click.STRING, bool: click.BOOL}[kind]
 
 
 def _completion(offers: Callable[[str], list[str]] | None) -> Any:  # noqa: ANN401

@@ -1,8 +1,9 @@
 """A question that a screen asks: one command of the registry with its arguments, which can be written down."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,13 +73,19 @@ class Question:
         return ask_store(self.entry, {**dict(self.arguments), "store": store}, unwatched)
 
     def _options(self) -> Iterator[str]:
-        from kair_tui.cli.options import parameters
-        from kair_tui.cli.parameters import written_as
-
-        flags = {one.name: written_as(one) for one in parameters(self.entry) if one.param_type_name == "option"}
+        flags = _flags(self.entry) if self.arguments else {}
         for name, value in self.arguments:
             for one in value if isinstance(value, tuple) else (value,):
                 if name in flags:
                     yield flags[name]
                 if one is not True:
                     yield str(one)
+
+
+@cache
+def _flags(entry: Entry) -> Mapping[str, str]:
+    """How a command's options are written, by the names of their parameters."""
+    from kair_tui.cli.options import parameters
+    from kair_tui.cli.parameters import written_as
+
+    return {one.name or "": written_as(one) for one in parameters(entry) if one.param_type_name == "option"}

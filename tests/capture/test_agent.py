@@ -1,26 +1,36 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 from support.captured import MS, OneRank, fragment_of, window_of
 
+from kair_capture.agent.agent import Agent
 from kair_capture.agent.fragment_names import read_name
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
+from kair_capture.agent.link import OVERHEAD, Link, Packet
 from kair_capture.agent.scopes import ScopeSums
+from kair_capture.agent.settings import agent_settings
 from kair_capture.agent.spool import Spool, deliver_file
 from kair_capture.agent.step_rows import COLUMNS, ROW, ScopeSum
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
 from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
+from kair_capture.job.sampled.control import ControlWords
 from kair_capture.ring.layout import Kind
 from kair_capture.ring.process_identity import process_namespace
+from kair_capture.wire.keys import read_key
+from kair_capture.wire.messages import BeatReply
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32
@@ -137,7 +147,9 @@ def test_a_window_becomes_one_fragment_of_all_ranks_on_the_coordinators_clock(tm
     window_of(tmp_path, range(2, 5))
     (tmp_path / "rank-9-5-8.json").write_text("no trace")
     fit = ClockFit(at_ns=1_700_000_000 * 10**9, offset_ns=5e6, drift=0.0, bound_ns=1e4, drift_doubt=0.0)
-    made, refused = convert(window_files(tmp_path), tmp_path, HostOfWindow("node-1", 8, fit, 7))
+    made, refused = convert(
+        window_files(tmp_path), tmp_path, HostOfWindow("node-1", 8, fit, 7, frozenset({2, 3, 4, 8, 9}))
+    )
     (fragment,) = made
     assert [file.rank for file, _ in refused] == [9]
     assert fragment.ranks == (2, 3, 4)
@@ -151,6 +163,7 @@ def test_a_window_becomes_one_fragment_of_all_ranks_on_the_coordinators_clock(tm
     assert metadata["hosts"] == {"2": "node-1", "3": "node-1", "4": "node-1"}
     assert metadata["capture"]["shifted_ns"] == 5_000_000
     assert metadata["capture"]["drops"] == 7
+    assert metadata["capture"]["missing"] == [8, 9]
     assert min(metadata["step_times"]["begin_ns"]) == min(one["start_ns"] for one in rows)
     assert min(one["start_ns"] for one in rows) == int(1.7e18) + 10_000_000 - 5_000_000
 
@@ -177,6 +190,127 @@ def test_fragments_wait_for_a_store_that_is_away_and_the_oldest_go(tmp_path: Pat
         assert name.is_of(target, "node-1", KEY)
 
 
+@contextmanager
+def agent_with_link(folder: Path, **more: str) -> Iterator[tuple[Agent, Link]]:
+    """An agent without processes of its own, and the heartbeat's end of its link."""
+    environment = {
+        "KAIR_JOB": "job", "KAIR_RUN_DIR": str(folder / "run"), "KAIR_STORE": str(folder / "store"),
+        "KAIR_SPOOL_DIR": str(folder / "spool"), **more,
+    }  # fmt: skip
+    agent = Agent(agent_settings(environment))
+    ours, theirs = (Link(one) for one in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    agent._link = ours
+    yield agent, theirs
+    agent.journal.close()
+    os.close(agent._lock)
+    for one in (ours, theirs):
+        one.close()
+
+
+def test_ranks_that_sample_unasked_are_told_what_all_sampling_took(tmp_path: Path) -> None:
+    with agent_with_link(tmp_path) as (agent, theirs):
+        hears_of_overhead(tmp_path, agent, theirs)
+
+
+def hears_of_overhead(tmp_path: Path, agent: Agent, theirs: Link) -> None:
+    ranks = [OneRank(tmp_path / "run", rank) for rank in (3, 4)]
+    ranks[0].rings[0].emit(Kind.USER_EVENT, 1, 50, 0, ranks[0].names.number("sampling interval"))
+    for rank in ranks:
+        rank.step(0, 10)
+    agent._look()
+    agent._turn()
+
+    def told(content: bytes, kind: Packet) -> list[float]:
+        theirs.send(kind, content)
+        agent._hear()
+        controls = (tmp_path / "run" / f"rank-{rank}.control" for rank in (3, 4))
+        return [ControlWords(path).overhead if path.exists() else -1 for path in controls]
+
+    assert told(OVERHEAD.pack(12_500), Packet.OVERHEAD) == [0.0125, -1]
+    # Nobody answers any more: what was told is of long ago.
+    assert told(b"\0", Packet.REACHED) == [0, -1]
+
+
+def test_a_window_is_asked_for_once_whoever_counts_the_windows(tmp_path: Path) -> None:
+    with agent_with_link(tmp_path) as (agent, theirs):
+        OneRank(tmp_path / "run").step(0, 10)
+        agent._look()
+        control = ControlWords(tmp_path / "run" / "rank-3.control")
+        found = []
+        # The same again, of a coordinator that was started again; then one that has forgotten what was before.
+        for generation, first in ((5, 100), (5, 100), (6, 150), (1, 200)):
+            theirs.send(Packet.ORDER, BeatReply(0, 0, 1000, generation, first, 4, (3, 9)).packed())
+            agent._hear()
+            found.append(control.asked())
+        assert [one and one.first for one in found] == [100, None, 150, 200]
+        control.close()
+
+
+def test_an_agent_that_nobody_answers_looks_for_another_key(tmp_path: Path) -> None:
+    """A job's folder that was removed has another key once its coordinator is started again."""
+    key_file = tmp_path / "key"
+    with agent_with_link(tmp_path, KAIR_KEY_FILE=str(key_file)) as (agent, theirs):
+        found = []
+        for letter, reached in (("a", b"\1"), ("b", b"\0"), ("c", b"\0")):
+            key_file.write_text(letter * 32)
+            key_file.chmod(0o600)
+            agent._look()
+            found.append(agent._key.key)
+            theirs.send(Packet.REACHED, reached)
+            agent._hear()
+        assert [one == read_key(key_file, "job") for one in found] == [False, False, True]
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "said"),
+    [
+        (0o644, {}, "others can read the key"),
+        (0o600, {}, "job job has no coordinator (kair coordinator --job job)"),
+        (0o600, {"KAIR_COORDINATOR": "login:7433"}, "no coordinator of job job answers at login:7433"),
+        (None, {"KAIR_COORDINATOR": "login:7433"}, "there is no key"),
+    ],
+)
+def test_why_nobody_hears_a_host_is_told_once(
+    tmp_path: Path,
+    key: int | None,
+    more: dict[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("kair_capture.agent.agent._ALONE_S", -1.0)
+    key_file = tmp_path / "key"
+    if key is not None:
+        key_file.write_text("k" * 32)
+        key_file.chmod(key)
+    with agent_with_link(tmp_path, KAIR_KEY_FILE=str(key_file), **more) as (agent, _):
+        OneRank(tmp_path / "run").step(0, 10)
+        for _ in range(3):
+            agent._look()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kair: warning: ")
+    assert said in line
+
+
+def test_an_agent_removes_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    """Who chooses a run folder, or a spool, chooses one with files in it by mistake."""
+    kept = [tmp_path / "run" / "work" / "results.parquet", tmp_path / "spool" / "job" / ".env"]
+    gone = [tmp_path / "run" / "work" / "window-5-8-0.parquet", tmp_path / "run" / "work" / "rank-1-5-8.parquet"]
+    for path in (*kept, *gone):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text("x")
+    with agent_with_link(tmp_path) as (agent, _):
+        unfinished = agent.spool.folder / f".steps-0000000005-0000000008-{'a' * 8}-{'b' * 32}.parquet"
+        unfinished.write_text("x")
+        agent.spool.start()
+        agent.conversion.start()
+        agent.conversion.stop(5)
+        agent.spool.stop(5)
+    assert all(path.exists() for path in kept)
+    assert not any(path.exists() for path in (*gone, unfinished))
+
+
 def test_run_folders_of_dead_jobs_go_and_no_other(tmp_path: Path) -> None:
     own, now = tmp_path / "own", time.time()
     dead, living, attended, foreign, untold, other = (tmp_path / name for name in ("d", "l", "a", "f", "u", "o"))
@@ -200,6 +334,8 @@ def test_run_folders_of_dead_jobs_go_and_no_other(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "f", "l", "o", "own", "u"]
     assert remove_dead_folders(own, now + 2 * UNTOLD_AFTER_S) == ["u"]
     os.close(held)
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert remove_dead_folders(tmp_path / "link" / "own", later) == []
     assert remove_dead_folders(own, later) == ["a"]
 
 

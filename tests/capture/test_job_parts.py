@@ -3,9 +3,11 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from time import thread_time_ns
@@ -21,11 +23,13 @@ from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
+from kair_capture.job.recorder import Recorder
 from kair_capture.job.sampled.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.sampled.periodic import Periodic
 from kair_capture.job.sampled.windows import MOST_WAITING
-from kair_capture.job.session import Session
+from kair_capture.job.session import Session, current
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
+from kair_capture.job.waiting_for_input import around_next
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
@@ -192,9 +196,16 @@ class ControlWordsOf:
         self._folder = folder
 
     def ask(self, window: Window) -> None:
-        words = ControlWords(self._folder / f"rank-{RANK}.control")
-        words.ask(window)
-        words.close()
+        with closing(self._words()) as words:
+            words.ask(window)
+
+    def tell_overhead(self, millionths: int) -> None:
+        with closing(self._words()) as words:
+            words.tell_overhead(millionths)
+
+    def _words(self) -> ControlWords:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        return ControlWords(self._folder / f"rank-{RANK}.control")
 
 
 def test_a_window_that_cannot_be_written_ends_sampling_and_nothing_else(
@@ -249,17 +260,20 @@ def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforde
 
     monkeypatch.setattr(framework, "start_profile", Dear)
     every = settings(tmp_path / "run", KAIR_SAMPLE_EVERY="50", KAIR_RING_RECORDS="16384")
+    ControlWordsOf(tmp_path / "run").tell_overhead(20_000)  # an earlier process of the rank
     session = Session(every, framework, begin=1)
-    for step in range(1250):
+    for step in range(2050):
         if step == 701:
             ControlWordsOf(tmp_path / "run").ask(Window(705, 2))
+        if step in {1500, 1900}:
+            ControlWordsOf(tmp_path / "run").tell_overhead(20_000 if step == 1500 else 9000)
         clock.now += 10_000_000
         optimizer_steps(session, 1, 1)
     session.close()
     # A window costs three steps' time: at 1 % one in 300, and so one in 400. What is asked for goes before: after the
-    # one at 705 that at 800 can not be afforded.
+    # one at 705 that at 800 can not be afforded. Nor that at 1600, while windows on other ranks have taken 2 %.
     sampled = [step for step, *_, flags in steps_of(told(tmp_path / "run")[0]) if flags & StepFlag.SAMPLED]
-    assert sampled == [50, 400, 705, 706, 1200]
+    assert sampled == [50, 400, 705, 706, 1200, 2000]
     # The agent hears of it.
     rings = TrainerRings(tmp_path / "run", Trainer(RANK, os.getpid()))
     for path in (tmp_path / "run").glob("*.ring"):
@@ -314,6 +328,60 @@ def test_every_thread_has_a_ring_of_its_own_up_to_a_number(tmp_path: Path) -> No
     assert rings.turned_away == 2
 
 
+def test_a_profiler_that_fails_while_data_is_awaited_costs_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    framework = FakeFramework()
+
+    class Broken(FakeProfile):
+        def scope(self, name: str) -> AbstractContextManager[str]:
+            raise RuntimeError(f"no scope {name}")
+
+    monkeypatch.setattr(framework, "start_profile", Broken)
+    session = Session(settings(tmp_path / "run"), framework, begin=5)
+    monkeypatch.setattr(current, "session", session)
+    monkeypatch.setattr(current, "_failed", False)
+    ControlWordsOf(tmp_path / "run").ask(Window(2, 5))
+    optimizer_steps(session, 4, 1)
+    following = around_next(next, began=lambda: None, ended=lambda _: None)
+    assert following(iter("ab")) == "a"
+    assert current.session is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kair: warning: capture is off, training goes on: RuntimeError: no scope input")
+
+
+def test_a_handler_that_records_in_the_middle_of_a_record_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's handler runs between any two lines: also where a name is written, or a thread's ring is made."""
+    rings = ThreadRings(tmp_path, 0, 256)
+    recorder = Recorder(rings, tmp_path / "rank-0.names")
+    interrupted: list[str] = []
+
+    def interrupting(name: str) -> None:
+        original = getattr(os, name)
+
+        def call(*arguments: object) -> object:
+            if name not in interrupted:
+                interrupted.append(name)
+                recorder.event("handler")
+            return original(*arguments)
+
+        monkeypatch.setattr(os, name, call)
+
+    interrupting("write")
+    interrupting("posix_fallocate")
+    thread = threading.Thread(target=recorder.event, args=("interrupted",), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert interrupted == ["write", "posix_fallocate"]
+    recorder.close()
+    (ring,) = tmp_path.glob("*.ring")
+    names = NameReader(tmp_path / "rank-0.names")
+    assert [names.text(int(one)) for one in RingReader(ring).peek()["name"]] == ["", "interrupted"]
+
+
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
     make_own_folder(tmp_path / "a" / "run")
     assert stat.S_IMODE((tmp_path / "a" / "run").stat().st_mode) == 0o700
@@ -323,6 +391,29 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
         make_own_folder(tmp_path / "open")
     with pytest.raises(PermissionError, match="lets others replace mine"):
         make_own_folder(tmp_path / "open" / "mine")
+
+
+def test_the_training_process_needs_nothing_of_kair_but_capture(tmp_path: Path) -> None:
+    """Its interpreter may be another one than Kair's."""
+    program = """
+import sys
+for name in ("kair_engine", "kair_tui", "numpy", "pyarrow", "msgspec", "torch", "jax", "tensorflow"):
+    sys.modules[name] = None
+import kair_capture as kair
+kair.start(job="alone")
+for _ in range(3):
+    with kair.scope("part"):
+        pass
+    kair.step()
+kair.stop()
+kair.start()
+kair.start()
+kair.step()
+"""
+    environment = {**os.environ, "KAIR_RUN_DIR": str(tmp_path / "run")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert len(list((tmp_path / "run").glob("rank-0-*.ring"))) == 2
 
 
 def test_a_member_is_added_to_a_json_file_by_its_end(tmp_path: Path) -> None:
@@ -345,6 +436,7 @@ def test_settings_are_the_launchers_and_kairs() -> None:
     assert found.run_dir == Path(f"/dev/shm/kair-{os.getuid()}/_a_b")
     assert safe_name("..") == "job"
     assert settings_of({}, job="x").job == "x"
+    assert settings_of({"KAIR_RUN_DIR": "here"}).run_dir == Path.cwd() / "here"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.captured import fragment_of
@@ -190,6 +192,56 @@ def test_wherever_the_store_fails_readers_find_a_whole_job(tmp_path: Path) -> No
         fetch_job(mirror, "job")
         assert open_job_folder(mirror / "job").job.steps == steps
     assert not [name for name in broken.sizes() if "/." in name]
+
+
+_KILLED_PUT = """
+import os, shutil, signal, sys
+from pathlib import Path
+from kair_engine.store import remote
+shutil.copyfileobj = lambda content, copy, _: (copy.write(b"half"), copy.close(), os.kill(os.getpid(), signal.SIGKILL))
+remote.RemoteStore(sys.argv[1], Path()).put(Path(__file__ if "__file__" in vars() else sys.executable), sys.argv[2])
+"""
+
+
+def test_what_a_killed_put_leaves_is_never_read_and_goes_when_it_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, name = f"file://{tmp_path}/remote", "job/fragments/host=node-1/steps.parquet"
+    killed = subprocess.run([sys.executable, "-c", _KILLED_PUT, url, name], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (tmp_path / "remote" / "job" / "fragments" / "host=node-1").iterdir()
+    (tmp_path / "remote" / "job" / ".own").touch()
+    there = RemoteStore(url, tmp_path / "mirror")
+    assert set(there.sizes()) == {"job", "job/fragments", "job/fragments/host=node-1"}
+    assert list(there.unfinished("job")) == [f"job/fragments/host=node-1/{left.name}"]
+    remote = RemoteJob(JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job"), there)
+    remote.tidy()
+    assert left.exists()  # someone may still be writing it
+    passed = [4000]
+    clock = SimpleNamespace(time=lambda: began + passed[0], monotonic=lambda: began + passed[0])
+    began = time.time()
+    monkeypatch.setattr("kair_capture.coordinator.keeping.remote_job.time", clock)
+    remote.tidy()
+    assert not left.exists()
+    assert (tmp_path / "remote" / "job" / ".own").exists()
+    # A file system that does not tell the time: an hour from when it was seen first.
+    monkeypatch.setattr(there, "unfinished", lambda _: {"job/.x.0123abcd": None})
+    removed: list[str] = []
+    monkeypatch.setattr(there, "remove", removed.append)
+    for passed[0] in (8000, 10_000, 12_000):
+        remote.tidy()
+    assert removed == ["job/.x.0123abcd"]
+
+
+def test_a_key_that_leads_out_of_the_store_is_not_there(tmp_path: Path) -> None:
+    """Whoever may write into a bucket must not write elsewhere on the hosts that read it."""
+    from pyarrow.fs import FileInfo, FileType
+
+    keys = ["bucket/kair/job/steps/part.parquet", "bucket/kair/job/steps/../../../../home/.profile"]
+    listing = SimpleNamespace(get_file_info=lambda _: [FileInfo(key, FileType.File, size=3) for key in keys])
+    there = RemoteStore("s3://bucket/kair", tmp_path)
+    there._given = (listing, "bucket/kair")
+    assert there.sizes("job") == {"job/steps/part.parquet": 3}
 
 
 _KILLED = """

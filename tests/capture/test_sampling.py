@@ -11,7 +11,7 @@ from support.captured import rows_for
 from kair_capture.coordinator.budget import Budget
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import StepTable
-from kair_capture.coordinator.window_cost import cost_us
+from kair_capture.coordinator.window_cost import Unasked, cost_us
 from kair_capture.ring.layout import StepFlag
 
 
@@ -102,3 +102,37 @@ def test_a_window_costs_its_pauses_and_its_longer_steps() -> None:
     assert cost_us(table, (7,), 60, 63) is None
     table.add(rows_for(0, range(100, 400)))
     assert cost_us(table, (0,), 60, 63) is None
+
+
+def test_windows_that_nobody_asked_for_are_charged_once() -> None:
+    table, unasked, charged = StepTable(), Unasked(), 0.0
+    begin = {0: 10**15, 1: 10**15}
+    for first in range(0, 400, 10):
+        for rank in (0, 1):
+            rows = rows_for(rank, range(first, first + 10))
+            # Both ranks by themselves, the second in more steps; 200 to 203 they were asked for.
+            within = (rows["step"] % (50 if rank == 0 else 25) == 0) | ((rows["step"] >= 200) & (rows["step"] < 204))
+            rows["flags"][within] = StepFlag.SAMPLED
+            rows["step_us"][within] = 1300
+            lengths = rows["step_us"].astype(np.int64) + np.where(within, 2000 + 1000 * rank, 0)
+            rows["begin_us"] = begin[rank] + np.concatenate([[0], np.cumsum(lengths)[:-1]])
+            begin[rank] += int(lengths.sum())
+            table.add(rows)
+        charged += unasked.cost_us(table, [(200, 203)])
+    # All of steps 25, 50 … 375 but for 200: 0.3 ms longer, then 3 ms on the rank that takes longest. (What is usual is
+    # not known at step 0.)
+    assert charged == pytest.approx(14 * 3300)
+    again = Unasked(unasked.until)
+    assert again.cost_us(table, [(200, 203)]) == 0.0
+    # Back at a checkpoint, it goes on from there.
+    later = rows_for(0, range(300, 340), begin_us=2 * 10**15)
+    later["flags"][later["step"] == 325] = StepFlag.SAMPLED
+    later["step_us"][later["step"] == 325] = 1400
+    later["begin_us"][later["step"] > 325] += 400
+    table.add(later)
+    table.add(rows_for(1, range(300, 340), begin_us=2 * 10**15))
+    assert unasked.cost_us(table, []) == 0.0
+    table.add(rows_for(0, range(340, 350), begin_us=2 * 10**15 + 400))
+    table.add(rows_for(1, range(340, 350), begin_us=2 * 10**15 + 400))
+    assert unasked.until == 338
+    assert unasked.cost_us(table, []) == 0.0

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import socket
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
@@ -116,10 +117,31 @@ def test_a_job_of_which_nothing_was_sampled_is_said_to_be_watched(store: Path) -
     assert "kair capture now --job job123" in told.err
 
 
-def test_a_window_by_hand_needs_a_coordinator(store: Path) -> None:
+def test_a_window_by_hand_needs_a_coordinator(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = kair("capture", "now", "--job", "job123", "--ranks", "1,3", "--store", str(store))
     assert told.status == 3
     assert "has no coordinator" in told.err
     assert kair("capture", "now", "--job", "job123", "--ranks", "x", "--store", str(store)).status == 2
     assert kair("coordinator", "--job", "j", "--max-overhead", "200%", "--store", str(store)).status == 2
     assert kair("coordinator", "--job", "j", "--listen", "x:y", "--store", str(store)).status == 2
+    monkeypatch.setenv("KAIR_COORDINATOR", ":")
+    told = kair("capture", "now", "--job", "job123", "--store", str(store))
+    assert (told.status, "KAIR_COORDINATOR: an address is host:port" in told.err) == (2, True)
+
+
+def test_what_cannot_be_run_has_the_status_of_a_shell_and_one_line(store: Path) -> None:
+    (store / "no-program").write_text("")
+    for command, status in ({"no-such-command": 127, "./no/such": 127, str(store / "no-program"): 126}).items():
+        told = kair("capture", "run", "--job", "j", "--store", str(store), "--", command, "x")
+        assert told.status == status
+        assert len(told.err.splitlines()) == 1
+        assert f"kair: error: cannot run {command}: " in told.err
+
+
+def test_an_address_that_is_taken_is_named(store: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = kair("coordinator", "--job", "j", "--listen", where, "--store", str(store))
+    assert told.status == 3
+    assert f"cannot listen at {where}: Address already in use" in told.err

@@ -87,6 +87,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_places")
 def test_the_command_shows_what_the_evidence_says(job: tuple[Ask, set[str]]) -> None:
     ask, expected = job
     result, kinds = ask("kair triage"), set()

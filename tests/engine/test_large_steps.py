@@ -17,6 +17,8 @@ from simulator import JobSpec, simulate
 from table import write_table
 
 from kair_engine.blame.analysis import blame
+from kair_engine.comparison.analysis import compare
+from kair_engine.comparison.profile import profile_of
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import JobRoles, StepExcess, job_excess
 from kair_engine.pinpoint.analysis import pinpoint
@@ -26,12 +28,18 @@ from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import Trace
 from kair_engine.trace.steps import large_steps
 from kair_engine.trace.steps.loading import load_step, read_rows
-from kair_engine.triage import replayed_ranks
 from kair_engine.triage.analysis import triage
-from kair_engine.triage.replayed_ranks import units
 from kair_engine.views.frequency import frequency
 from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info, steps
+from kair_engine.views.rank_profile import rank_profile
+from kair_engine.views.timeline.analysis import View, covers, timeline
+from kair_engine.views.timeline.prepared import prepare
+from kair_engine.whatif import replayed_ranks
+from kair_engine.whatif.analysis import whatif
+from kair_engine.whatif.fixes import parse_fix
+from kair_engine.whatif.models import model_asked_of
+from kair_engine.whatif.replayed_ranks import units
 from kair_tui.render.words.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
@@ -127,7 +135,7 @@ def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits
 def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
     whole, answer, waiting, outliers = job_excess(job), localize(job), blame(job), pinpoint(job, rank=6)
-    inventory, lengths = info(job), steps(job)
+    inventory, lengths, of_rank = info(job), steps(job), rank_profile(job, rank=6)
     operators, counts = operator_times(job, by_rank=True), frequency(job)
     limits.set(job)
     some = job_excess(job)
@@ -137,6 +145,7 @@ def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Pa
     assert localize(job) == answer
     assert (info(job), steps(job)) == (inventory, lengths)
     assert (operator_times(job, by_rank=True), frequency(job)) == (operators, counts)
+    assert rank_profile(job, rank=6) == of_rank
     again = blame(job)
     assert (again.waiting_us, again.waiting, again.collectives) == (
         waiting.waiting_us,
@@ -146,7 +155,95 @@ def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Pa
     assert again.by_rank[0].rank == waiting.by_rank[0].rank
     some_outliers = pinpoint(job, rank=6)
     assert {one.operator for one in some_outliers.outliers[:5]} == {one.operator for one in outliers.outliers[:5]}
-    assert [warning.code for warning in some_outliers.warnings] == ["some_peers"]
+
+
+def test_a_rank_is_held_against_some_peers(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.1))
+    limits.set(job)
+    job = job.select([1, 2])
+    limits.patched.setattr(large_steps, "LARGE", job.job.operations)
+    whole = rank_profile(job, rank=5)
+    limits.patched.setattr(large_steps, "LARGE", 1)
+    some = rank_profile(job, rank=5)
+    assert some.step_time_us == whole.step_time_us
+    for mine, other in ((some.parts, whole.parts), (some.subgraphs, whole.subgraphs)):
+        assert [one.own_us for one in mine] == [one.own_us for one in other]
+    assert some.typical_step_time_us == pytest.approx(whole.typical_step_time_us, rel=0.01)
+    assert (some.peers, whole.peers) == (7, 15)
+    for found in (some, pinpoint(job, rank=5)):
+        (warning,) = found.warnings
+        assert (warning.code, "7 of its peers" in warning.message) == ("some_peers", True)
+
+
+def test_some_ranks_are_replayed_in_place_of_all(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.1))
+    fix = parse_fix("rank=5")
+    whole = whatif(job, [fix])
+    limits.set(job)
+    some = whatif(job, [fix])
+    assert (some.slowdown, some.slowest_ranks[0]) == (pytest.approx(whole.slowdown, rel=0.01), 5)
+    saved, of_whole = (one.fixes[0].saved_us for one in (some, whole))
+    assert saved == pytest.approx(of_whole, rel=0.25)
+    assert set(some.by_rank) < set(whole.by_rank)
+    (warning,) = {*some.warnings} - {*whole.warnings}
+    assert (warning.code, f"{len(some.by_rank)} of 16 ranks" in warning.message) == ("some_replayed", True)
+    (missing, *_) = set(whole.by_rank) - set(some.by_rank)
+    assert missing in model_asked_of(job, named=[missing]).job.ranks
+
+
+def test_runs_are_compared_alike(tmp_path: Path, limits: Limits) -> None:
+    (tmp_path / "healthy").mkdir()
+    (tmp_path / "slow").mkdir()
+    base = simulated(tmp_path / "healthy", STANDARD["dp16"])
+    new = simulated(tmp_path / "slow", STANDARD["dp16"], SlowGpu(5, 1.2))
+    profile, whole = profile_of(new), compare(base, new)
+    limits.set(new)
+    found, some = profile_of(new), compare(base, new)
+    for one, other in zip(found.operators, profile.operators, strict=True):
+        assert (one.operator, one.kind, one.calls, one.amount) == (
+            other.operator,
+            other.kind,
+            other.calls,
+            other.amount,
+        )
+        assert one.place == pytest.approx(other.place)
+    assert (found.phases, found.step_times_us) == (profile.phases, profile.step_times_us)
+    unpriced = ([replace(one, step_us=None, share_of_step=None) for one in of.changes] for of in (some, whole))
+    assert next(unpriced) == next(unpriced)
+    assert {one.ranks for one in some.changes} == {(5,)}
+    added, of_whole = (sum(one.step_us or 0.0 for one in of.changes) for of in (some, whole))
+    assert added == pytest.approx(of_whole, rel=0.25)
+
+
+def test_a_timeline_shows_some_ranks(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.1))
+    limits.set(job)
+    job = job.select([2])
+    limits.patched.setattr(large_steps, "LARGE", job.job.operations)
+    whole = timeline(job, View(unfold=(14,)))
+    limits.patched.setattr(large_steps, "LARGE", 1)
+    some = timeline(job, View(unfold=(14,)))
+    assert (some.around.operation.rank, some.around.operation.operator) == (5, whole.around.operation.operator)
+    assert (some.around.waited_us, some.collectives, some.step_us) == (
+        whole.around.waited_us,
+        whole.collectives,
+        whole.step_us,
+    )
+    drawn = {(row.rank, row.lane): (row.windows, row.arrivals, row.imposed_us) for row in whole.rows}
+    ranks = {row.rank for row in some.rows}
+    assert {5, 14} < ranks < set(job.job.ranks)
+    assert all(drawn[row.rank, row.lane] == (row.windows, row.arrivals, row.imposed_us) for row in some.rows)
+    assert [one.rank for one in some.path][-1] == 5
+    (warning,) = some.warnings
+    assert (warning.code, f"{len(ranks)} of 16 ranks" in warning.message) == ("some_ranks", True)
+    prepared = prepare(job, 2)
+    for view, there in ((View(rank=5), True), (View(ranks=(0, 15)), True), (View(rank=99), True)):
+        assert covers(prepared, view) == there
+    (missing, *_) = set(job.job.ranks).difference(prepared.ops.ranks[prepared.held].tolist())
+    assert not covers(prepared, View(cursor=(missing, 0.0)))
+    assert not covers(prepared, View(ranks=(missing, missing)))
+    (row,) = timeline(job, View(ranks=(missing, missing))).rows
+    assert (row.rank, row.windows) == (missing, drawn[missing, None][0])
 
 
 def assert_equal(one: object, other: object) -> None:

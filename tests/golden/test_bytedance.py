@@ -3,18 +3,19 @@
 from pathlib import Path
 
 import pytest
-from support.answers import recorded, triaged
+from support.answers import once, recorded, triaged
 from support.places import BYTEDANCE
 
 from kair_engine.blame.analysis import blame
-from kair_engine.localize.analysis import localize
+from kair_engine.localize import analysis as localizing
 from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import Trace
-from kair_engine.views.overview import info
+from kair_engine.views import overview
 from kair_tui.render.words.verdict import summary
 
 pytestmark = pytest.mark.skipif(not BYTEDANCE.is_dir(), reason=f"the real traces are not at {BYTEDANCE}")
 
+localize, info = once(localizing.localize), once(overview.info)
 JOBS = {"ST": (8, 4, 32), "SE": (64, 2, 43)}
 """Workers, pipeline stages and steps."""
 

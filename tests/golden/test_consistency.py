@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import chrome_builder, nsys_builder, xplane_builder
-from support.answers import recorded, triaged
+from support.answers import once, recorded, triaged
 from support.pauses_builder import table
 from support.places import BYTEDANCE, MEGATRON, SAMPLES
 from support.tensor_parallel import write_tensor_parallel
@@ -85,7 +85,9 @@ class Answers:
 def answers(source: Path) -> Answers:
     job, found = recorded(source), triaged(source)
     fixes = [fix for finding in found.findings for fix in finding.fix]
-    return Answers(job, found, localize(job), blame(job), whatif(job, fixes), info(job), steps(job))
+    return Answers(
+        job, found, once(localize)(job), once(blame)(job), once(whatif)(job, fixes), once(info)(job), once(steps)(job)
+    )
 
 
 @pytest.fixture(scope="module")

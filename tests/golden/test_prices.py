@@ -3,15 +3,16 @@
 import json
 
 import pytest
-from support.answers import recorded
+from support.answers import once, recorded
 from support.places import MEGATRON, SAMPLES
 
 from kair_engine.errors import UsageError
-from kair_engine.whatif.analysis import whatif
+from kair_engine.whatif import analysis
 from kair_engine.whatif.fixes import parse_fix
 from kair_tui.render.words.warnings import warnings_in_words
 
 pytestmark = pytest.mark.slow
+whatif = once(analysis.whatif)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_of_too_many_ranks_those_that_can_cost_most_are_priced(monkeypatch: pyte
     everybody = whatif(trace)
     monkeypatch.setattr("kair_engine.whatif.operators.priced_parts.LARGEST", 0)
     monkeypatch.setattr("kair_engine.whatif.operators.priced_parts.FEWEST_RANKS", 2)
-    few = whatif(trace)
+    few = analysis.whatif(trace)
     assert len(few.by_rank) == 2
     assert few.by_rank.items() <= everybody.by_rank.items()
     assert next(iter(few.by_rank)) == 2

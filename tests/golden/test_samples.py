@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from support.answers import recorded, triaged
+from support.answers import once, recorded, triaged
 from support.places import SAMPLES
 
-from kair_engine.blame.analysis import blame
+from kair_engine.blame import analysis as blaming
 from kair_engine.blame.waiting_graph import waiting_graph
-from kair_engine.localize.analysis import localize
+from kair_engine.localize import analysis as localizing
 from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.results.triage import TriageResult
@@ -17,6 +17,7 @@ from kair_engine.sensitivity import detection
 from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity
 from kair_engine.trace.model import Trace
 
+localize, blame = once(localizing.localize), once(blaming.blame)
 Sample = tuple[dict[str, Any], Trace, TriageResult]
 
 

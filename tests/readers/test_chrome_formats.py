@@ -70,6 +70,15 @@ def test_rocprofv3_links_kernels_to_their_launches(tmp_path: Path) -> None:
     assert rows["Cijk_Ailk_Bljk_SB"]["correlation"] in launches | {0, 2}
 
 
+def test_rocprofv3_s_damaged_texts_are_left_out(tmp_path: Path) -> None:
+    source = build.rocprofv3(tmp_path / "rank0.json")
+    document = json.loads(source.read_text())
+    texts = document["rocprofiler-sdk-tool"][0]["strings"]["marker_api"]
+    texts += [7, [], None, {"key": []}, {"key": {}, "value": "step 99"}, {"key": 19, "value": ["step 98"]}]
+    source.write_text(json.dumps(document))
+    assert open_trace(source, cache=tmp_path / "cache").job.steps == tuple(range(8))
+
+
 def test_horovod_s_timeline_holds_all_ranks(tmp_path: Path) -> None:
     found = open_trace(build.horovod(tmp_path / "timeline.json", slow=2), cache=tmp_path / "cache")
     job = found.job

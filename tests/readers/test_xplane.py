@@ -146,6 +146,19 @@ def test_a_compressed_profile_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_steps_that_no_clock_reads_are_told_by_what_ran(tmp_path: Path) -> None:
+    plane = PlaneBuilder("/device:TPU:0")
+    plane.line("Steps", [plane.event("9" * 12, 1000.0 * at, 1000) for at in range(3)], begin_ns=BEGIN_NS)
+    modules = [plane.event("jit_train_step(7)", 1000.0 * at, 990, run_id=at) for at in range(3)]
+    operations = [plane.event("fusion.1", 1000.0 * at + 1, 900, program_id=7) for at in range(3)]
+    plane.line("XLA Modules", modules, begin_ns=BEGIN_NS)
+    plane.line("XLA Ops", operations, begin_ns=BEGIN_NS)
+    (tmp_path / "a.xplane.pb").write_bytes(plane.plane())
+    job = open_trace(tmp_path / "a.xplane.pb", cache=tmp_path / "cache").job
+    assert job.steps == (0, 1, 2)
+    assert "steps_inferred" in {warning.code for warning in job.warnings}
+
+
 def test_damaged_profiles_give_an_answer_or_one_line(tmp_path: Path) -> None:
     content, chance = tpu_host((0, 1)), random.Random(3)
     source, refused = tmp_path / "a.xplane.pb", 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from hashlib import sha256
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from threading import get_ident
@@ -21,7 +22,7 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
-from kair_tui.cli.options import PROGRESS
+from kair_tui.cli.options import CACHE, PROGRESS
 from kair_tui.cli.registry import Entry
 
 Answer = TypeVar("Answer")
@@ -29,6 +30,10 @@ Answer = TypeVar("Answer")
 PLACE = "KAIR_TESTS_CACHE"
 """The variable with the folder of parsed traces, which all processes of a run of the tests inherit."""
 
+_LEAVING_WHAT_IS_ASKED_FOR = "kair_tui.commands.look.timeline"
+"""The screen of the timeline looks whether a step was left for its next question."""
+_ANALYSES = ("triage.analysis.triage", "localize.analysis.localize", "blame.analysis.blame")
+"""Of the engine: what commands ask, and tests that need no command."""
 _answers: dict[str, object] = {}
 
 
@@ -46,7 +51,7 @@ def recorded(source: Path) -> Trace:
 @cache
 def triaged(source: Path) -> TriageResult:
     """Its triage."""
-    return shared(f"triage of {source}", lambda: triage(recorded(source)))
+    return once(triage)(recorded(source))
 
 
 @contextmanager
@@ -56,29 +61,38 @@ def answered_once() -> Iterator[None]:
 
     def stand_in(entry: Entry) -> Callable[..., Any]:
         run = load(entry)
-        return _remembering(run) if entry.needs == "trace" else run
+        return once(run) if entry.needs == "trace" else run
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Entry, "load", stand_in)
+        for name in _ANALYSES:
+            module, _, function = f"kair_engine.{name}".rpartition(".")
+            patch.setattr(import_module(module), function, once(getattr(import_module(module), function)))
         yield
 
 
-def _remembering(run: Callable[..., Any]) -> Callable[..., Any]:
+def once(run: Callable[..., Answer]) -> Callable[..., Answer]:
+    """An analysis, or a command about a trace, that knows what it was asked before, be it by another process."""
+
     @wraps(run)
-    def answer(trace: Trace, **options: object) -> object:
+    def answer(trace: Trace, *arguments: object, **options: object) -> Answer:
         # A stored job keeps its verdict, and a timeline goes to a file: those are written each time.
         if trace.job.stored_in is not None or any(isinstance(value, Path) for value in options.values()):
-            return run(trace, **options)
+            return run(trace, *arguments, **options)
         # A screen leaves out what a command line has at its default.
-        given = signature(run).bind(trace, **options)
+        given = signature(run).bind(trace, *arguments, **options)
         given.apply_defaults()
-        # Who watches how far it is changes nothing in an answer.
+        # Who watches how far it is changes nothing in an answer, nor does what is left for the next question.
         given.arguments.pop(PROGRESS, None)
-        asked = (run.__module__, trace.job.source, trace.steps, _content(trace), given.args[1:], given.kwargs)
+        if run.__module__ != _LEAVING_WHAT_IS_ASKED_FOR:
+            given.arguments.pop(CACHE, None)
+        name = f"{run.__module__}.{run.__qualname__}"
+        asked = (name, trace.job.source, trace.steps, _content(trace), given.args[1:], given.kwargs)
         question = repr(asked)
         if question not in _answers:
-            _answers[question] = shared(question, lambda: run(trace, **options))
-        return _answers[question]
+            _answers[question] = shared(question, lambda: run(trace, *arguments, **options))
+        known: Answer = _answers[question]  # type: ignore[assignment]  # it is what this one was asked
+        return known
 
     return answer
 

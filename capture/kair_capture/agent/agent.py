@@ -6,14 +6,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
 from kair_capture.agent.conversion import Conversion, KeyBox
 from kair_capture.agent.draining import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import remove_dead_folders
-from kair_capture.agent.link import COUNTERS, Link, Packet, is_order, read_fit
+from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet, is_order, read_fit
 from kair_capture.agent.rank_files import communication_in, world_size_in
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.settings import AgentSettings
@@ -21,6 +21,7 @@ from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow
 from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
+from kair_capture.job.failing import warn
 from kair_capture.job.framework import COMMUNICATION_UNTIL
 from kair_capture.job.sampled.control import ControlWords, Window
 from kair_capture.own_folder import make_own_folder
@@ -39,6 +40,10 @@ _LAST_ROWS_S: Final = 30.0
 _MOST_BATCHES: Final = 8
 """Rows on their way at once: 200, within what the coordinator remembers of a rank, should they come twice."""
 _REBIRTH_S: Final = 1.0
+_ASKED_KEPT: Final = 8
+"""Windows of which it is known who was asked: the conversion may be behind."""
+_ALONE_S: Final = 60.0
+"""Ranks live, and no coordinator has answered for so long: it is told once."""
 
 
 class Agent:
@@ -66,6 +71,8 @@ class Agent:
         self._born = float("-inf")
         self._fit: ClockFit | None = None
         self._generation = 0
+        self._obeyed = (0, 0)
+        """Generation and first step of the last window that was asked for."""
         self._asked: dict[int, tuple[int, ...]] = {}
         """First step of a window → the ranks that were asked for it."""
         self._on_their_way: dict[int, int] = {}
@@ -76,7 +83,9 @@ class Agent:
         self._described: set[Trainer] = set()
         """Of which it was told how they communicate."""
         self._lost_drops = 0
-        self._was_reached = False
+        self._is_reached = self._was_reached = False
+        self._ranks_since: float | None = None
+        self._has_warned = False
 
     def run(self) -> None:
         """Until no rank has lived for the settings' idle time."""
@@ -91,9 +100,10 @@ class Agent:
             pass
         self._close()
 
-    def about(self) -> HostOfWindow:
-        """What is known of this host, for the conversion."""
-        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops())
+    def about(self, first: int) -> HostOfWindow:
+        """What is known of this host, and who was asked for the window from `first` on, for the conversion."""
+        asked = frozenset(self._asked.get(first, ()))
+        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops(), asked)
 
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from `first` on."""
@@ -152,15 +162,43 @@ class Agent:
             known = self._trainers.setdefault(trainer, TrainerRings(self.settings.run_dir, trainer))
             for ring in rings:
                 known.add(ring)
-        if self._key.key is None:
-            with suppress(KeyFileError):
-                self._key.key = read_key(self.settings.key_file, self.settings.job)
+        self._read_key()
         if self._link is None:
             self._be_born()
         ranks = tuple(sorted({trainer.rank for trainer in self._trainers}))
         if ranks != self._told and self._tell_host(ranks):
             self._told = ranks
         self._tell_counters()
+        self._warn_if_alone()
+
+    def _read_key(self) -> None:
+        if self._key.key is None or not self._is_reached:
+            try:
+                self._key.key = read_key(self.settings.key_file, self.settings.job)
+            except KeyFileError as error:
+                # One that is not there yet the coordinator makes when it starts.
+                if self.settings.key_file.exists():
+                    self._warn(str(error))
+
+    def _warn_if_alone(self) -> None:
+        if self._was_reached or not self._trainers:
+            return
+        self._ranks_since = self._ranks_since or time.monotonic()
+        if time.monotonic() - self._ranks_since > _ALONE_S:
+            where, address = self.settings.coordinator, self.settings.places.address
+            if where is None and not address.exists():
+                self._warn(f"job {self.settings.job} has no coordinator (kair coordinator --job {self.settings.job})")
+            elif self._key.key is None:
+                self._warn(f"there is no key {self.settings.key_file}")
+            else:
+                there = "where the store says" if where is None else f"at {where[0]}:{where[1]}"
+                self._warn(f"no coordinator of job {self.settings.job} answers {there}")
+
+    def _warn(self, what: str) -> None:
+        """Once: training goes on, and nobody reads the same line from each host twice."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn(f"{what}: until that changes, what is recorded waits on host {self.settings.host}")
 
     def _tell_host(self, ranks: tuple[int, ...]) -> bool:
         host = Host(self.settings.host, world_size_in(self.settings.run_dir) or 0, ranks)
@@ -252,7 +290,12 @@ class Agent:
             elif kind == Packet.FIT:
                 self._fit = read_fit(content)
             elif kind == Packet.REACHED:
-                self._was_reached |= content == b"\x01"
+                self._is_reached = content == b"\x01"
+                self._was_reached |= self._is_reached
+                if not self._is_reached:
+                    self._tell_overhead(0)  # nobody asks for windows: ranks go by what they spent themselves
+            elif kind == Packet.OVERHEAD:
+                self._tell_overhead(*OVERHEAD.unpack(content))
             elif kind == Packet.ORDER:
                 self._obey(BeatReply.read(content))
 
@@ -264,18 +307,30 @@ class Agent:
             self._kept.discard(first)
 
     def _obey(self, order: BeatReply) -> None:
-        if order.generation <= self._generation and self._generation:
+        # Another coordinator, or one that has lost its memory, may count from the start.
+        if (order.generation, order.first_step) == self._obeyed:
             return
+        self._obeyed = (order.generation, order.first_step)
         self._generation = order.generation
         if not is_order(order):
             return
         here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
-        self._asked = {order.first_step: tuple(here)}
+        self._asked[order.first_step] = tuple(here)
+        while len(self._asked) > _ASKED_KEPT:
+            del self._asked[next(iter(self._asked))]
         for rank in here:
-            with suppress(OSError):
-                words = ControlWords(self.settings.run_dir / f"rank-{rank}.control")
+            with suppress(OSError), closing(self._control(rank)) as words:
                 words.ask(Window(order.first_step, order.steps))
-                words.close()
+
+    def _tell_overhead(self, millionths: int) -> None:
+        """To ranks that sample without being asked, as part of the same budget."""
+        for trainer, rings in self._trainers.items():
+            if rings.sampled_every:
+                with suppress(OSError), closing(self._control(trainer.rank)) as words:
+                    words.tell_overhead(millionths)
+
+    def _control(self, rank: int) -> ControlWords:
+        return ControlWords(self.settings.run_dir / f"rank-{rank}.control")
 
     # The heartbeat.
 

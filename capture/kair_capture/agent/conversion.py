@@ -1,5 +1,6 @@
 """A thread that makes fragments of windows: reading a trace takes seconds, and draining must not wait for it."""
 
+import re
 import threading
 import time
 from contextlib import suppress
@@ -13,13 +14,14 @@ from kair_capture.agent.windows import HostOfWindow, WindowFile, convert, window
 _PATIENCE_S: Final = 5.0
 """A window is delivered in parts when a rank's is so much later than the others'."""
 _LOOK_S: Final = 0.2
+_UNFINISHED: Final = re.compile(r"\.?((rank|window)-\d+-\d+-.+|scopes)\.parquet(\..+)?")
 
 
 class HostState(Protocol):
     """What a conversion asks the agent."""
 
-    def about(self) -> HostOfWindow:
-        """What the files themselves do not say."""
+    def about(self, first: int) -> HostOfWindow:
+        """What the files themselves of the window from step `first` on do not say; `missing`: all that were asked."""
 
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from step `first` on."""
@@ -43,8 +45,10 @@ class Conversion:
     def start(self) -> None:
         """Begins; windows that an agent before left are there too."""
         self._work.mkdir(mode=0o700, exist_ok=True)
+        # A run folder that somebody chose may have had a folder of this name, with other things in it.
         for path in self._work.iterdir():
-            path.unlink(missing_ok=True)
+            if _UNFINISHED.fullmatch(path.name):
+                path.unlink(missing_ok=True)
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
@@ -91,7 +95,7 @@ class Conversion:
         if key is None:
             return  # the coordinator has not been there yet
         try:
-            fragments, refused = convert(files, self._work, self._host.about())
+            fragments, refused = convert(files, self._work, self._host.about(files[0].first))
             for fragment in fragments:
                 self._spool.put(fragment.path, fragment.first, fragment.last, key)
         except OSError as error:

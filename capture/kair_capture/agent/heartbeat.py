@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Never
 
-from kair_capture.agent.link import COUNTERS, Link, Packet, packed_fit
+from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet, packed_fit
 from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
 from kair_capture.clocks.fit import ClockFilter
 from kair_capture.places import address_of
@@ -68,6 +68,11 @@ class Heartbeat:
         self._answered = float("-inf")
         self._reached = False
         self._generation = 0
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the coordinator answers."""
+        return self._reached
 
     @property
     def wakes_at(self) -> float:
@@ -134,13 +139,15 @@ class Heartbeat:
             self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
             if self._clock.fit is not None:
                 self._link.send(Packet.FIT, packed_fit(self._clock.fit))
-            if answer.generation != self._generation and self._link.send(Packet.ORDER, reply.body):
+            self._link.send(Packet.OVERHEAD, OVERHEAD.pack(answer.overhead_ppm))
+            if answer.generation > self._generation and self._link.send(Packet.ORDER, reply.body):
                 self._generation = answer.generation
 
     def _begin_epoch(self, epoch: int) -> None:
         """Another coordinator, or the same one started anew: it does not know this host."""
         if epoch != self._epoch:
             self._epoch, self._host_known = epoch, False
+            self._generation = 0  # it may have forgotten what an earlier one counted
             self._untold = set(self._communication)
             self._asked.clear()
             self._next_beat = 0.0
@@ -257,10 +264,12 @@ def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> 
 
 def _go_on(heartbeat: Heartbeat, link: Link, job: str, key_file: Path, coordinator: Coordinator) -> Never:
     key: bytes | None = None
+    looked = float("-inf")
     while True:
         now = time.monotonic()
-        if key is None:
-            # The coordinator makes the key when it starts, which may be later.
+        if key is None or (not heartbeat.is_reached and now - looked >= 1):
+            looked = now
+            # The coordinator makes the key when it starts, which may be later; or another one, in a new folder.
             with suppress(KeyFileError):
                 key = read_key(key_file, job)
                 heartbeat.use(key)

@@ -43,7 +43,8 @@ def remove_dead_folders(run_dir: Path, now_s: float | None = None) -> list[str]:
 
 def _beside(run_dir: Path) -> Iterator[Path]:
     with suppress(OSError):
-        for folder in sorted(run_dir.parent.iterdir()):
+        # Who led the folder of all run folders elsewhere would have that tidied.
+        for folder in [] if run_dir.parent.is_symlink() else sorted(run_dir.parent.iterdir()):
             is_folder = folder != run_dir and folder.is_dir() and not folder.is_symlink()
             if is_folder and folder.stat().st_uid == os.geteuid():
                 yield folder

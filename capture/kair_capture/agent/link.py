@@ -16,6 +16,8 @@ from kair_capture.wire.messages import MOST_RANKS, BeatReply
 _MOST_BYTES: Final = 8192
 COUNTERS: Final = struct.Struct("<8I")
 """ranks, drops, delivered, spooled, discarded, generation, unsent rows, sampled every so many steps."""
+OVERHEAD: Final = struct.Struct("<I")
+"""In millionths."""
 _FIT: Final = struct.Struct("<qddddI")
 
 
@@ -38,6 +40,8 @@ class Packet(IntEnum):
     """From it: whether the coordinator answers, one byte."""
     COMMUNICATION = 8
     """To the heartbeat: the body of a COMMUNICATION datagram."""
+    OVERHEAD = 9
+    """From it: the share of the job's time that sampling took, OVERHEAD."""
 
 
 class Link:

@@ -44,7 +44,8 @@ class Spool:
     def start(self) -> None:
         """Begins to deliver, also what an agent before left."""
         for path in self.folder.glob(".*"):
-            path.unlink(missing_ok=True)
+            if read_name(path.name[1:]):  # the folder may be one that somebody chose, with files of their own
+                path.unlink(missing_ok=True)
         self._thread.start()
 
     @property

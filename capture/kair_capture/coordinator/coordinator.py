@@ -5,8 +5,8 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -31,12 +31,13 @@ from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.status import status_of
 from kair_capture.coordinator.step_table import StepTable
 from kair_capture.coordinator.watching import Watching
-from kair_capture.coordinator.window_cost import cost_us
+from kair_capture.coordinator.window_cost import Unasked, cost_us
 from kair_capture.coordinator.words import in_words
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
+from kair_engine.errors import InputError
 from kair_engine.results.runs.watch import WatchedWindow, WatchResult
 from kair_engine.trace.private_files import append_kept, make_folder, modes_below, remove_unwritten, write_whole
 
@@ -72,18 +73,20 @@ class Coordinator:
         self._table, self._hosts = StepTable(), Hosts()
         self._sampler = _sampler(self._memory, settings.max_overhead)
         self._watching = Watching(self._table, self._hosts, self._sampler, Roles(self._memory.communication))
+        self._unasked = Unasked(self._memory.unasked_until)
         self._watching.alerts.extend(self._memory.alerts)
         self._log = StepLog(places.steps)
         self._log_gone = False
         self._learn()
-        self.endpoint: Final = Endpoint(settings.listen, key, self)
+        with _listening(settings.listen, "--listen"):
+            self.endpoint: Final = Endpoint(settings.listen, key, self)
         self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
         self._delivered = 0
         self._settled = 0
         self._changed = False
         self._stopping = False
         self.status: WatchResult | None = None
-        self.metrics = None if settings.metrics is None else MetricsServer(settings.metrics, lambda: self.status)
+        self.metrics = None if settings.metrics is None else self._metrics_at(settings.metrics)
         self._advertise()
 
     # What the endpoint asks.
@@ -93,11 +96,11 @@ class Coordinator:
         state = self._hosts.hear(sender, beat, time.monotonic())
         interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
         self._watching.interval_s = interval_ms / 1000
-        window = self._sampler.window
+        window, overhead_ppm = self._sampler.window, round(self._sampler.budget.overhead * 1e6)
         if window is None or state is None:
-            return interval_ms, Order()
+            return interval_ms, Order(overhead_ppm=overhead_ppm)
         here = tuple(rank for rank in window.ranks if rank in set(state.ranks))
-        return interval_ms, Order(window.generation, window.first, window.steps, here)
+        return interval_ms, Order(window.generation, window.first, window.steps, here, overhead_ppm)
 
     def on_host(self, sender: int, host: Host) -> bool:
         """An agent says who it is."""
@@ -111,7 +114,7 @@ class Coordinator:
         if self._watching.roles.tell(communication):
             self._changed = True
 
-    def on_rows(self, rows: Rows) -> bool:
+    def on_rows(self, sender: int, rows: Rows) -> bool:
         """Step times; kept once they are written down."""
         found = np.frombuffer(rows.rows, ROW)
         new = self._table.unknown(found)
@@ -128,7 +131,8 @@ class Coordinator:
             self._note_missed(rank)
         if len(new):
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
-            self._watching.note_lag(time.time() - ended_us / 1e6)
+            # By the host's clock, which may be wrong by any time.
+            self._watching.note_lag(time.time() - (ended_us - self._hosts.clock_offset_us(sender)) / 1e6)
         return True
 
     def on_capture(self, capture: Capture) -> CaptureReply:
@@ -176,6 +180,7 @@ class Coordinator:
 
     def _watch(self, now: float) -> None:
         self._settle()
+        self._charge_unasked()
         window = self._watching.turn(now)
         self._watching.hear(now)
         if self._watching.news:
@@ -204,6 +209,14 @@ class Coordinator:
             for one in self._memory.windows
         ]
         self._changed = True
+
+    def _charge_unasked(self) -> None:
+        """What ranks sampled by themselves: it took the job's time as well, and waits to be earned."""
+        asked = ((one.first_step, one.last_step) for one in self._memory.windows)
+        cost = self._unasked.cost_us(self._table, asked)
+        if cost > 0:
+            self._sampler.budget.spend(cost)
+            self._changed = True
 
     def _note_window(self, window: Window) -> None:
         noted = WatchedWindow(window.generation, window.first, window.last, window.ranks, window.why, "ordered")
@@ -273,6 +286,7 @@ class Coordinator:
         self._memory.generation = self._sampler.generation
         self._memory.held_us, self._memory.spent_us = budget.held_us, budget.spent_us
         self._memory.elapsed_us, self._memory.budget_step = budget.elapsed_us, budget.step
+        self._memory.unasked_until = self._unasked.until
         self._memory.charged_us, self._memory.step_cost_us = self._sampler.charged_us, self._sampler.step_cost_us
         self._memory.sampled = self._sampler.history()
         self._memory.communication = list(self._watching.roles.told)
@@ -288,6 +302,10 @@ class Coordinator:
         for part in np.array_split(rows[order], max(len(rows) // at_a_time, 1)):
             self._table.add(part)
             self._watching.turn(time.monotonic(), muted=True)
+
+    def _metrics_at(self, address: tuple[str, int]) -> MetricsServer:
+        with _listening(address, "--metrics"):
+            return MetricsServer(address, lambda: self.status)
 
     def _advertise(self) -> None:
         host, _ = self._settings.listen
@@ -310,6 +328,17 @@ class Coordinator:
         self.endpoint.close()
         self._log.close()
         os.close(self._lock)
+
+
+@contextmanager
+def _listening(address: tuple[str, int], option: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = f"{address[0]}:{address[1]}"
+        raise InputError(
+            f"cannot listen at {where}: {error.strerror or error}", f"{option} HOST:PORT; port 0 is any that is free"
+        ) from error
 
 
 def _remove_leftovers(places: JobPlaces) -> None:

@@ -22,8 +22,8 @@ from kair_capture.wire.messages import (
     numbered,
 )
 
-_PER_SOURCE: Final = (2000.0, 4000.0)
-"""Datagrams a second and at once from one address: a host's agent has 10 beats, and rows in bursts."""
+_PER_SENDER: Final = (2000.0, 4000.0)
+"""Datagrams a second and at once that one sender is answered: an agent has 10 beats, and rows in bursts."""
 _BUFFER: Final = 4 << 20
 
 
@@ -35,6 +35,8 @@ class Order:
     first_step: int = 0
     steps: int = 0
     ranks: tuple[int, ...] = ()
+    overhead_ppm: int = 0
+    """The share of the job's time that sampling took, in millionths."""
 
 
 class Service(Protocol):
@@ -49,7 +51,7 @@ class Service(Protocol):
     def on_communication(self, communication: Communication) -> None:
         """How one of its ranks communicates."""
 
-    def on_rows(self, rows: Rows) -> bool:
+    def on_rows(self, sender: int, rows: Rows) -> bool:
         """Whether they are kept: only then the agent may forget them."""
 
     def on_capture(self, capture: Capture) -> CaptureReply:
@@ -68,12 +70,17 @@ class Endpoint:
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         stamp_arrivals(self.socket)
-        self.socket.bind(found)
+        try:
+            self.socket.bind(found)
+        except OSError:
+            self.socket.close()
+            raise
         self._key, self._service = key, service
         # Drawn anew at each start: what was recorded of an earlier conversation is of another epoch.
         self._epoch = secrets.randbits(63) + 1
         self._replays = Replays()
-        self._rate = RateLimit(*_PER_SOURCE)
+        self._rate = RateLimit(*_PER_SENDER)
+        self._rate_of_strays = RateLimit(*_PER_SENDER)
         self.refused: Counter[str] = Counter()
         """Datagrams that were not looked at, by reason."""
         self.heard = 0
@@ -92,7 +99,7 @@ class Endpoint:
                 return count
             except OSError:
                 continue
-            reply = self._answer(data, address[0], stamp)
+            reply = self._answer(data, address, stamp)
             if reply is not None:
                 try:
                     self.socket.sendto(reply, address)
@@ -104,19 +111,22 @@ class Endpoint:
         """Closes the socket."""
         self.socket.close()
 
-    def _answer(self, data: bytes, source: str, stamp_ns: int) -> bytes | None:
-        if not self._rate.admits(source, time.monotonic()):
-            self.refused["rate"] += 1
-            return None
+    def _answer(self, data: bytes, source: object, stamp_ns: int) -> bytes | None:
+        """Rates are of what is signed and new alone: others at an agent's address, or who repeat it, take none of its.
+
+        To refuse costs a few µs, most of them the receiving.
+        """
         try:
             asked = unsealed(self._key, data)
             if asked.kind >= Kind.BEAT_REPLY:
                 raise RefusedError("kind")
             if asked.epoch != self._epoch:
+                self._require(self._rate_of_strays, source)
                 # No longer than the question: nobody can be flooded by way of this.
                 return self._sealed(asked, Kind.EPOCH_REPLY, numbered(self._epoch))
             if not self._replays.admits(asked.sender, asked.sequence):
                 raise RefusedError("replay")
+            self._require(self._rate, asked.sender)
             self.heard += 1
             return self._answered(asked, stamp_ns)
         except RefusedError as error:
@@ -125,17 +135,20 @@ class Endpoint:
             self.refused["message"] += 1
         return None
 
+    def _require(self, rate: RateLimit, source: object) -> None:
+        if not rate.admits(source, time.monotonic()):
+            raise RefusedError("rate")
+
     def _answered(self, asked: Datagram, stamp_ns: int) -> bytes | None:
         if asked.kind == Kind.BEAT:
             interval_ms, order = self._service.on_beat(asked.sender, Beat.read(asked.body))
             # The second stamp last of all; what follows it is 10 µs.
-            reply = BeatReply(
-                stamp_ns, time.time_ns(), interval_ms, order.generation, order.first_step, order.steps, order.ranks
-            )
+            window = (order.generation, order.first_step, order.steps, order.ranks)
+            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, order.overhead_ppm)
             return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
         if asked.kind == Kind.ROWS:
             rows = Rows.read(asked.body)
-            kept = self._service.on_rows(rows)
+            kept = self._service.on_rows(asked.sender, rows)
             return self._sealed(asked, Kind.ROWS_REPLY, numbered(rows.batch)) if kept else None
         if asked.kind == Kind.HOST:
             known = self._service.on_host(asked.sender, Host.read(asked.body))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from kair_capture.wire.messages import Beat, Host
 
@@ -12,14 +13,20 @@ MOST_HOSTS = 1 << 15
 
 @dataclass
 class HostState:
-    """One agent; another one on the same host takes its place."""
+    """One agent; another one of the same ranks takes its place."""
 
     name: str
     sender: int
     ranks: tuple[int, ...] = ()
+    had: frozenset[int] = frozenset()
+    """Those that have ended as well."""
     beat: Beat = field(default_factory=Beat)
     heard_s: float = 0.0
     is_silent: bool = False
+
+    def lives(self, now: float) -> bool:
+        """Whether it was heard of late, and has ranks."""
+        return bool(self.beat.ranks) and now - self.heard_s <= _SILENT_S
 
     @property
     def clock_bound_us(self) -> float | None:
@@ -33,6 +40,8 @@ class Hosts:
     def __init__(self) -> None:
         self._by_name: dict[str, HostState] = {}
         self._by_sender: dict[int, HostState] = {}
+        self._alike: dict[str, list[HostState]] = {}
+        """The name that agents say → those that say it: launchers, or containers, may share a host's."""
         self.world_size = 0
 
     def __len__(self) -> int:
@@ -43,23 +52,38 @@ class Hosts:
 
     def introduce(self, host: Host, sender: int, now: float) -> bool:
         """An agent says who it is. False where there are too many hosts already."""
-        state = self._by_name.get(host.name)
+        state = self._state_of(host, sender, now)
         if state is None:
-            if len(self._by_name) >= MOST_HOSTS:
-                return False
-            state = self._by_name[host.name] = HostState(host.name, sender)
+            return False
         if state.sender != sender:
             self._by_sender.pop(state.sender, None)
             state.sender = sender
         # An agent that ends says that it has no ranks: those that it had keep their place.
         if host.ranks:
-            state.ranks = host.ranks
+            state.ranks, state.had = host.ranks, state.had | set(host.ranks)
             # Its beat has not come yet; until then it is not taken for one whose ranks have ended.
             state.beat = replace(state.beat, ranks=len(host.ranks))
         state.heard_s = now
         self._by_sender[sender] = state
         self.world_size = max(self.world_size, host.world_size)
         return True
+
+    def _state_of(self, host: Host, sender: int, now: float) -> HostState | None:
+        """Its own, that of the agent before it, or a new one: None where there are too many."""
+        alike, own = self._alike.setdefault(host.name, []), self._by_sender.get(sender)
+        before = next((one for one in alike if one is not own and not set(one.ranks).isdisjoint(host.ranks)), None)
+        if before is not None:
+            if own is not None and not own.ranks:
+                alike.remove(own)
+                del self._by_name[own.name]
+            return before
+        state = own or next((one for one in alike if not one.lives(now)), None)
+        if state is None and len(self._by_name) < MOST_HOSTS:
+            names = (host.name if number == 1 else f"{host.name}#{number}" for number in count(1))
+            state = HostState(next(name for name in names if name not in self._by_name), sender)
+            self._by_name[state.name] = state
+            alike.append(state)
+        return state
 
     def hear(self, sender: int, beat: Beat, now: float) -> HostState | None:
         """A beat of an agent; None where that has not said who it is."""
@@ -68,9 +92,19 @@ class Hosts:
             state.beat, state.heard_s = beat, now
         return state
 
+    def clock_offset_us(self, sender: int) -> float:
+        """An agent's clock minus the coordinator's; 0 while that is not known."""
+        state = self._by_sender.get(sender)
+        return 0.0 if state is None or state.beat.bound_ns is None else state.beat.offset_ns / 1000
+
     def host_of(self, rank: int) -> str | None:
         """The host of a rank."""
-        return next((state.name for state in self._by_name.values() if rank in state.ranks), None)
+        return self.by_rank().get(rank)
+
+    def by_rank(self) -> dict[int, str]:
+        """rank → its host, or where it was last."""
+        had = {rank: state.name for state in self._by_name.values() for rank in state.had}
+        return had | {rank: state.name for state in self._by_name.values() for rank in state.ranks}
 
     def ranks(self) -> list[int]:
         """All ranks, of hosts that are heard."""

@@ -120,7 +120,7 @@ class StepTable:
         """These steps, unfit ones too, of those of the ranks that were ever heard."""
         ranks, place = ranks[ranks < self._ranks], steps % HISTORY
         at = np.ix_(ranks, place)
-        there = self._step[at] == steps
+        there = (self._step[at] == steps) & (steps >= 0)
         begin_us, step_us = (np.where(there, of[at], np.nan) for of in (self._begin_us, self._step_us))
         return Told(begin_us.astype(np.float64), step_us.astype(np.float64), self._flags[at])
 

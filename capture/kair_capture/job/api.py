@@ -95,7 +95,7 @@ def _arm(settings: Settings) -> bool:
     """
     from kair_capture.job.launch import FRAMEWORKS, arm_framework, quiet_profiler, torch_settings
 
-    present = [name for name in FRAMEWORKS if name in sys.modules]
+    present = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
     found = present or [name for name in FRAMEWORKS if importlib.util.find_spec(name) is not None][:1]
     if not found:
         from kair_capture.frameworks.plain import PlainJob

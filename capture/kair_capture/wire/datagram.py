@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final
 
 MAGIC: Final = b"KAIR"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER: Final = struct.Struct("<4sBBHQQQ")
 """magic, version, kind, bytes of the body, epoch, sender, sequence."""
 TAG_BYTES: Final = 16

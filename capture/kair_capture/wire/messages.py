@@ -33,7 +33,7 @@ class BadMessageError(Exception):
 
 
 _BEAT: Final = struct.Struct("<qdQIIIIIIII")
-_BEAT_REPLY: Final = struct.Struct("<QQIIIIH")
+_BEAT_REPLY: Final = struct.Struct("<QQIIIIIH")
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,8 @@ class BeatReply:
     steps: int = 0
     ranks: tuple[int, ...] = ()
     """Those on this host that are to be sampled."""
+    overhead_ppm: int = 0
+    """The share of the job's time that sampling took, in millionths: ranks that sample unasked keep to it."""
 
     def packed(self) -> bytes:
         """The body."""
@@ -109,6 +111,7 @@ class BeatReply:
             self.generation,
             self.first_step,
             self.steps,
+            min(self.overhead_ppm, 0xFFFF_FFFF),
             len(self.ranks),
         )
         return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
@@ -116,10 +119,11 @@ class BeatReply:
     @classmethod
     def read(cls, body: bytes) -> "BeatReply":
         """Raises BadMessageError."""
-        received, sent, interval, generation, first, steps, count = _head(_BEAT_REPLY, body)
+        received, sent, interval, generation, first, steps, overhead, count = _head(_BEAT_REPLY, body)
         if steps > 10_000:
             raise BadMessageError("steps")
-        return cls(received, sent, interval, generation, first, steps, _numbers(body[_BEAT_REPLY.size :], count))
+        ranks = _numbers(body[_BEAT_REPLY.size :], count)
+        return cls(received, sent, interval, generation, first, steps, ranks, overhead)
 
 
 @dataclass(frozen=True)
@@ -220,7 +224,7 @@ class Capture:
         """The body. Raises ValueError for more ranks than one datagram holds."""
         if len(self.ranks) > MOST_RANKS:
             raise ValueError(f"at most {MOST_RANKS} ranks")
-        return struct.pack(f"<IH{len(self.ranks)}I", self.steps, len(self.ranks), *self.ranks)
+        return _CAPTURE.pack(self.steps, len(self.ranks)) + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
 
     @classmethod
     def read(cls, body: bytes) -> "Capture":
@@ -229,7 +233,8 @@ class Capture:
         return cls(steps, _numbers(body[_CAPTURE.size :], count))
 
 
-_CAPTURE: Final = struct.Struct("<IH")
+_CAPTURE: Final = struct.Struct("<IH2x")
+"""Eight bytes: what a stray is answered is not longer."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from kair_engine.timeline.graph import ExecutionGraph, Lateness
 from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, PHASE_NAMES, SYNC, Operations
 
 
-@dataclass(frozen=True)
-class Contribution:
+class Contribution(NamedTuple):
     """One place on the path where time was lost: an operation, or (edge) the idle time before it."""
+
+    # A tuple: paths consist of hundreds of thousands, and a dataclass takes five times as long to make.
 
     row: int
     is_edge: bool
@@ -100,12 +102,12 @@ def _between(graph: ExecutionGraph, before: int, passed: Sequence[int]) -> Contr
     The others of `passed`, in order back to `before`, are operations that cannot be compared: no peer runs them
     (a checkpoint, garbage collection), or not as often. Each answers for its own length.
     """
-    ops = graph.ops
+    start_ns, cut_ns = graph.ops.start_ns.item, graph.cut_ns.item
     pieces: list[tuple[int, int, int]] = []
     for after, row in zip(passed, (*passed[1:], before), strict=True):
-        pieces.append((int(ops.start_ns[after] - graph.cut_ns[row]), row, after))
+        pieces.append((int(start_ns(after) - cut_ns(row)), row, after))
         if row != before:
-            pieces.append((int(graph.cut_ns[row] - ops.start_ns[row]), row, row))
+            pieces.append((int(cut_ns(row) - start_ns(row)), row, row))
     _, row, after = max(pieces, key=lambda piece: piece[0])
     return _operation(graph, row) if row == after else _edge(graph, row, after)
 
@@ -138,6 +140,8 @@ def _gap(ops: Operations, before: int, row: int) -> Contribution:
 
 
 def _collected_garbage(ops: Operations, before: int, row: int) -> bool:
+    if not len(ops.garbage_collections):
+        return False
     rows = ops.garbage_collections[ops.rank[ops.garbage_collections] == ops.rank[row]]
     begin, end = ops.end_ns[before], ops.start_ns[row]
     inside = np.minimum(ops.end_ns[rows], end) - np.maximum(ops.start_ns[rows], begin)
@@ -163,7 +167,7 @@ class _Account:
     def charge(self, late_ns: float, where: Contribution) -> None:
         """What stands above `late_ns`, how late the path was before this place, is its doing."""
         left = max(late_ns, 0.0)
-        self.found.append(replace(where, late_ns=self.standing - left))
+        self.found.append(where._replace(late_ns=self.standing - left))
         self.standing = left
 
     def closed(self, path: Sequence[int]) -> Walk:

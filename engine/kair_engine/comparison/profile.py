@@ -13,17 +13,16 @@ from kair_engine.localize.unknown_communication import told_apart
 from kair_engine.results.runs.changes import ChangeKind
 from kair_engine.results.runs.run_profile import Amount, OperatorProfile, RunProfile, SubgraphProfile
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, own_ns, tail_gap_ns
+from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
 from kair_engine.timeline.step_time import step_times_ns
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
 from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 
 MOST_OPERATORS: Final = 4000
 """That are kept of a run, those that take longest: names can hold addresses or counters."""
-_KINDS: Final[tuple[ChangeKind, ...]] = ("compute", "input", "communication")
 
 
 def profile_of(trace: Trace) -> RunProfile:
@@ -31,8 +30,7 @@ def profile_of(trace: Trace) -> RunProfile:
     require_steps(trace)
     trace = told_apart(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
-    # map, not a loop: that would hold one step while the next is read.
-    deque(map(sums.add, each_step(trace)), maxlen=0)
+    deque(of_steps(trace, sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
     job, layout = trace.job, trace.job.layout
     return RunProfile(
         name=job.name,
@@ -68,29 +66,49 @@ class _Sums:
         self._ranks = ranks
         self._seen: list[Bools] = []
         self._of: dict[tuple[str | None, ChangeKind], _Sum] = defaultdict(_Sum)
+        self._begun_ns: dict[tuple[str | None, ChangeKind], float] = defaultdict(float)
+        """Of the step that is being taken in, since its begin, over the calls."""
         self.phases: dict[str, _Sum] = {}
         self.synchronised = False
 
     def add(self, ops: Operations) -> None:
         """Takes in one step."""
-        step, sync = len(self._seen), synchronise(ops)
-        self.synchronised |= len(sync.collectives) > 0
-        place = np.searchsorted(self._ranks, ops.ranks)
-        self._seen.append(np.isin(self._ranks, ops.ranks))
-        own = own_ns(ops, sync).astype(float)
-        for kind, rows in zip(_KINDS, _rows(ops, sync), strict=True):
-            if len(rows):
-                self._count(kind, ops, rows, own)
+        self.add_by_themselves(ops)
+        self._add_meetings(ops)
+
+    def add_by_themselves(self, ops: Operations) -> None:
+        """Takes in what ranks do by themselves in a step, be it of some ranks only."""
+        own = unshared_ns(ops).astype(float)
+        computing = np.flatnonzero(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
+        self._count("compute", ops, computing, own)
+        self._count("input", ops, np.flatnonzero(ops.kind == INPUT), own)
         for code, phase in enumerate(PHASE_NAMES):
-            rows = _rows(ops, sync)[0]
-            rows = rows[ops.phase[rows] == code]
+            rows = computing[ops.phase[computing] == code]
             if len(rows):
                 of = self.phases.setdefault(phase, _Sum())
-                of.own_ns[step] = self._of_job(np.bincount(ops.rank[rows], own[rows], len(ops.ranks)), place)
+                self._add(of, ops, np.bincount(ops.rank[rows], own[rows], len(ops.ranks)))
         garbage = ops.garbage_collections
         idle = np.bincount(ops.rank, host_gap_ns(ops), len(ops.ranks)) + tail_gap_ns(ops)
         idle += np.bincount(ops.rank[garbage], own[garbage], len(ops.ranks))
-        self._of[None, "host"].own_ns[step] = self._of_job(idle, place)
+        self._add(self._of[None, "host"], ops, idle)
+
+    def add_large(self, step: LargeStep, _: object) -> None:
+        """Takes in how the ranks of a step met; the rest of it was taken in some ranks at a time."""
+        self._add_meetings(step.operations())
+
+    def _add_meetings(self, ops: Operations) -> None:
+        """And ends the step."""
+        sync = synchronise(ops)
+        self.synchronised |= len(sync.collectives) > 0
+        # Of communication whose members are not known nobody can tell the transfer from the waiting.
+        met = np.sort(sync.collectives.row)
+        own = np.zeros(len(ops))
+        own[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
+        self._count("communication", ops, met[np.isin(ops.kind[met], (COLLECTIVE, SEND, RECV))], own)
+        for key, begun in self._begun_ns.items():
+            self._of[key].begins += begun / max(ops.step_time_ns, 1.0)
+        self._begun_ns.clear()
+        self._seen.append(np.isin(self._ranks, ops.ranks))
 
     def operators(self) -> list[OperatorProfile]:
         """All of them, those that take longest first."""
@@ -122,25 +140,23 @@ class _Sums:
         return Amount(tuple(means), tuple(errors), df)
 
     def _count(self, kind: ChangeKind, ops: Operations, rows: Ints, own: Floats) -> None:
-        """Of the step that was taken in last."""
-        step, place = len(self._seen) - 1, np.searchsorted(self._ranks, ops.ranks)
         names, name = np.unique(ops.name[rows], return_inverse=True)
         ranks, cell = len(ops.ranks), name.reshape(-1) * len(ops.ranks) + ops.rank[rows]
         spent = np.bincount(cell, own[rows], len(names) * ranks).reshape(len(names), ranks)
         calls = np.bincount(cell, minlength=len(names) * ranks).reshape(len(names), ranks)
-        since = ops.start_ns[rows] - ops.begin_ns[ops.rank[rows]]
-        begins = np.bincount(name.reshape(-1), since / max(ops.step_time_ns, 1.0), len(names))
+        begun = np.bincount(name.reshape(-1), ops.start_ns[rows] - ops.begin_ns[ops.rank[rows]], len(names))
         for at, code in enumerate(names.tolist()):
-            of = self._of[ops.name_text[code], kind]
-            of.own_ns[step] = self._of_job(spent[at], place)
+            key = ops.name_text[code], kind
+            of = self._of[key]
+            self._add(of, ops, spent[at])
             of.calls += float(calls[at].sum())
             of.callers += float(np.count_nonzero(calls[at]))
-            of.begins += float(begins[at])
+            self._begun_ns[key] += float(begun[at])
 
-    def _of_job(self, values: npt.NDArray[Any], place: Ints) -> Floats:
-        result = np.zeros(len(self._ranks))
-        result[place] = values
-        return result
+    def _add(self, of: _Sum, ops: Operations, values: npt.NDArray[Any]) -> None:
+        """To the step that is being taken in; an entry per rank of `ops`."""
+        spent = of.own_ns.setdefault(len(self._seen), np.zeros(len(self._ranks)))
+        spent[np.searchsorted(self._ranks, ops.ranks)] += values
 
 
 def trimmed(values: Floats, inflated: float) -> tuple[float, float, float]:
@@ -153,15 +169,3 @@ def trimmed(values: Floats, inflated: float) -> tuple[float, float, float]:
     winsorised = np.clip(values, ordered[cut], ordered[steps - cut - 1])
     error = float(np.sqrt(winsorised.var(ddof=1) * inflated / steps)) * steps / kept
     return float(trimmed_mean(values, TRIM)), error, max(kept / inflated - 1, 1.0)
-
-
-def _rows(ops: Operations, sync: Synchronisation) -> tuple[Ints, Ints, Ints]:
-    """The rows of each of _KINDS: what localize sums per class, communication with its transfers."""
-    computing = np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE)
-    matched = np.zeros(len(ops), dtype=bool)
-    matched[sync.collectives.row] = True
-    # Of communication whose members are not known nobody can tell the transfer from the waiting.
-    communicating = np.isin(ops.kind, (COLLECTIVE, SEND, RECV)) & matched
-    chosen = (computing, ops.kind == INPUT, communicating)
-    compute, fetches, transfers = map(np.flatnonzero, chosen)
-    return compute, fetches, transfers

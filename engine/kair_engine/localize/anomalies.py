@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
@@ -37,7 +37,7 @@ from kair_engine.localize.outlying import (
     slow_sets,
 )
 from kair_engine.ranks import Position, as_positions
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, beta_binomial_tail, binomial_tail, log_beta, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, beta_binomial_tail, binomial_tail, log_beta, median, trimmed_mean
 
 FALSE_ALARM_RATE = 0.01
 """Over everything that one triage tries."""
@@ -141,10 +141,10 @@ class Delays:
     @classmethod
     def of(cls, job: Excesses) -> "Delays":
         """Those of a job."""
-        total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
+        total = zero_for_nan(job.by_step_ns).sum(axis=1)
         total = total - role_medians(total, job.role)
         total = total - np.maximum(np.quantile(total, BEST_STEPS, axis=0), 0.0)
-        usual = MAD_TO_SIGMA * float(np.median(np.abs(total - np.median(total, axis=0))))
+        usual = MAD_TO_SIGMA * float(median(np.abs(total - median(total, axis=0)), axis=None))
         undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
         return cls(total, undelayed, usual)
 
@@ -158,7 +158,7 @@ def persistence(job: JobExcess) -> Persistence:
 
     Of fewer than FEWEST_STEPS steps an anomaly says no more than that the rank was slow then.
     """
-    mean = trimmed_mean(np.nan_to_num(job.by_step_ns, nan=0.0), TRIM, axis=0)
+    mean = trimmed_mean(zero_for_nan(job.by_step_ns), TRIM, axis=0)
     t, p = np.zeros_like(mean), np.full_like(mean, np.nan)
     found: list[Anomaly] = []
     roles = _roles(job)
@@ -197,7 +197,7 @@ def slow_in_class(job: Excesses, row: int, role: int) -> list[Anomaly]:
     """The anomalies that `persistence` finds in one class of one role (its code)."""
     roles = _roles(job)
     members = next(of_role for of_role in roles if job.role[of_role[0]] == role)
-    mean = trimmed_mean(np.nan_to_num(job.by_step_ns[:, row], nan=0.0), TRIM, axis=0)
+    mean = trimmed_mean(zero_for_nan(job.by_step_ns[:, row]), TRIM, axis=0)
     return _steady_sets(job, _peers(job, mean, row, members, roles), row, members, _class_tests(row, roles))
 
 
@@ -249,7 +249,7 @@ def intermittent(job: JobExcess) -> list[Anomaly]:
 def stalling(job: Excesses) -> list[Anomaly]:
     """The ranks that `intermittent` finds in the events of enough steps."""
     found = []
-    per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
+    per_step = zero_for_nan(job.by_step_ns)
     tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
     delays = Delays.of(job)
     of_size = [Events.of(delays.beyond(size, counted_from(delays.total_ns)), size) for size in STALL_SIZES]
@@ -277,7 +277,7 @@ def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
     events = stalls(job)
     counts, total = events.sum(axis=0), int(events.sum())
     rank = Position(int(np.argmax(counts)))
-    hit = np.nan_to_num(job.by_step_ns, nan=0.0)[events[:, rank], :, rank].sum(axis=0)
+    hit = zero_for_nan(job.by_step_ns)[events[:, rank], :, rank].sum(axis=0)
     lost = float(hit.sum() / len(job.steps))
     enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
     if rank in accused or 2 * counts[rank] <= total or lost <= enough * job.step_time_ns:
@@ -343,7 +343,7 @@ def _of_few(job: Excesses, peers: Peers, row: int, members: Ints) -> list[Anomal
     """
     if peers.known_df >= FEWEST_DF or len(members) < 2:
         return []
-    per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
+    per_step = zero_for_nan(job.by_step_ns[:, row, members])
     place, inflated = int(np.argmax(peers.values)), inflation(per_step)
     # Of two peers one can be fast: the slower one counts.
     others = np.delete(per_step, place, axis=1)
@@ -352,7 +352,7 @@ def _of_few(job: Excesses, peers: Peers, row: int, members: Ints) -> list[Anomal
     p = on_top_by_chance(per_step, (place,), inflated)
     if p >= TOP_BY_CHANCE or not _steady(apart, excess, least, inflated):
         return []
-    total = np.nan_to_num(job.by_step_ns[:, :, members], nan=0.0).sum(axis=1)
+    total = zero_for_nan(job.by_step_ns[:, :, members]).sum(axis=1)
     late = total[:, place] - np.max(np.delete(trimmed_mean(total, TRIM), place))
     if not surely_above(late, least, inflation(total)):
         return []  # It is as early with the rest of its work.
@@ -366,15 +366,16 @@ def _peers(job: Excesses, mean: Floats, row: int, members: Ints, roles: list[Int
     """
     of_step = _FLOOR_SHARE if COMPARED_WITH_WORK[row] else PRIOR_OF_STEP
     of_work = PRIOR_OF_WORK if COMPARED_WITH_WORK[row] else 0.0
-    prior = np.hypot(of_step * job.step_time_ns, of_work * float(np.median(job.work_ns[row, members])))
+    work_ns = float(median(job.work_ns[row, members]))
+    prior = np.hypot(of_step * job.step_time_ns, of_work * work_ns)
     others = [mean[other] for other in roles if other is not members]
     near = others if len(members) < _SMALL_ROLE else []
     unit = None if job.unit is None else job.unit[members]
     wide = np.hypot(
         WIDE_OF_STEP * job.step_time_ns * (not COMPARED_WITH_WORK[row]),
-        WIDE_OF_WORK * float(np.median(job.work_ns[row, members])) * COMPARED_WITH_WORK[row],
+        WIDE_OF_WORK * work_ns * COMPARED_WITH_WORK[row],
     )
-    noise = noise_of_mean(np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0))
+    noise = noise_of_mean(zero_for_nan(job.by_step_ns[:, row, members]))
     return Peers(
         mean[members], float(prior), noise, pooled_spread(near), unit, float(wide), pooled_spread(others, ELSEWHERE_DF)
     )
@@ -388,9 +389,9 @@ def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bo
     """
     if len(job.by_step_ns) < FEWEST_STEPS:
         return True  # There is no telling; whoever is slow then is left undecided.
-    per_step = np.nan_to_num(job.by_step_ns[:, row, members], nan=0.0)
+    per_step = zero_for_nan(job.by_step_ns[:, row, members])
     slow = np.isin(np.arange(len(members)), found.members)
-    apart = per_step[:, slow] - np.median(per_step[:, ~slow], axis=1)[:, None]
+    apart = per_step[:, slow] - median(per_step[:, ~slow], axis=1)[:, None]
     smallest, inflated = SMALLEST_SHARE * job.step_time_ns, inflation(per_step)
     steady = [_steady(of_rank, float(of_rank.mean()), smallest, inflated) for of_rank in apart.T]
     if float(np.mean(steady)) <= STEADY_MEMBERS:

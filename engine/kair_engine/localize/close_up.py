@@ -1,6 +1,6 @@
 """Chooses the ranks of a large step that are looked at operation by operation, and puts the step together for it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -10,9 +10,12 @@ from kair_engine.localize.excess import JobRoles, StepExcess, step_excess
 from kair_engine.localize.rank_times import RankTimes, joined
 from kair_engine.timeline.clocks import Clocks
 from kair_engine.timeline.collectives import Collectives
+from kair_engine.timeline.roles import Role
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.steps.large_steps import LargeStep
+from kair_engine.trace.steps.large_steps import LargeStep, as_of_some, large_steps
+from kair_engine.trace.warning_texts import short_warning
 
 _LATE, _SLOW = 0.2, 0.1
 """Of the ranks that are held: the ones most waited for, and those whose own work took longest. The others are peers."""
@@ -29,17 +32,44 @@ class CloseUp:
     """Per rank of the step, whether its operations are there."""
 
 
-def excess_and_close_up(step: LargeStep, times: list[RankTimes], of: JobRoles) -> tuple[StepExcess, CloseUp]:
-    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings away."""
+def excess_and_close_up(
+    step: LargeStep, times: list[RankTimes], of: JobRoles, always: Collection[int] = ()
+) -> tuple[StepExcess, CloseUp]:
+    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings away.
+
+    The ranks of `always` are among these in any case.
+    """
     sync = synchronise(step.operations())
     excess = step_excess(joined(times), sync, of)
     ops = sync.collectives.ops
     own = np.nansum(excess.by_class_ns[:, np.searchsorted(of.ranks, ops.ranks)], axis=0)
-    shown = _chosen(sync, own, of.role_in(ops), step.ranks_held)
+    shown = _chosen(sync, own, of.role_in(ops), step.ranks_held) | np.isin(ops.ranks, list(always))
     ranks, matched = ops.ranks[shown].tolist(), _Matched.of(sync)
     # Of millions of rows one table at a time.
     del sync, ops
     return excess, CloseUp(matched.seen_in(step.close_up(ranks)), shown)
+
+
+def matched_close_up(step: LargeStep, ranks: Collection[int]) -> Synchronisation:
+    """All operations of these ranks and the communication of all, matched. Takes the step's meetings away."""
+    matched = _Matched.of(synchronise(step.operations()))
+    return matched.seen_in(step.close_up(ranks))
+
+
+def with_some_peers(trace: Trace, rank: int, role_of: Mapping[int, Role]) -> tuple[Trace, tuple[KairWarning, ...]]:
+    """The trace as of a rank and some of its peers, where steps are too large to be held whole; else as it is.
+
+    With a warning where that is not all of them.
+    """
+    if not large_steps(trace):
+        return trace, ()
+    peers = [other for other in trace.job.ranks if role_of[other] == role_of[rank]]
+    seen = as_of_some(trace, [rank, *np.random.default_rng(0).permutation(peers).tolist()])
+    compared = len(seen.job.ranks) - 1
+    if compared == len(peers) - 1:
+        return seen, ()
+    text = f"steps are too large to be held whole: compared with {compared} of its peers"
+    return seen, (short_warning("some_peers", text),)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
@@ -112,7 +112,7 @@ class JobExcess:
     @cached_property
     def work_ns(self) -> Floats:
         """(classes × ranks): the median over steps of what each rank spent on its own work."""
-        return np.median(np.nan_to_num(np.stack([step.work_ns for step in self.steps]), nan=0.0), axis=0)
+        return np.median(zero_for_nan(np.stack([step.work_ns for step in self.steps])), axis=0)
 
     @cached_property
     def operators(self) -> dict[str, bool]:
@@ -122,9 +122,9 @@ class JobExcess:
     def operator_ns(self, name: str) -> tuple[Floats, Floats]:
         """(excess per step and rank, what is typical per rank) of one operator; 0 where no rank differs notably."""
         known = [step.operators.get(name) for step in self.steps]
-        typical = np.median([np.nan_to_num(one.typical_ns, nan=0.0) for one in known if one is not None], axis=0)
+        typical = np.median([zero_for_nan(one.typical_ns) for one in known if one is not None], axis=0)
         nothing = np.zeros(len(self.ranks))
-        excess = [nothing if one is None else np.nan_to_num(one.excess_ns, nan=0.0) for one in known]
+        excess = [nothing if one is None else zero_for_nan(one.excess_ns) for one in known]
         return np.stack(excess), np.asarray(typical)
 
     def calls(self, name: str) -> tuple[Floats, Floats]:
@@ -142,12 +142,12 @@ class JobExcess:
     @cached_property
     def passes_ns(self) -> Floats:
         """(steps × PASSES × ranks): 0 where a rank has no such step."""
-        return np.nan_to_num(np.stack([step.passes_ns for step in self.steps]), nan=0.0)
+        return zero_for_nan(np.stack([step.passes_ns for step in self.steps]))
 
     @cached_property
     def optimizer_ns(self) -> Floats:
         """(steps × ranks): 0 where a rank has no such step."""
-        return np.nan_to_num(np.stack([step.optimizer_ns for step in self.steps]), nan=0.0)
+        return zero_for_nan(np.stack([step.optimizer_ns for step in self.steps]))
 
     @cached_property
     def by_step_ns(self) -> Floats:

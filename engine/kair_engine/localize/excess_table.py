@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Protocol
 
-import numpy as np
-
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
+from kair_engine.stats import median
 
 
 class Excesses(Protocol):
@@ -68,7 +67,7 @@ class ExcessTable:
     @cached_property
     def step_time_ns(self) -> float:
         """The median over steps."""
-        return float(np.median(self.step_times_ns))
+        return float(median(self.step_times_ns))
 
     @property
     def operators(self) -> Mapping[str, bool]:
@@ -86,7 +85,7 @@ def table_of(job: Excesses) -> ExcessTable:
     return ExcessTable(
         job.role,
         job.unit,
-        np.nan_to_num(job.by_step_ns, nan=0.0),
+        zero_for_nan(job.by_step_ns),
         job.step_times_ns,
         job.work_ns,
         {name: OperatorTable(fetches, *job.operator_ns(name)) for name, fetches in job.operators.items()},

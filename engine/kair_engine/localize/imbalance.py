@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
@@ -142,7 +142,7 @@ def scattered(job: JobExcess, accused: Collection[Position]) -> Scattered | None
     events = stalls(job)
     events[:, list(accused)] = False
     hit_ranks, hit_steps = np.flatnonzero(events.any(axis=0)), np.flatnonzero(events.any(axis=1))
-    per_step = np.nan_to_num(job.by_step_ns, nan=0.0)
+    per_step = zero_for_nan(job.by_step_ns)
     lost = float(np.where(events, per_step.sum(axis=1), 0.0).max(axis=1).mean())
     if len(hit_ranks) < SCATTERED_RANKS or len(hit_steps) < FEWEST_STEPS:
         return None

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kair_engine.arrays import zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import (
     FALSE_ALARM_RATE,
@@ -58,7 +59,7 @@ def conclude(job: JobExcess) -> Localization:
         known = {rank for anomaly in stalled for rank in anomaly.positions}
         undecided = tuple(slow for slow in steady.anomalies if not known & set(slow.positions))
         return Localization(job, steady, tuple(stalled), (), undecided)
-    begun = onset(np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1), job.step_time_ns)
+    begun = onset(zero_for_nan(job.by_step_ns).sum(axis=1), job.step_time_ns)
     lasting = _since(job, begun, (*steady.anomalies, *slow_operators(job)))
     return _concluded(job, steady, (*lasting, *stalled), _links(job))
 
@@ -103,7 +104,7 @@ def _since(job: JobExcess, begun: Onset | None, lasting: tuple[Anomaly, ...]) ->
 
 def _above_rest_ns(job: JobExcess, group: Anomaly) -> float:
     """How far a group lies above the rest of its role over all steps; ranks that share cores take turns at that."""
-    mean = np.nan_to_num(job.by_step_ns[:, group.class_index], nan=0.0).mean(axis=0)
+    mean = zero_for_nan(job.by_step_ns[:, group.class_index]).mean(axis=0)
     slow = np.isin(np.arange(len(mean)), group.positions)
     rest = ~slow & np.isin(job.role, job.role[slow])
     return float(mean[slow].mean() - mean[rest].mean()) if rest.any() else math.inf

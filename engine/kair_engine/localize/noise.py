@@ -80,8 +80,8 @@ def mostly_above(apart: Floats, least: float, inflated: float) -> bool:
 
     The sign test, over blocks of steps: it does not mind how much the distances differ from one another.
     """
-    above = [float(part.mean()) > least for part in _in_blocks(apart, inflated)]
-    return binomial_tail(sum(above), len(above), 0.5) < SURE
+    above = _means_of_blocks(apart, inflated) > least
+    return binomial_tail(int(np.count_nonzero(above)), len(above), 0.5) < SURE
 
 
 def without_trend(per_step: Floats) -> Floats:
@@ -98,7 +98,7 @@ def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -
     (Wilcoxon). Blocks are as long as steps depend on one another. Corrected for the number of such sets.
     """
     ranks, size = per_step.shape[1], len(places)
-    means = np.stack([part.mean(axis=0) for part in _in_blocks(per_step, inflated)])
+    means = _means_of_blocks(per_step, inflated)
     blocks = len(means)
     # Of equal ones half lie below.
     order = (means[:, :, None] > means[:, None, :]).sum(axis=2) + (
@@ -112,10 +112,13 @@ def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -
     return min(1.0, math.exp(min(log_binomial(ranks, size), 700.0)) * tail)
 
 
-def _in_blocks(per_step: Floats, inflated: float) -> list[Floats]:
-    """Steps put together for as long as they depend on one another."""
+def _means_of_blocks(per_step: Floats, inflated: float) -> Floats:
+    """Of steps (the first axis) put together for as long as they depend on one another."""
     steps = len(per_step)
-    return np.array_split(per_step, max(round(steps / max(round(inflated), 1)), 1))
+    blocks = max(round(steps / max(round(inflated), 1)), 1)
+    if blocks == steps:
+        return per_step
+    return np.stack([part.mean(axis=0) for part in np.array_split(per_step, blocks)])
 
 
 def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:

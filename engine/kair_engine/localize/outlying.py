@@ -8,7 +8,8 @@ as they mostly are and of devices that differ, and the ranks' own spread decides
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ _NOTABLE = 1.0
 """t below which no rank stands out (its p would be 1 after correction, or near it)."""
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """A variance and the degrees of freedom it is known with."""
 
     variance: float
@@ -61,7 +61,7 @@ class Peers:
     elsewhere: Spread | None = None
     """What the ranks of all other roles show, for how much each prior counts."""
 
-    @property
+    @cached_property
     def priors(self) -> tuple[tuple[float, float], ...]:
         """(weight, variance) of each prior, the noise of the values included."""
         usual, wide = (max(deviation, 1e-6) ** 2 + self.noise_ns**2 for deviation in (self.prior_ns, self.wide_ns))
@@ -134,7 +134,8 @@ def deviations(peers: Peers, reference: Bools | None = None) -> tuple[Floats, Fl
 
 
 def _moderated_t(above: Floats, own: list[Spread], scale: Floats, peers: Peers) -> tuple[Floats, Floats]:
-    spread = [_moderated(of, peers.priors[0][1], peers) for of in own]
+    ((_, usual), *_) = peers.priors
+    spread = [_moderated(of, usual, peers) for of in own]
     t = above / (np.sqrt([of.variance for of in spread]) * scale)
     return t, np.array([of.df for of in spread])
 
@@ -191,8 +192,10 @@ def _weights(own: Spread, peers: Peers) -> list[float]:
         - (own.df + PRIOR_DF) / 2 * math.log1p(own.df * own.variance / (PRIOR_DF * variance))
         for weight, variance in peers.priors
     ]
-    relative = [math.exp(one - max(log_weights)) for one in log_weights]
-    return [one / sum(relative) for one in relative]
+    largest = max(log_weights)
+    relative = [math.exp(one - largest) for one in log_weights]
+    together = sum(relative)
+    return [one / together for one in relative]
 
 
 def pooled_spread(roles: list[Floats], most_df: float = BORROWED_DF) -> Spread | None:
@@ -203,11 +206,12 @@ def pooled_spread(roles: list[Floats], most_df: float = BORROWED_DF) -> Spread |
 
 
 def _moderated(own: Spread, prior_variance: float, peers: Peers) -> Spread:
-    own = Spread(max(own.variance, peers.noise_ns**2), own.df)
-    parts = [own, Spread(prior_variance, PRIOR_DF), *([peers.borrowed] if peers.borrowed is not None else [])]
-    df = sum(part.df for part in parts)
+    total = max(own.variance, peers.noise_ns**2) * own.df + prior_variance * PRIOR_DF
+    df = own.df + PRIOR_DF
+    if (other := peers.borrowed) is not None:
+        total, df = total + other.variance * other.df, df + other.df
     # Never zero: a recording of one instant has no spread at all.
-    return Spread(max(sum(part.variance * part.df for part in parts) / df, 1e-12), df)
+    return Spread(max(total / df, 1e-12), df)
 
 
 def _part(peers: Peers, places: Ints) -> Peers:
@@ -232,7 +236,7 @@ def _promising_sizes(ordered: Floats, peers: Peers) -> list[int]:
     return [int(k) for k in sizes[np.argsort(np.minimum(*log_p), kind="stable")][:_CANDIDATES]]
 
 
-def _apart(ordered: Floats, sizes: Ints) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
+def _apart(ordered: Floats, sizes: Ints | int) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
     """(distance, in root mean squares of it; variance; degrees of freedom) of the `sizes` highest from the rest.
 
     `ordered` are values from the highest down. In two ways: the mean of the set, with the variance within both, for
@@ -243,9 +247,9 @@ def _apart(ordered: Floats, sizes: Ints) -> tuple[tuple[Floats, Floats, Floats],
     sums, squares = np.cumsum(shifted), np.cumsum(shifted**2)
     rest = count - sizes
     upper, lower = sums[sizes - 1] / sizes, (sums[-1] - sums[sizes - 1]) / rest
-    within_set = squares[sizes - 1] - sizes * upper**2
-    within_rest = squares[-1] - squares[sizes - 1] - rest * lower**2
-    alike, unlike = np.full(len(sizes), count - 2.0), (rest - 1).astype(float)
+    within_set = squares[sizes - 1] - sizes * (upper * upper)
+    within_rest = squares[-1] - squares[sizes - 1] - rest * (lower * lower)
+    alike, unlike = np.asarray(count - 2.0 + 0.0 * sizes), np.asarray(rest - 1.0)
     return (
         (
             (upper - lower) / np.sqrt(1 / sizes + 1 / rest),
@@ -290,8 +294,8 @@ def _set_p(peers: Peers, members: Ints) -> float:
     count = len(values)
     if size >= count:
         return 1.0
-    tests = _apart(np.sort(values)[::-1], np.array([size]))
-    p = 2 * min(_tail(float(above[0]), Spread(float(own[0]), float(df[0])), 1.0, peers) for above, own, df in tests)
+    tests = _apart(np.sort(values)[::-1], size)
+    p = 2 * min(_tail(float(above), Spread(float(own), float(df)), 1.0, peers) for above, own, df in tests)
     sizes = max(count // 2 - (1 if count == len(peers.values) else 0), 1)
     log_tests = log_binomial(count, size) + math.log(sizes / (1 - SINGLE_SHARE))
     return min(1.0, math.exp(min(log_tests, 700.0)) * p)

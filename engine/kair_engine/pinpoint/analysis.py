@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.localize.close_up import with_some_peers
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.pinpoint.outliers import Identity, identify, outlier
 from kair_engine.ranks import Rank
@@ -22,9 +23,7 @@ from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import SCOPE, SYNC, Operations
 from kair_engine.trace.requirements import require_rank, require_steps
-from kair_engine.trace.steps.large_steps import as_of_some, large_steps
 from kair_engine.trace.steps.loading import each_step
-from kair_engine.trace.warning_texts import short_warning
 
 FALSE_DISCOVERY_RATE = 0.05
 SMALLEST_OUTLIER_SHARE = 0.003
@@ -69,7 +68,7 @@ def pinpoint(
     trace = told_apart(trace)
     role_of = roles(trace)
     compared = partial(compare, rank=rank, role_of=role_of)
-    seen = _with_some_peers(trace, rank, role_of) if large_steps(trace) else trace
+    seen, of_some = with_some_peers(trace, rank, role_of)
     cells = [cell for cell in map(compared, each_step(seen)) if cell is not None]
     outliers = sorted(_outliers(cells, len(trace.job.ranks)), key=lambda o: (-o.score, o.step, o.start_us))
     return PinpointResult(
@@ -81,15 +80,9 @@ def pinpoint(
         warnings=(
             *(() if any(len(c.which) for c in cells) else (_no_peers(rank),)),
             *communication_told(trace),
-            *(() if seen is trace else (_some_peers(seen),)),
+            *of_some,
         ),
     )
-
-
-def _with_some_peers(trace: Trace, rank: int, role_of: Mapping[int, Role]) -> Trace:
-    """The trace as of a rank and some of its peers: steps that are too large are not held whole."""
-    peers = [other for other in trace.job.ranks if role_of[other] == role_of[rank]]
-    return as_of_some(trace, [rank, *np.random.default_rng(0).permutation(peers).tolist()])
 
 
 def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | None:
@@ -162,11 +155,6 @@ def _pooled(operator: Ints, sigmas: list[Floats], medians: list[Floats]) -> list
     floor = np.maximum(_RELATIVE_FLOOR * np.concatenate(medians), _ABSOLUTE_FLOOR_NS)
     pooled = np.maximum(np.sqrt(square)[operator], floor)
     return np.split(pooled, np.cumsum([len(of_step) for of_step in sigmas])[:-1])
-
-
-def _some_peers(seen: Trace) -> KairWarning:
-    text = f"steps are too large to be held whole: compared with {len(seen.job.ranks) - 1} of its peers"
-    return short_warning("some_peers", text)
 
 
 def _no_peers(rank: int) -> KairWarning:

@@ -29,6 +29,7 @@ _MIRRORS: Final = "stores"
 _COPIED_AT_ONCE: Final = 1 << 20
 _STATUS: Final = ("capture/status.json", "capture/alerts.ndjson")
 _COORDINATORS_LOCK: Final = "capture/lock"
+_UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
 _JOB: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -119,19 +120,38 @@ class RemoteStore:
 
     def sizes(self, folder: str = "", *, deep: bool = True) -> dict[str, int]:
         """The names below a folder and their sizes, -1 for folders; unfinished ones are left out."""
-        from pyarrow.fs import FileSelector, FileType
+        from pyarrow.fs import FileType
+
+        return {
+            name: one.size if one.type == FileType.File else -1
+            for name, one in self._listed(folder, deep=deep)
+            if not one.base_name.startswith(".")
+        }
+
+    def unfinished(self, folder: str = "") -> dict[str, float | None]:
+        """Names below a folder that `put` began, and when they were written (Unix, s); None where that is not told.
+
+        Whoever was killed there leaves one. Nobody reads them; where one is removed that still grows, `put` fails, and
+        is tried again.
+        """
+        return {
+            name: None if one.mtime_ns is None else one.mtime_ns / 1e9
+            for name, one in self._listed(folder, deep=True)
+            if _UNFINISHED.fullmatch(one.base_name)
+        }
+
+    def _listed(self, folder: str, *, deep: bool) -> Iterator[tuple[str, Any]]:
+        """Names and what the file system says of them. Keys may hold `..`: what leads out of the store is left out."""
+        from pyarrow.fs import FileSelector
 
         files, root = self._files()
         base = f"{root}/{folder}".rstrip("/")
         with self._told():
             found = files.get_file_info(FileSelector(base, allow_not_found=True, recursive=deep))
-        return {
-            str(PurePosixPath(one.path.lstrip("/")).relative_to(root.lstrip("/"))): one.size
-            if one.type == FileType.File
-            else -1
-            for one in found
-            if not one.base_name.startswith(".")
-        }
+        for one in found:
+            name = PurePosixPath(one.path.lstrip("/")).relative_to(root.lstrip("/"))
+            if ".." not in name.parts:
+                yield str(name), one
 
     def remove(self, name: str) -> None:
         """Removes a key, which may be gone already."""

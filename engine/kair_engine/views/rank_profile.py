@@ -1,23 +1,24 @@
 """One rank beside its peers: where its step time goes, and how its operations complete."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
+from kair_engine.localize.close_up import matched_close_up, with_some_peers
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
 from kair_engine.timeline.roles import roles
-from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_rank, require_steps
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
 from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
 from kair_engine.views.subgraph_times import SubgraphSums
@@ -41,12 +42,13 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     trace = told_apart(trace)
     trace = _recorded_by(trace, rank)
     role_of = roles(trace)
-    members = np.array([one for one in trace.job.ranks if role_of[one] == role_of[rank]], dtype=np.int64)
+    read = _with_steps_before(trace)
+    seen, of_some = with_some_peers(read, rank, role_of)
+    members = np.array([one for one in seen.job.ranks if role_of[one] == role_of[rank]], dtype=np.int64)
     width_ns = max(_longest_ns(trace, members) / POINTS, 1.0)
     alone = len(trace.job.ranks) == 1
     sums = _Sums(trace.steps, members, width_ns, alone=alone)
-    # map, not a loop: that would hold one step while the next is read.
-    deque(map(sums.add, each_step(_with_steps_before(trace))), maxlen=0)
+    deque(of_steps(read, sums.add, _nothing, sums.add_large), maxlen=0)
     of_role = sums.means(rank)
     time_us = float(of_role.parts_us[:, 0].sum())
     return RankProfileResult(
@@ -62,7 +64,11 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
         farthest=_farthest(of_role, width_ns / 1e3),
         mean_distance=float(of_role.distance.mean()) if len(of_role.peers) else None,
         steps=trace.steps,
-        warnings=(*_warnings(rank, of_role, time_us, alone=alone), *communication_told(trace)),
+        warnings=(
+            *_warnings(rank, of_role, time_us, alone=alone),
+            *communication_told(trace),
+            *of_some,
+        ),
     )
 
 
@@ -101,6 +107,14 @@ class _Sums:
 
     def add(self, ops: Operations) -> None:
         """Takes in one step; one that was not chosen only tells when its devices were done."""
+        self._add(ops, lambda: synchronise(ops))
+
+    def add_large(self, step: LargeStep, _looked: list[None]) -> None:
+        """The same of a step that is not held whole."""
+        sync = matched_close_up(step, self._members.tolist())
+        self._add(sync.collectives.ops, lambda: sync)
+
+    def _add(self, ops: Operations, matched: Callable[[], Synchronisation]) -> None:
         chosen = np.isin(ops.ranks, self._members)
         place = np.searchsorted(self._members, ops.ranks[chosen])
         done = device_ends(ops)
@@ -108,7 +122,7 @@ class _Sums:
             end = np.maximum(ops.begin_ns + ops.length_ns, done)
             begin = ops.begin_ns.copy()
             begin[chosen] = np.minimum(np.maximum(begin[chosen], self._free_ns[place] - ops.origin_ns), end[chosen])
-            sync = synchronise(ops)
+            sync = matched()
             self._parts_ns[:, place] += step_parts(ops, sync, chosen, begin, end)[:, chosen]
             self.subgraphs.add(ops, sync)
             self._completed[place] += completed(ops, chosen, self._width_ns)[chosen]
@@ -125,6 +139,10 @@ class _Sums:
         parts[self._unknown_to] += parts[UNKNOWN]
         distance, at = distances(curves[0], curves[1:])
         return _Role(self._members[peers], parts[:UNKNOWN], float(parts[UNKNOWN, 0]), curves, distance, at)
+
+
+def _nothing(_ops: Operations) -> None:
+    """What a large step's other ranks are looked at for."""
 
 
 def _recorded_by(trace: Trace, rank: int) -> Trace:

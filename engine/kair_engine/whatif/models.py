@@ -1,6 +1,6 @@
 """Chooses the model that fits a recording."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from kair_engine.errors import UsageError
@@ -11,13 +11,21 @@ if TYPE_CHECKING:
     from kair_engine.timeline.synchronisation import Synchronisation
 
 
-def model_asked_of(trace: Trace, *, keep: bool = False) -> Model:
-    """`model_of` the trace as triage comes to see it: what ranks wait in is communication, whatever its name."""
-    if trace.job.format != "whatif":
-        from kair_engine.localize.unknown_communication import told_apart  # of which the published model needs nothing
+def model_asked_of(trace: Trace, *, keep: bool = False, named: Collection[int] = ()) -> Model:
+    """`model_of` the trace as triage comes to see it: what ranks wait in is communication, whatever its name.
 
-        trace = told_apart(trace)
-    return model_of(trace, keep=keep)
+    Of steps that are too large for a replay some ranks stand for all, those that are `named` among them.
+    """
+    if trace.job.format == "whatif":
+        return model_of(trace, keep=keep)
+    # Of which the published model needs nothing.
+    from kair_engine.localize.unknown_communication import told_apart
+    from kair_engine.whatif.operators.model import OperatorModel
+    from kair_engine.whatif.replayed_ranks import standing_for_all
+
+    _require_steps(trace)
+    trace = told_apart(trace)
+    return OperatorModel(standing_for_all(trace, named), keep=keep, ranks=len(trace.job.ranks))
 
 
 def model_of(trace: Trace, *, keep: bool = False, synchronised: "Sequence[Synchronisation]" = ()) -> Model:
@@ -27,8 +35,7 @@ def model_of(trace: Trace, *, keep: bool = False, synchronised: "Sequence[Synchr
     are all chosen steps in order, where they have been read already. Raises UsageError where no step is chosen,
     InputError where none can be replayed.
     """
-    if not trace.steps:
-        raise UsageError("no complete step to analyse")
+    _require_steps(trace)
     # Few need both models.
     if trace.job.format == "whatif":
         from kair_engine.whatif.pipeline.model import PipelineModel
@@ -37,3 +44,8 @@ def model_of(trace: Trace, *, keep: bool = False, synchronised: "Sequence[Synchr
     from kair_engine.whatif.operators.model import OperatorModel
 
     return OperatorModel(trace, keep=keep, synchronised=synchronised)
+
+
+def _require_steps(trace: Trace) -> None:
+    if not trace.steps:
+        raise UsageError("no complete step to analyse")

@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 from kair_engine.errors import UsageError
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.trace.model import Trace
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.parameters import Option
-
-if TYPE_CHECKING:
-    pass
 
 RENDERER = "kair_tui.render.views.timeline"
 
@@ -52,7 +50,7 @@ def run(
     cache: OneEntryCache | None = None,
 ) -> TimelineResult:
     """Asks the engine. The step made ready stays in `cache` for the next question."""
-    from kair_engine.views.timeline.analysis import View, step_to_show, timeline
+    from kair_engine.views.timeline.analysis import View, asked_ranks, covers, step_to_show, timeline
     from kair_engine.views.timeline.prepared import prepare
 
     view = View(
@@ -70,8 +68,10 @@ def run(
         cursor=_moment(cursor),
     )
     step = step_to_show(trace)
-    prepared = None if cache is None else cache.of(step, lambda: prepare(trace, step))
-    return timeline(trace, view, prepared)
+    if cache is None:
+        return timeline(trace, view)
+    make = partial(prepare, trace, step, asked_ranks(view), view.ranks)
+    return timeline(trace, view, cache.of(step, make, lambda known: covers(known, view)))
 
 
 def _range(text: str | None) -> tuple[int, int] | None:

@@ -1,16 +1,19 @@
 """`kair capture`: a training job run under watch, and windows of it asked for by hand."""
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Final, Literal
 
-from kair_engine.errors import InputError, UsageError
+from kair_engine.errors import UsageError
 from kair_tui.cli.output.streams import say
 from kair_tui.cli.parameters import Argument, Option
 
+_CANNOT_RUN: Final = 126
+_NOT_FOUND: Final = 127
 CaptureAction = Literal["run", "now"]
 
 
@@ -34,7 +37,10 @@ def run(
     ] = None,
     steps: Annotated[int, Option("--steps", "With now: how many steps, 50 at most.", metavar="N", minimum=1)] = 4,
 ) -> int:
-    """Becomes the command, or asks. Raises UsageError where there is none, InputError where it cannot be run."""
+    """Becomes the command, or asks. Raises UsageError where there is none.
+
+    Where the command cannot be run it is told in one line, and the status is that of a shell: 127, or 126.
+    """
     if action == "now":
         from kair_tui.commands.running.capture_now import ask_now
 
@@ -46,23 +52,49 @@ def run(
     return _become(command, store, job, with_agent=not no_agent)
 
 
-def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent: bool) -> NoReturn:
-    """In this very process, so that signals and the exit status are the command's own."""
-    from kair_capture.job.launch import environment_of
+def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent: bool) -> int:
+    """In this very process, so that signals and the exit status are the command's own; returns where it cannot."""
     from kair_capture.settings import default_run_dir, safe_name
 
+    if shutil.which(command[0]) is None:
+        return _not_run(command[0])
     name = safe_name(job or os.environ.get("KAIR_JOB") or _name_of(command, os.environ))
     folder = os.environ.get("KAIR_RUN_DIR")
-    run_dir = Path(folder) if folder else default_run_dir(name)
-    environment = {**environment_of(os.environ, job=name, run_dir=run_dir), "KAIR_STORE": str(store)}
-    say(f"kair: capturing job {name} in {run_dir}")
-    if with_agent:
-        _start_agent({**os.environ, "KAIR_JOB": name, "KAIR_RUN_DIR": str(run_dir), "KAIR_STORE": str(store)})
+    run_dir = Path(folder).absolute() if folder else default_run_dir(name)
+    shared = {**os.environ, "KAIR_JOB": name, "KAIR_RUN_DIR": str(run_dir), "KAIR_STORE": str(store)}
+    environment = _prepared(shared, name, run_dir, with_agent=with_agent)
     sys.stdout.flush()
     try:
         os.execvpe(command[0], list(command), environment)
     except OSError as error:
-        raise InputError(f"cannot run {command[0]}: {error.strerror or error}") from error
+        return _not_run(command[0], error)
+
+
+def _not_run(command: str, error: OSError | None = None) -> int:
+    """Says why, and the status that shells have for it: 127 where there is no such command, else 126."""
+    is_there = error is not None or ("/" in command and os.path.lexists(command))
+    why = "Permission denied" if is_there else "no such command"
+    say(f"kair: error: cannot run {command}: {why if error is None else error.strerror or error}")
+    return _CANNOT_RUN if is_there else _NOT_FOUND
+
+
+def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bool) -> Mapping[str, str]:
+    """The command's environment; its own, without capture, where that cannot be: told here once, not by each rank."""
+    from kair_capture.job.launch import environment_of
+    from kair_capture.own_folder import make_own_folder
+    from kair_capture.settings import SettingsError, settings_of
+
+    try:
+        if settings_of(shared).disabled:
+            return os.environ
+        make_own_folder(run_dir)
+    except (SettingsError, OSError) as error:
+        say(f"kair: warning: capture is off, the command runs without: {error}")
+        return {**os.environ, "KAIR_DISABLE": "1"}
+    say(f"kair: capturing job {job} in {run_dir}")
+    if with_agent:
+        _start_agent(shared)
+    return environment_of(shared, job=job, run_dir=run_dir)
 
 
 def _start_agent(environment: Mapping[str, str]) -> None:

@@ -22,8 +22,11 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int) -> int:
     wanted = _ranks_in(ranks)
     if len(wanted) > MOST_RANKS:
         raise UsageError(f"at most {MOST_RANKS} ranks can be asked for by name", "leave --ranks out for all")
-    named = os.environ.get("KAIR_COORDINATOR")
-    address = address_of(named) if named else address_in(places.address)
+    try:
+        named = os.environ.get("KAIR_COORDINATOR", "").strip()
+        address = address_of(named) if named else address_in(places.address)
+    except ValueError as error:
+        raise UsageError(f"KAIR_COORDINATOR: {error}") from error
     if address is None:
         from kair_engine.store.remote import place_of
 
@@ -35,6 +38,8 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int) -> int:
         reply = ask(address, key, Capture(steps, wanted))
     except (KeyFileError, NoAnswerError) as error:
         raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"cannot reach {address[0]}:{address[1]}: {error.strerror or error}") from error
     if reply.why_not:
         raise InputError(f"nothing is sampled: {reply.why_not}")
     last = reply.first_step + reply.steps - 1

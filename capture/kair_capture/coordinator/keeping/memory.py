@@ -20,6 +20,8 @@ class Remembered:
     spent_us: float = 0.0
     elapsed_us: float = 0.0
     budget_step: int = 0
+    unasked_until: int = -1
+    """The last step whose windows that nobody asked for are charged."""
     charged_us: float = 0.0
     step_cost_us: float | None = None
     sampled: dict[int, tuple[float, float, int]] = field(default_factory=dict)

@@ -15,6 +15,9 @@ from kair_engine.recording.job_file import JOB_FILE, RECORDING, is_job_folder, r
 from kair_engine.store.remote import RemoteStore, remote_of, restore_job
 
 _STEPS_EVERY_S: Final = 30.0
+_TIDIED_EVERY_S: Final = 1800.0
+_UNFINISHED_S: Final = 3600.0
+"""What is unfinished for so long, its process has left."""
 
 
 def remote_job_of(places: JobPlaces) -> "RemoteJob | None":
@@ -34,7 +37,9 @@ class RemoteJob:
         """Files that change → size and time of what was sent last."""
         self._delivered: set[str] = set()
         """Fragments there that are here as well."""
-        self._steps_told = float("-inf")
+        self._steps_told = self._tidied = float("-inf")
+        self._begun: dict[str, float] = {}
+        """Unfinished files there → since when, as far as it is known (Unix, s)."""
 
     def restore(self) -> None:
         """What another host's coordinator has kept of the job. Raises InputError where that cannot be read."""
@@ -59,6 +64,20 @@ class RemoteJob:
             if not path.exists():
                 self._remote.get(name, path)
             self._delivered.add(name)
+
+    def tidy(self) -> None:
+        """Removes what agents and coordinators were putting there when they were killed, once that is long ago."""
+        if time.monotonic() - self._tidied < _TIDIED_EVERY_S:
+            return
+        now, unfinished = time.time(), self._remote.unfinished(self._places.job)
+        self._begun = {
+            name: min(self._begun.get(name, now), now if written is None else written)
+            for name, written in unfinished.items()
+        }
+        for name, begun in self._begun.items():
+            if now - begun > _UNFINISHED_S:
+                self._remote.remove(name)
+        self._tidied = time.monotonic()
 
     def tell(self, *, is_last: bool) -> None:
         """Puts there what is new here, and removes what is no longer here."""

@@ -72,6 +72,7 @@ class StoreWork:
     def _tell(self, *, is_last: bool = False) -> None:
         if self._remote is not None:
             self._remote.tell(is_last=is_last)
+            self._remote.tidy()
 
     def _tell_all(self) -> None:
         self._tell(is_last=True)

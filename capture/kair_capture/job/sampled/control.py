@@ -9,7 +9,8 @@ from typing import Final
 CONTROL_BYTES: Final = 64
 MOST_STEPS: Final = 100
 
-_GENERATION, _FIRST_STEP, _STEPS = range(3)
+_GENERATION, _FIRST_STEP, _STEPS, _OVERHEAD = range(4)
+_MILLION: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Window:
 
 
 class ControlWords:
-    """64 bytes of shared memory: generation, first step, number of steps, as 64-bit words."""
+    """64 bytes of shared memory, 64-bit words: generation, first step, number of steps; what sampling took so far."""
 
     def __init__(self, path: Path) -> None:
         """Opens the file, or makes it. Raises OSError."""
@@ -52,6 +53,15 @@ class ControlWords:
             return None
         self._seen = generation
         return window if window.steps else None
+
+    @property
+    def overhead(self) -> float:
+        """The share of the job's time that sampling took, as the coordinator has it; 0 without one."""
+        return self._words[_OVERHEAD] / _MILLION
+
+    def tell_overhead(self, millionths: int) -> None:
+        """Says so; what an agent does."""
+        self._words[_OVERHEAD] = millionths
 
     def ask(self, window: Window) -> None:
         """Asks for a window; what an agent does."""

@@ -1,7 +1,7 @@
 """Samples one step in so many without being asked, and more seldom where that would cost too much.
 
 At no time has a rank's sampling cost more than its share of the time so far, and one window. Steps that it was asked
-for count, and go before.
+for count, and go before; so do those of other ranks, for which it waits, as far as a coordinator tells of them.
 """
 
 from collections import deque
@@ -32,11 +32,11 @@ class Periodic:
         self._costs: deque[int] = deque(maxlen=_COSTS)
         self._spent = self._elapsed = 0
 
-    def is_due(self, step: int) -> bool:
-        """Whether to sample this step."""
+    def is_due(self, step: int, job_overhead: float = 0.0) -> bool:
+        """Whether to sample this step. `job_overhead`: the share of the time that sampling took on all ranks."""
         if step % self.interval or not self._share:
             return False
-        return self._is_free or self._spent <= self._share * self._elapsed
+        return self._is_free or (self._spent <= self._share * self._elapsed and job_overhead <= self._share)
 
     def passed(self, length: int) -> None:
         """A step that was not sampled is over, ns."""

@@ -35,6 +35,7 @@ class Windows:
         self._framework = framework
         self._control = control
         self._periodic = periodic
+        control.tell_overhead(0)  # until this process is told
         self._told_interval = 0
         """Told anew after each window: the agent may be another one by then."""
         self._is_asked = False
@@ -52,7 +53,8 @@ class Windows:
 
     def scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope for the profiler's recording; None in steps that are not sampled."""
-        return self._open[1].scope(name) if self._open is not None else None
+        opened = self._open  # which the training thread may close while another one asks
+        return None if opened is None else opened[1].scope(name)
 
     def between(self, step: int, begin: int, end: int) -> bool:
         """After `step` (CLOCK_MONOTONIC, ns). Whether it took time that is no step's."""
@@ -97,7 +99,7 @@ class Windows:
             wanted = self._wanted = None
         if self._is_off:
             return False
-        if wanted is None and self._periodic is not None and self._periodic.is_due(following):
+        if wanted is None and self._periodic is not None and self._periodic.is_due(following, self._control.overhead):
             wanted = self._wanted = Window(following, 1)
             self._is_asked = False
         return wanted is not None and wanted.first == following

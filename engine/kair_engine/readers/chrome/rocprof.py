@@ -90,58 +90,55 @@ class _SdkTrace:
         self.main_lane = "thread host"
         self.device: str | None = None
         self.warnings: tuple[Any, ...] = ()
+        self._launched: dict[int, int] = {}
+        """When the call with that correlation began."""
+        self._busy: dict[int, int] = {}
+        """How much a thread has recorded; a range says more than a call."""
 
     def read(self) -> None:
         (tool, *_) = self._tools()
-        records = _mapping(tool.get("buffer_records"))
+        records, names = _mapping(tool.get("buffer_records")), _operation_names(tool)
         self.device = next((name for one in _list(tool.get("agents")) if (name := _gpu(one))), None)
-        names = _operation_names(tool)
-        ranges = {one.get("key"): one.get("value") for one in _list(_mapping(tool.get("strings")).get("marker_api"))}
-        kernels = _kernel_names(tool)
-        launched: dict[int, int] = {}
-        threads: dict[int, int] = {}
         for kind in ("hip_api", "rccl_api"):
-            for one, start, end in _timed(records.get(kind)):
-                thread, number = _int(one.get("thread_id")), _correlation(one)
-                name = names.get((_int(one.get("kind")), _int(one.get("operation"))), kind)
-                launched[number] = start
-                threads[thread] = threads.get(thread, 0) + 1
-                self.rows.add(f"thread {thread}", name, call_kind(name), start, end - start, correlation=number)
-        for one, start, end in _timed(records.get("marker_api")):
-            thread, text = _int(one.get("thread_id")), ranges.get(_correlation(one))
-            if isinstance(text, str) and end > start:
+            self._add_calls(records.get(kind), names, kind)
+        self._add_ranges(records.get("marker_api"), _marker_texts(tool))
+        if self._busy:
+            self.main_lane = f"thread {max(self._busy, key=lambda thread: self._busy[thread])}"
+        self._add_kernels(records.get("kernel_dispatch"), _kernel_names(tool))
+        self._add_copies(records.get("memory_copy"), names)
+
+    def _add_calls(self, records: object, names: Mapping[tuple[int, int], str], kind: str) -> None:
+        for one, start, end in _timed(records):
+            thread, number = _int(one.get("thread_id")), _correlation(one)
+            name = names.get((_int(one.get("kind")), _int(one.get("operation"))), kind)
+            self._launched[number] = start
+            self._busy[thread] = self._busy.get(thread, 0) + 1
+            self.rows.add(f"thread {thread}", name, call_kind(name), start, end - start, correlation=number)
+
+    def _add_ranges(self, records: object, texts: Mapping[int, str]) -> None:
+        for one, start, end in _timed(records):
+            thread, text = _int(one.get("thread_id")), texts.get(_correlation(one))
+            if text is not None and end > start:
                 self.marks.append(Mark(text, start, end))
-                threads[thread] = threads.get(thread, 0) + 1000
+                self._busy[thread] = self._busy.get(thread, 0) + 1000
                 self.rows.add(f"thread {thread}", text, "scope", start, end - start)
-        if threads:
-            self.main_lane = f"thread {max(threads, key=lambda thread: threads[thread])}"
-        for one, start, end in _timed(records.get("kernel_dispatch")):
+
+    def _add_kernels(self, records: object, names: Mapping[int, str]) -> None:
+        for one, start, end in _timed(records):
             info = _mapping(one.get("dispatch_info"))
-            name = kernels.get(_int(info.get("kernel_id")), "kernel")
+            name, number = names.get(_int(info.get("kernel_id")), "kernel"), _correlation(one)
             queue = _handle(one.get("stream_id")) or _handle(info.get("queue_id"))
-            number = _correlation(one)
-            self.rows.add(
-                f"stream {queue}",
-                name,
-                kernel_kind(name),
-                start,
-                end - start,
-                correlation=number,
-                moment=launched.get(number, start),
-            )
-        for one, start, end in _timed(records.get("memory_copy")):
-            name = names.get((_int(one.get("kind")), _int(one.get("operation"))), "")
+            moment = self._launched.get(number, start)
+            kind = kernel_kind(name)
+            self.rows.add(f"stream {queue}", name, kind, start, end - start, correlation=number, moment=moment)
+
+    def _add_copies(self, records: object, names: Mapping[tuple[int, int], str]) -> None:
+        for one, start, end in _timed(records):
+            name = _copy_name(names.get((_int(one.get("kind")), _int(one.get("operation"))), ""))
             number, size = _correlation(one), _int(one.get("bytes"))
-            self.rows.add(
-                "stream copy",
-                _copy_name(name),
-                "memory",
-                start,
-                end - start,
-                correlation=number,
-                size=size,
-                moment=launched.get(number, start),
-            )
+            moment = self._launched.get(number, start)
+            lane = "stream copy"
+            self.rows.add(lane, name, "memory", start, end - start, correlation=number, size=size, moment=moment)
 
     def _tools(self) -> list[Mapping[str, Any]]:
         held, size = [], 0
@@ -194,6 +191,12 @@ def _operation_names(tool: Mapping[str, Any]) -> dict[tuple[int, int], str]:
             if isinstance(name, str):
                 found[kind, operation] = name
     return found
+
+
+def _marker_texts(tool: Mapping[str, Any]) -> dict[int, str]:
+    """Correlation → a range's text."""
+    entries = map(_mapping, _list(_mapping(tool.get("strings")).get("marker_api")))
+    return {_int(one.get("key")): text for one in entries if isinstance(text := one.get("value"), str)}
 
 
 def _kernel_names(tool: Mapping[str, Any]) -> dict[int, str]:

@@ -190,18 +190,22 @@ def _launches_of_runs(device: Device, host: HostThreads) -> dict[int, HostEvent]
 
 
 def _steps(device: Device, host: HostThreads, launched: dict[int, HostEvent]) -> Steps:
-    """Where the steps are: the device's own line, the host's marks, the executions of the main module, or nowhere."""
-    if len(device.steps) >= 1:
-        return steps_of(device.steps)
+    """Where the steps are: the device's own line, the host's marks, the executions of the main module, or nowhere.
+
+    Whichever is the first to tell any at times that a clock reads.
+    """
+    of_device, marked = steps_of(device.steps), steps_of(host.marks)
+    if len(of_device.number):
+        return of_device
     windows = _executions(device)
-    if host.marks:
-        marked = steps_of(host.marks)
+    if len(marked.number):
         if len(windows) == len(marked.number) and not _fits(windows, marked, launched):
             # The host ran ahead, and nothing links what it launched to what ran: both count the same steps.
             return steps_of((number, *window) for number, window in zip(marked.number.tolist(), windows, strict=True))
         return marked
-    if len(windows) >= 2:
-        return steps_of(((at, *window) for at, window in enumerate(windows)), _main_module(device.operations))
+    counted = steps_of(((at, *window) for at, window in enumerate(windows)), _main_module(device.operations))
+    if len(counted.number) >= 2:
+        return counted
     last = max(one.end for one in device.operations)
     return one_step((min(one.start for one in device.operations), last))
 

@@ -51,6 +51,11 @@ class LargeStep:
             del rows
         return cls(trace, step, joined(met)), looked
 
+    @classmethod
+    def met(cls, trace: Trace, step: int) -> "LargeStep":
+        """The same without a look at the rest."""
+        return cls.read(trace, step, lambda _: None)[0]
+
     def operations(self) -> Operations:
         """The meetings of all ranks."""
         meetings = Columns(dict(self.meetings.of), self.meetings.texts)

@@ -36,9 +36,7 @@ def require_memory(trace: Trace, each: int = WHOLE) -> None:
     if not left or needed <= min(left):
         return
     text = f"step {step} has {operations:,} operations: to hold them takes {_told(needed)}, and there is"
-    hint = (
-        "triage, localize, blame, pinpoint, operators, frequency, steps and info read such a step some ranks at a time"
-    )
+    hint = "triage, localize, blame, rank and timeline read the largest steps some ranks at a time"
     raise InputError(f"{text} {_told(min(left))} of memory", f"{hint} ($KAIR_MAX_MEMORY sets the limit)")
 
 

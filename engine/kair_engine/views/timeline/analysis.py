@@ -1,6 +1,6 @@
 """The timeline of one step: what every rank did in each window of time, around a delay."""
 
-from bisect import bisect_right
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,6 +20,7 @@ from kair_engine.results.timeline import (
 )
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.requirements import require_rank, require_steps
+from kair_engine.trace.warning_texts import short_warning
 from kair_engine.views.timeline.focus import Asked, Focus, delay, find_focus, path, view_around
 from kair_engine.views.timeline.letters import arrival_letters, letters
 from kair_engine.views.timeline.prepared import PreparedStep, prepare
@@ -70,9 +71,24 @@ def timeline(trace: Trace, view: View, prepared: PreparedStep | None = None) -> 
     ran, a range that is empty, and no windows or rows.
     """
     _require_sense(trace, view)
-    step = prepared or prepare(trace, step_to_show(trace))
+    step = prepared or prepare(trace, step_to_show(trace), asked_ranks(view), view.ranks)
     seen = step.remembered(replace(view, cursor=None), lambda: _seen(step, view))
     return replace(seen.result, under=_under(step, seen.focus, view, seen.result.window_us))
+
+
+def asked_ranks(view: View) -> tuple[int, ...]:
+    """The ranks that a view is of in any case."""
+    one, cursor = (view.rank,) if view.rank is not None else (), view.cursor
+    return (*one, *view.unfold, *(cursor[:1] if cursor is not None else ()))
+
+
+def covers(step: PreparedStep, view: View) -> bool:
+    """Whether the operations of all ranks that the view is of are there."""
+    ranks = step.ops.ranks[step.held]
+    low, high = view.ranks or (-math.inf, math.inf)
+    some_there, some = (bool(((of >= low) & (of <= high)).any()) for of in (ranks, step.ops.ranks))
+    missing = set(asked_ranks(view)).difference(ranks.tolist()).intersection(step.ops.ranks.tolist())
+    return some_there == some and not missing
 
 
 @dataclass(frozen=True)
@@ -157,11 +173,10 @@ def _edges(step: PreparedStep, focus: Focus, view: View) -> Ints:
 
 @dataclass(frozen=True)
 class _Shown:
-    """The rank of a row (position), the positions that it stands for, and what others in view waited for it."""
+    """The rank of a row (position), the ranks that it stands for, and what others in view waited for it."""
 
     position: int
-    first: int
-    last: int
+    ranks: Ints
     imposed_ns: float
 
 
@@ -170,31 +185,29 @@ def _shown_ranks(step: PreparedStep, view: View, in_view: Ints, always: Sequence
 
     Those of the blame path come before that. Where nobody waited for any of a group, who waited least counts as worst.
     """
-    first, last = _range(step, view)
+    places = _within(step, view)
     waits = step.sync.collectives.total_wait_ns[in_view]
     imposed = np.bincount(step.last_rank[in_view], weights=waits, minlength=len(step.ops.ranks))
-    count = last - first + 1
-    cuts = first + np.linspace(0, count, min(view.rows, count) + 1).round().astype(np.int64)
-    worst = {bisect_right(cuts, rank) - 1: rank for rank in reversed(always) if first <= rank <= last}
+    cuts = np.linspace(0, len(places), min(view.rows, len(places)) + 1).round().astype(np.int64).tolist()
     shown = []
-    for group, (low, high) in enumerate(pairwise(cuts.tolist())):
-        position = worst.get(group)
-        if position is None and high - low > 1:
-            here = imposed[low:high]
-            position = low + int(np.argmax(here) if here.any() else np.argmin(step.waited_ns[low:high]))
-        position = low if position is None else position
-        shown.append(_Shown(position, low, high - 1, float(imposed[position])))
+    for low, high in pairwise(cuts):
+        group = places[low:high]
+        position = next((rank for rank in always if rank in group), None)
+        if position is None:
+            here = imposed[group]
+            position = int(group[np.argmax(here) if here.any() else np.argmin(step.waited_ns[group])])
+        shown.append(_Shown(position, group, float(imposed[position])))
     return shown
 
 
-def _range(step: PreparedStep, view: View) -> tuple[int, int]:
-    ranks = step.ops.ranks
-    if view.ranks is None:
-        return 0, len(ranks) - 1
-    first, stop = np.searchsorted(ranks, view.ranks[0]), np.searchsorted(ranks, view.ranks[1], side="right")
-    if first >= stop:
-        raise UsageError(f"no rank of {view.ranks[0]}-{view.ranks[1]} left a trace", "choose others with --ranks")
-    return int(first), int(stop) - 1
+def _within(step: PreparedStep, view: View) -> Ints:
+    """The ranks (positions) of the rows."""
+    low, high = view.ranks or (-math.inf, math.inf)
+    ranks = step.ops.ranks[step.held]
+    places = step.held[(ranks >= low) & (ranks <= high)]
+    if not len(places):
+        raise UsageError(f"no rank of {low}-{high} left a trace", "choose others with --ranks")
+    return places
 
 
 def _rows(step: PreparedStep, view: View, shown: Sequence[_Shown], edges: Ints, marked: Ints) -> Iterator[TimelineRow]:
@@ -214,12 +227,13 @@ def _rows(step: PreparedStep, view: View, shown: Sequence[_Shown], edges: Ints, 
 
 
 def _row(step: PreparedStep, shown: _Shown, windows: str, arrivals: str) -> TimelineRow:
-    rank, first, last = (rank_at(step.ops.ranks, Position(at)) for at in (shown.position, shown.first, shown.last))
+    places = (shown.position, *shown.ranks[[0, -1]].tolist())
+    rank, first, last = (rank_at(step.ops.ranks, Position(at)) for at in places)
     return TimelineRow(
         rank=rank,
         first_rank=first,
         last_rank=last,
-        ranks=shown.last - shown.first + 1,
+        ranks=len(shown.ranks),
         host=step.job.hosts.get(rank),
         lane=None,
         begin_us=int(step.begin_ns[shown.position]) / 1e3,
@@ -278,6 +292,9 @@ def _under(step: PreparedStep, focus: Focus, view: View, window_us: float) -> tu
 
 
 def _warnings(step: PreparedStep) -> tuple[KairWarning, ...]:
+    if len(step.held) < len(step.ops.ranks):
+        text = f"the step is too large to be held whole: rows are of {len(step.held)} of {len(step.ops.ranks):,} ranks"
+        return (short_warning("some_ranks", f"{text}, those that were waited for longest among them"),)
     if len(step.sync.collectives) or len(step.ops.ranks) == 1:
         return ()
     return (KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"),)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 
@@ -67,11 +68,19 @@ def _behind(step: PreparedStep, instance: int) -> Focus:
     found = step.sync.collectives
     last = int(found.row[found.last[instance]])
     noise = max(NOISE_RESIDUALS * (step.sync.clocks.residual_ns or 0), NOISE_SHARE * step.ops.step_time_ns)
-    walk = walk_back(step.graph, step.late, last, noise)
+    walk = _known(step, walk_back(step.graph, step.late, last, noise))
     if not walk.contributions:
         return Focus(last, instance, None, walk)
     largest = walk.contributions[0]
     return Focus(largest.row, instance, largest.cause, walk)
+
+
+def _known(step: PreparedStep, walk: Walk) -> Walk:
+    """The walk without what it found on ranks of which only the communication is there."""
+    if len(step.held) == len(step.ops.ranks):
+        return walk
+    held = np.isin(step.ops.rank[[one.row for one in walk.contributions]], step.held).tolist()
+    return replace(walk, contributions=type(walk.contributions)(compress(walk.contributions, held)))
 
 
 def _most_waited_for(step: PreparedStep, rank: Position | None) -> int | None:

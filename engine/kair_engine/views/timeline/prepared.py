@@ -1,7 +1,7 @@
 """A step made ready to be looked at: loaded, matched and on one clock, so that a window of it is cut out at once."""
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -9,6 +9,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints, SmallInts, offsets, ranges
+from kair_engine.localize.close_up import excess_and_close_up
+from kair_engine.localize.excess import JobRoles
+from kair_engine.localize.rank_times import rank_times
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.timeline.peers import logical_keys
 from kair_engine.timeline.roles import role_codes, roles
@@ -16,6 +19,7 @@ from kair_engine.timeline.self_time import host_gap_ns, own_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import SCOPE, Operations
+from kair_engine.trace.steps.large_steps import LargeStep, large_steps
 from kair_engine.trace.steps.loading import load_step
 from kair_engine.views.step_parts import collective_own_ns, device_ends, moments
 from kair_engine.views.timeline.lanes import Lane, lane_moments
@@ -46,6 +50,8 @@ class PreparedStep:
     sync: Synchronisation
     role: Ints
     """A code per rank of the step."""
+    held: Ints
+    """The ranks (positions) whose operations are all there; of the others it is their communication."""
     _doings: dict[int, Doings] = field(default_factory=dict)
     _lanes: dict[int, tuple[tuple[Lane, Doings], ...]] = field(default_factory=dict)
     _views: dict[Hashable, Any] = field(default_factory=dict)
@@ -249,7 +255,26 @@ class PreparedStep:
         )
 
 
-def prepare(trace: Trace, step: int) -> PreparedStep:
-    """Loads the step and matches its collectives. Raises UsageError for one that cannot be analysed."""
+def prepare(trace: Trace, step: int, asked: Collection[int] = (), among: tuple[int, int] | None = None) -> PreparedStep:
+    """Loads the step and matches its collectives. Raises UsageError for one that cannot be analysed.
+
+    Of one that is too large to be held whole the operations of some ranks are there: of those that were waited for
+    longest, of `asked`, and of as many from the first to the last of `among` as may be held.
+    """
+    trace = trace.select([step])
+    if large_steps(trace):
+        return _prepared_of_some(trace, step, asked, among)
     ops = load_step(trace, step)
-    return PreparedStep(trace.job, ops, synchronise(ops), role_codes(ops.ranks, roles(trace, ops)))
+    return PreparedStep(
+        trace.job, ops, synchronise(ops), role_codes(ops.ranks, roles(trace, ops)), np.arange(len(ops.ranks))
+    )
+
+
+def _prepared_of_some(trace: Trace, step: int, asked: Collection[int], among: tuple[int, int] | None) -> PreparedStep:
+    of = JobRoles.of(trace)
+    large, times = LargeStep.read(trace, step, rank_times)
+    within = [rank for rank in trace.job.ranks if among is not None and among[0] <= rank <= among[1]]
+    spread = np.linspace(0, len(within) - 1, min(len(within), large.ranks_held)).astype(np.int64).tolist()
+    _, seen = excess_and_close_up(large, times, of, [*asked, *(within[at] for at in spread)])
+    ops = seen.sync.collectives.ops
+    return PreparedStep(trace.job, ops, seen.sync, of.role_in(ops), np.flatnonzero(seen.shown))

@@ -14,6 +14,7 @@ from kair_engine.results.whatif import HostStops, PartEffect, Remedy
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.step_batches import operations_of_steps
+from kair_engine.trace.warning_texts import short_warning
 from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, Foreseen, ReplayedSteps, Symptoms
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
@@ -42,8 +43,12 @@ class OperatorModel:
     remedy_names: tuple[RemedyName, ...] = ()
     ideal_is_published = False
 
-    def __init__(self, trace: Trace, *, keep: bool, synchronised: Sequence[Synchronisation] = ()) -> None:
+    def __init__(
+        self, trace: Trace, *, keep: bool, synchronised: Sequence[Synchronisation] = (), ranks: int | None = None
+    ) -> None:
+        """`ranks`: how many the job has, where those of the trace may stand for more."""
         self.job, self.steps = trace.job, trace.steps
+        self._stand_for = len(trace.job.ranks) if ranks is None else ranks
         self._trace = trace
         self._operations = operations_of_steps(trace)
         self._keep = keep and sum(self._operations.values()) <= MOST_KEPT
@@ -113,7 +118,13 @@ class OperatorModel:
         delayed, measured = replayed.times[0], replayed.measured
         off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured))
         circles = [KairWarning("circular_dependencies", text)] if left_out else []
-        return (*circles, *off, *communication_told(self._trace))
+        return (*circles, *off, *self._some_ranks(), *communication_told(self._trace))
+
+    def _some_ranks(self) -> Iterator[KairWarning]:
+        if len(self.job.ranks) < self._stand_for:
+            text = f"{len(self.job.ranks)} of {self._stand_for:,} ranks are replayed in place of all"
+            text = f"steps are too large to be held whole: {text}, those that were waited for longest among them"
+            yield short_warning("some_replayed", text)
 
     def timeline(self) -> "Iterator[Event]":
         """Trace events of the job as recorded, and of the ideal one."""

@@ -4,15 +4,15 @@ Ranks that meet most often, as those of one model replica do, are taken together
 these, as the data-parallel ones do, some members wait for one another in place of all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps.large_steps import most_operations
+from kair_engine.trace.steps.large_steps import LargeStep, large_steps, most_operations
 
 OPERATIONS: Final = 1_000_000
 """Of the ranks that are replayed, in the largest step."""
@@ -21,6 +21,24 @@ _ACCUSED, _AWAITED = 1 / 3, 1 / 3
 _FEWEST_UNITS = 3
 _FEWEST_MEMBERS = 3
 """Of every group that spans units, so many must be replayed in the mean: one alone waits for nobody."""
+
+
+def standing_for_all(trace: Trace, named: Collection[int] = ()) -> Trace:
+    """The trace as of the ranks that are replayed for all where steps are too large, those of `named` first.
+
+    As it is where they are not, or where ranks meet so much that no part of them can stand for all.
+    """
+    large = large_steps(trace)
+    if not large:
+        return trace
+    sync = synchronise(LargeStep.met(trace, large[0]).operations())
+    ranks, found = np.array(trace.job.ranks, dtype=np.int64), sync.collectives
+    unit = units(sync, ranks, share_replayed(trace))
+    if unit is None:
+        return trace
+    late = np.searchsorted(ranks, found.ops.ranks[found.ops.rank[found.row[found.last]]])
+    awaited = np.bincount(late, weights=found.total_wait_ns, minlength=len(ranks)).astype(float)
+    return as_replayed(trace, unit, np.flatnonzero(np.isin(ranks, list(named))).tolist(), awaited)
 
 
 def units(sync: Synchronisation, ranks: Ints, share: float) -> Ints | None:
