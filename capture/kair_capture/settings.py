@@ -47,7 +47,8 @@ def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None 
     rank = _whole(environment, "RANK", 0)
     return Settings(
         job=name,
-        run_dir=Path(folder) if folder else default_run_dir(name),
+        # Absolute: a script may go elsewhere before its first step.
+        run_dir=Path(folder).absolute() if folder else default_run_dir(name),
         rank=rank,
         world_size=_whole(environment, "WORLD_SIZE", 1, least=1),
         local_rank=_whole(environment, "LOCAL_RANK", rank),

@@ -29,6 +29,8 @@ from kair_capture.clocks.fit import ClockFit
 from kair_capture.job.sampled.control import ControlWords
 from kair_capture.ring.layout import Kind
 from kair_capture.ring.process_identity import process_namespace
+from kair_capture.wire.keys import read_key
+from kair_capture.wire.messages import BeatReply
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32
@@ -145,7 +147,9 @@ def test_a_window_becomes_one_fragment_of_all_ranks_on_the_coordinators_clock(tm
     window_of(tmp_path, range(2, 5))
     (tmp_path / "rank-9-5-8.json").write_text("no trace")
     fit = ClockFit(at_ns=1_700_000_000 * 10**9, offset_ns=5e6, drift=0.0, bound_ns=1e4, drift_doubt=0.0)
-    made, refused = convert(window_files(tmp_path), tmp_path, HostOfWindow("node-1", 8, fit, 7))
+    made, refused = convert(
+        window_files(tmp_path), tmp_path, HostOfWindow("node-1", 8, fit, 7, frozenset({2, 3, 4, 8, 9}))
+    )
     (fragment,) = made
     assert [file.rank for file, _ in refused] == [9]
     assert fragment.ranks == (2, 3, 4)
@@ -159,6 +163,7 @@ def test_a_window_becomes_one_fragment_of_all_ranks_on_the_coordinators_clock(tm
     assert metadata["hosts"] == {"2": "node-1", "3": "node-1", "4": "node-1"}
     assert metadata["capture"]["shifted_ns"] == 5_000_000
     assert metadata["capture"]["drops"] == 7
+    assert metadata["capture"]["missing"] == [8, 9]
     assert min(metadata["step_times"]["begin_ns"]) == min(one["start_ns"] for one in rows)
     assert min(one["start_ns"] for one in rows) == int(1.7e18) + 10_000_000 - 5_000_000
 
@@ -224,6 +229,37 @@ def hears_of_overhead(tmp_path: Path, agent: Agent, theirs: Link) -> None:
     assert told(OVERHEAD.pack(12_500), Packet.OVERHEAD) == [0.0125, -1]
     # Nobody answers any more: what was told is of long ago.
     assert told(b"\0", Packet.REACHED) == [0, -1]
+
+
+def test_a_window_is_asked_for_once_whoever_counts_the_windows(tmp_path: Path) -> None:
+    with agent_with_link(tmp_path) as (agent, theirs):
+        OneRank(tmp_path / "run").step(0, 10)
+        agent._look()
+        control = ControlWords(tmp_path / "run" / "rank-3.control")
+        found = []
+        # The same again, of a coordinator that was started again; then one that has forgotten what was before.
+        for generation, first in ((5, 100), (5, 100), (6, 150), (1, 200)):
+            theirs.send(Packet.ORDER, BeatReply(0, 0, 1000, generation, first, 4, (3, 9)).packed())
+            agent._hear()
+            found.append(control.asked())
+        assert [one and one.first for one in found] == [100, None, 150, 200]
+        control.close()
+
+
+def test_an_agent_that_nobody_answers_looks_for_another_key(tmp_path: Path) -> None:
+    """A job's folder that was removed has another key once its coordinator is started again."""
+    key_file = tmp_path / "key"
+    with agent_with_link(tmp_path, KAIR_KEY_FILE=str(key_file)) as (agent, theirs):
+        found = []
+        for letter, reached in (("a", b"\1"), ("b", b"\0"), ("c", b"\0")):
+            key_file.write_text(letter * 32)
+            key_file.chmod(0o600)
+            agent._look()
+            found.append(agent._key.key)
+            theirs.send(Packet.REACHED, reached)
+            agent._hear()
+        assert [one == read_key(key_file, "job") for one in found] == [False, False, True]
+        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.captured import fragment_of, rows_for
@@ -39,6 +40,7 @@ from kair_capture.coordinator.step_table import Recent, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
+from kair_capture.wire import messages
 from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
 from kair_capture.wire.keys import read_key
 from kair_capture.wire.messages import Beat, BeatReply, Capture, CaptureReply, Communication, Host
@@ -262,9 +264,11 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
     shutil.copy(one, copy)  # a second delivery of the same steps
     stranger = one.with_name(one.name.replace(one.name[-40:-8], "0" * 32))
     shutil.copy(one, stranger)
+    no_file = one.with_name(named(one, "node-1", 5, 8, KEY).text)
+    no_file.mkdir()
     done = committer.round()
     assert [window[:2] for window in done.windows] == [(5, 8)]
-    assert (done.refused, done.duplicates) == (1, 1)
+    assert (done.refused, done.duplicates) == (2, 1)
     trace = open_job_folder(places.folder)
     assert (trace.job.ranks, trace.job.steps) == ((0, 1), (5, 6, 7, 8))
     before = triage(trace).verdict
@@ -284,7 +288,9 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
     assert triage(compacted.select((5, 6, 7, 8))).verdict == before
     del trace
     committer.tidy()
-    assert not list(places.delivered.glob("host=*/*"))
+    assert list(places.delivered.glob("host=*/*")) == [no_file]
+    assert committer.round() == Committed()
+    no_file.rmdir()
     assert len(open_job_folder(places.folder).job.steps) == 12
     assert Committer(places, KEY).round() == Committed()
 
@@ -313,8 +319,14 @@ def test_sums_of_scopes_are_kept_once_and_joined(tmp_path: Path, monkeypatch: py
     # Killed before what was joined had gone.
     for name, content in kept.items():
         (places.scopes / name).write_bytes(content)
+    # Of a bucket that others write to.
+    (victim := tmp_path / "store" / "job.json").touch()
+    empty = pa.table({}).replace_schema_metadata({b"kair.sources": b"../../job.json\n..\n."})
+    pq.write_table(empty, places.scopes / "joined-evil.parquet")
     delivered_sums(4)
     log.round()
+    assert victim.exists()
+    (places.scopes / "joined-evil.parquet").unlink(missing_ok=True)
     rows = pq.read_table(places.scopes).to_pylist()
     assert sorted((one["step"], one["scope"]) for one in rows) == [
         (step, scope) for step in range(1, 5) for scope in ("augment", "x")
@@ -480,7 +492,8 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     assert len(talk.coordinator._watching.roles.told) == 4
     talk.tell(rows_for(1, range(201, 220)))
     talk.until(lambda: len(talk.kept()) == 1)
-    assert not any(kind == Packet.ORDER for kind, _ in talk.packets)
+    again = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER]
+    assert {(one.generation, one.first_step) for one in again} <= {(order.generation, order.first_step)}
     assert len(read_all(talk.places.steps)) == 4 * 200 + 20
     assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]
     assert talk.coordinator._watching.slow == {2}
@@ -510,6 +523,39 @@ def test_what_ranks_sample_unasked_is_of_the_same_budget_and_their_agent_hears_o
     talk.close()
 
 
+def test_a_job_that_starts_once_more_is_not_over_before_its_ranks_are_there(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+
+    def state() -> str | None:
+        talk.coordinator._write_status(time.monotonic())
+        return talk.coordinator.status and talk.coordinator.status.state
+
+    talk.tell(rows_for(0, range(60)))  # of the attempt before: its agent could not tell them any more
+    talk.agent.send(Packet.HOST, Host("node-1", 1, ()).packed())
+    talk.until(lambda: len(talk.coordinator._hosts) and talk.kept())
+    assert state() == "waiting"
+    for ranks, expected in (((0,), "training"), ((), "over")):
+        talk.agent.send(Packet.COUNTERS, COUNTERS.pack(len(ranks), 0, 0, 0, 0, 0, 0, 0))
+        talk.agent.send(Packet.HOST, Host("node-1", 1, ranks).packed())
+        talk.until(lambda expected=expected: state() == expected)
+    talk.close()
+
+
+@pytest.mark.parametrize("ahead_s", [-15, 0, 3600])
+def test_a_host_whose_clock_is_wrong_is_not_taken_for_one_that_is_late(tmp_path: Path, ahead_s: int) -> None:
+    talk = Talk(tmp_path)
+    coordinator, begin_us = talk.coordinator, round((time.time() + ahead_s) * 1e6)
+    coordinator.on_host(7, Host("node-1", 1, (0,)))
+    coordinator.on_beat(7, Beat(offset_ns=ahead_s * 10**9, bound_ns=20_000, ranks=1))
+    for first in (0, 20, 40):
+        rows = rows_for(0, range(first, first + 20), begin_us=begin_us - 60_000)
+        assert coordinator.on_rows(7, messages.Rows(1, rows.tobytes()))
+        coordinator._watch(time.monotonic())
+    # As many steps ahead as the beats and a tenth of a second take.
+    assert 60 < coordinator._watching.first_step() < 1200
+    talk.close()
+
+
 def test_agents_that_give_the_same_name_to_their_hosts_are_told_apart() -> None:
     hosts, order = Hosts(), {1: (0, 1), 2: (2, 3)}
     for sender in order:
@@ -527,7 +573,7 @@ def test_agents_that_give_the_same_name_to_their_hosts_are_told_apart() -> None:
     assert hosts.hear(2, Beat(ranks=2), 3.0) is None
     # A rank that ends before the others was on its host all the same.
     hosts.introduce(Host("node", 4, (3,)), 3, 4.0)
-    assert (hosts.host_of(2), hosts.host_of(3), hosts.host_of(1)) == ("node#2", "node#2", "node")
+    assert [hosts.by_rank()[rank] for rank in (2, 3, 1)] == ["node#2", "node#2", "node"]
     assert hosts.ranks() == [0, 1, 3]
     # An agent of the next attempt: the one before is gone.
     hosts.introduce(Host("node", 4, (5,)), 4, 100.0)

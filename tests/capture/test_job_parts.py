@@ -23,11 +23,13 @@ from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
+from kair_capture.job.recorder import Recorder
 from kair_capture.job.sampled.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.sampled.periodic import Periodic
 from kair_capture.job.sampled.windows import MOST_WAITING
-from kair_capture.job.session import Session
+from kair_capture.job.session import Session, current
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
+from kair_capture.job.waiting_for_input import around_next
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
@@ -326,6 +328,60 @@ def test_every_thread_has_a_ring_of_its_own_up_to_a_number(tmp_path: Path) -> No
     assert rings.turned_away == 2
 
 
+def test_a_profiler_that_fails_while_data_is_awaited_costs_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    framework = FakeFramework()
+
+    class Broken(FakeProfile):
+        def scope(self, name: str) -> AbstractContextManager[str]:
+            raise RuntimeError(f"no scope {name}")
+
+    monkeypatch.setattr(framework, "start_profile", Broken)
+    session = Session(settings(tmp_path / "run"), framework, begin=5)
+    monkeypatch.setattr(current, "session", session)
+    monkeypatch.setattr(current, "_failed", False)
+    ControlWordsOf(tmp_path / "run").ask(Window(2, 5))
+    optimizer_steps(session, 4, 1)
+    following = around_next(next, began=lambda: None, ended=lambda _: None)
+    assert following(iter("ab")) == "a"
+    assert current.session is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kair: warning: capture is off, training goes on: RuntimeError: no scope input")
+
+
+def test_a_handler_that_records_in_the_middle_of_a_record_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's handler runs between any two lines: also where a name is written, or a thread's ring is made."""
+    rings = ThreadRings(tmp_path, 0, 256)
+    recorder = Recorder(rings, tmp_path / "rank-0.names")
+    interrupted: list[str] = []
+
+    def interrupting(name: str) -> None:
+        original = getattr(os, name)
+
+        def call(*arguments: object) -> object:
+            if name not in interrupted:
+                interrupted.append(name)
+                recorder.event("handler")
+            return original(*arguments)
+
+        monkeypatch.setattr(os, name, call)
+
+    interrupting("write")
+    interrupting("posix_fallocate")
+    thread = threading.Thread(target=recorder.event, args=("interrupted",), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert interrupted == ["write", "posix_fallocate"]
+    recorder.close()
+    (ring,) = tmp_path.glob("*.ring")
+    names = NameReader(tmp_path / "rank-0.names")
+    assert [names.text(int(one)) for one in RingReader(ring).peek()["name"]] == ["", "interrupted"]
+
+
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
     make_own_folder(tmp_path / "a" / "run")
     assert stat.S_IMODE((tmp_path / "a" / "run").stat().st_mode) == 0o700
@@ -380,6 +436,7 @@ def test_settings_are_the_launchers_and_kairs() -> None:
     assert found.run_dir == Path(f"/dev/shm/kair-{os.getuid()}/_a_b")
     assert safe_name("..") == "job"
     assert settings_of({}, job="x").job == "x"
+    assert settings_of({"KAIR_RUN_DIR": "here"}).run_dir == Path.cwd() / "here"
 
 
 @pytest.mark.parametrize(

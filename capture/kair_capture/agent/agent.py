@@ -40,6 +40,8 @@ _LAST_ROWS_S: Final = 30.0
 _MOST_BATCHES: Final = 8
 """Rows on their way at once: 200, within what the coordinator remembers of a rank, should they come twice."""
 _REBIRTH_S: Final = 1.0
+_ASKED_KEPT: Final = 8
+"""Windows of which it is known who was asked: the conversion may be behind."""
 _ALONE_S: Final = 60.0
 """Ranks live, and no coordinator has answered for so long: it is told once."""
 
@@ -69,6 +71,8 @@ class Agent:
         self._born = float("-inf")
         self._fit: ClockFit | None = None
         self._generation = 0
+        self._obeyed = (0, 0)
+        """Generation and first step of the last window that was asked for."""
         self._asked: dict[int, tuple[int, ...]] = {}
         """First step of a window → the ranks that were asked for it."""
         self._on_their_way: dict[int, int] = {}
@@ -79,7 +83,7 @@ class Agent:
         self._described: set[Trainer] = set()
         """Of which it was told how they communicate."""
         self._lost_drops = 0
-        self._was_reached = False
+        self._is_reached = self._was_reached = False
         self._ranks_since: float | None = None
         self._has_warned = False
 
@@ -96,9 +100,10 @@ class Agent:
             pass
         self._close()
 
-    def about(self) -> HostOfWindow:
-        """What is known of this host, for the conversion."""
-        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops())
+    def about(self, first: int) -> HostOfWindow:
+        """What is known of this host, and who was asked for the window from `first` on, for the conversion."""
+        asked = frozenset(self._asked.get(first, ()))
+        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops(), asked)
 
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from `first` on."""
@@ -167,7 +172,7 @@ class Agent:
         self._warn_if_alone()
 
     def _read_key(self) -> None:
-        if self._key.key is None:
+        if self._key.key is None or not self._is_reached:
             try:
                 self._key.key = read_key(self.settings.key_file, self.settings.job)
             except KeyFileError as error:
@@ -285,8 +290,9 @@ class Agent:
             elif kind == Packet.FIT:
                 self._fit = read_fit(content)
             elif kind == Packet.REACHED:
-                self._was_reached |= content == b"\x01"
-                if content == b"\x00":
+                self._is_reached = content == b"\x01"
+                self._was_reached |= self._is_reached
+                if not self._is_reached:
                     self._tell_overhead(0)  # nobody asks for windows: ranks go by what they spent themselves
             elif kind == Packet.OVERHEAD:
                 self._tell_overhead(*OVERHEAD.unpack(content))
@@ -301,13 +307,17 @@ class Agent:
             self._kept.discard(first)
 
     def _obey(self, order: BeatReply) -> None:
-        if order.generation <= self._generation and self._generation:
+        # Another coordinator, or one that has lost its memory, may count from the start.
+        if (order.generation, order.first_step) == self._obeyed:
             return
+        self._obeyed = (order.generation, order.first_step)
         self._generation = order.generation
         if not is_order(order):
             return
         here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
-        self._asked = {order.first_step: tuple(here)}
+        self._asked[order.first_step] = tuple(here)
+        while len(self._asked) > _ASKED_KEPT:
+            del self._asked[next(iter(self._asked))]
         for rank in here:
             with suppress(OSError), closing(self._control(rank)) as words:
                 words.ask(Window(order.first_step, order.steps))

@@ -20,8 +20,8 @@ _UNFINISHED: Final = re.compile(r"\.?((rank|window)-\d+-\d+-.+|scopes)\.parquet(
 class HostState(Protocol):
     """What a conversion asks the agent."""
 
-    def about(self) -> HostOfWindow:
-        """What the files themselves do not say."""
+    def about(self, first: int) -> HostOfWindow:
+        """What the files themselves of the window from step `first` on do not say; `missing`: all that were asked."""
 
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from step `first` on."""
@@ -95,7 +95,7 @@ class Conversion:
         if key is None:
             return  # the coordinator has not been there yet
         try:
-            fragments, refused = convert(files, self._work, self._host.about())
+            fragments, refused = convert(files, self._work, self._host.about(files[0].first))
             for fragment in fragments:
                 self._spool.put(fragment.path, fragment.first, fragment.last, key)
         except OSError as error:

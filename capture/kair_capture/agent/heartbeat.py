@@ -70,6 +70,11 @@ class Heartbeat:
         self._generation = 0
 
     @property
+    def is_reached(self) -> bool:
+        """Whether the coordinator answers."""
+        return self._reached
+
+    @property
     def wakes_at(self) -> float:
         """When there is something to do besides listening, monotonic."""
         return self._next_beat
@@ -135,13 +140,14 @@ class Heartbeat:
             if self._clock.fit is not None:
                 self._link.send(Packet.FIT, packed_fit(self._clock.fit))
             self._link.send(Packet.OVERHEAD, OVERHEAD.pack(answer.overhead_ppm))
-            if answer.generation != self._generation and self._link.send(Packet.ORDER, reply.body):
+            if answer.generation > self._generation and self._link.send(Packet.ORDER, reply.body):
                 self._generation = answer.generation
 
     def _begin_epoch(self, epoch: int) -> None:
         """Another coordinator, or the same one started anew: it does not know this host."""
         if epoch != self._epoch:
             self._epoch, self._host_known = epoch, False
+            self._generation = 0  # it may have forgotten what an earlier one counted
             self._untold = set(self._communication)
             self._asked.clear()
             self._next_beat = 0.0
@@ -258,10 +264,12 @@ def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> 
 
 def _go_on(heartbeat: Heartbeat, link: Link, job: str, key_file: Path, coordinator: Coordinator) -> Never:
     key: bytes | None = None
+    looked = float("-inf")
     while True:
         now = time.monotonic()
-        if key is None:
-            # The coordinator makes the key when it starts, which may be later.
+        if key is None or (not heartbeat.is_reached and now - looked >= 1):
+            looked = now
+            # The coordinator makes the key when it starts, which may be later; or another one, in a new folder.
             with suppress(KeyFileError):
                 key = read_key(key_file, job)
                 heartbeat.use(key)

@@ -60,6 +60,8 @@ class HostOfWindow:
     fit: ClockFit | None
     """This host's clock minus the coordinator's."""
     drops: int
+    missing: frozenset[int] = frozenset()
+    """Its ranks that were asked for the window, and left nothing that can be read."""
 
 
 def convert(
@@ -77,6 +79,7 @@ def convert(
             parsed.append((file, out, _read(file, out, about)))
         except InputError as error:
             refused.append((file, str(error)))
+    about = replace(about, missing=about.missing - {file.rank for file, _, _ in parsed})
     alike: dict[str, list[tuple[WindowFile, Path, FragmentInfo]]] = {}
     for one in parsed:
         info = one[2]
@@ -173,4 +176,11 @@ def _metadata(about: HostOfWindow, shift: int, first: int, last: int) -> dict[st
     clock = None if fit is None else {
         "at_ns": fit.at_ns, "offset_ns": fit.offset_ns, "drift": fit.drift, "bound_ns": fit.bound_ns,
     }  # fmt: skip
-    return {"first": first, "last": last, "clock": clock, "shifted_ns": shift, "drops": about.drops}
+    return {
+        "first": first,
+        "last": last,
+        "clock": clock,
+        "shifted_ns": shift,
+        "drops": about.drops,
+        "missing": sorted(about.missing),
+    }

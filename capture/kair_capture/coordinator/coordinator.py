@@ -114,7 +114,7 @@ class Coordinator:
         if self._watching.roles.tell(communication):
             self._changed = True
 
-    def on_rows(self, rows: Rows) -> bool:
+    def on_rows(self, sender: int, rows: Rows) -> bool:
         """Step times; kept once they are written down."""
         found = np.frombuffer(rows.rows, ROW)
         new = self._table.unknown(found)
@@ -131,7 +131,8 @@ class Coordinator:
             self._note_missed(rank)
         if len(new):
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
-            self._watching.note_lag(time.time() - ended_us / 1e6)
+            # By the host's clock, which may be wrong by any time.
+            self._watching.note_lag(time.time() - (ended_us - self._hosts.clock_offset_us(sender)) / 1e6)
         return True
 
     def on_capture(self, capture: Capture) -> CaptureReply:

@@ -51,7 +51,7 @@ class Service(Protocol):
     def on_communication(self, communication: Communication) -> None:
         """How one of its ranks communicates."""
 
-    def on_rows(self, rows: Rows) -> bool:
+    def on_rows(self, sender: int, rows: Rows) -> bool:
         """Whether they are kept: only then the agent may forget them."""
 
     def on_capture(self, capture: Capture) -> CaptureReply:
@@ -148,7 +148,7 @@ class Endpoint:
             return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
         if asked.kind == Kind.ROWS:
             rows = Rows.read(asked.body)
-            kept = self._service.on_rows(rows)
+            kept = self._service.on_rows(asked.sender, rows)
             return self._sealed(asked, Kind.ROWS_REPLY, numbered(rows.batch)) if kept else None
         if asked.kind == Kind.HOST:
             known = self._service.on_host(asked.sender, Host.read(asked.body))

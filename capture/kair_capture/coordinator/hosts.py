@@ -92,9 +92,10 @@ class Hosts:
             state.beat, state.heard_s = beat, now
         return state
 
-    def host_of(self, rank: int) -> str | None:
-        """The host of a rank."""
-        return self.by_rank().get(rank)
+    def clock_offset_us(self, sender: int) -> float:
+        """An agent's clock minus the coordinator's; 0 while that is not known."""
+        state = self._by_sender.get(sender)
+        return 0.0 if state is None or state.beat.bound_ns is None else state.beat.offset_ns / 1000
 
     def by_rank(self) -> dict[int, str]:
         """rank → its host, or where it was last."""

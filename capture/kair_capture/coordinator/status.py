@@ -12,7 +12,6 @@ from kair_capture.coordinator.keeping.memory import Remembered
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
-from kair_capture.wire.messages import Beat
 from kair_engine.results.runs.watch import JobState, Sampling, WatchedHost, WatchedRank, WatchResult
 
 _PAIR: Final = 2
@@ -63,13 +62,19 @@ def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float) -> Jo
         return "waiting"
     if watching.is_stalled:
         return "stalled"
-    gone = all(_is_through(state.beat) or now - state.heard_s > _GONE_S for state in hosts)
-    return "over" if gone else "training"
+    if all(_is_through(state) or now - state.heard_s > _GONE_S for state in hosts):
+        return "over"
+    return "training" if any(state.had for state in hosts) else "waiting"
 
 
-def _is_through(beat: Beat) -> bool:
-    """Whether nothing more is to come from a host: its ranks have ended, and what they left is told and delivered."""
-    return not (beat.ranks or beat.unsent_rows or beat.spooled)
+def _is_through(state: HostState) -> bool:
+    """Whether nothing more is to come from a host: its ranks have ended, and what they left is told and delivered.
+
+    Ranks that nobody has heard of are still to come, whatever is known of an earlier attempt: a job that starts once
+    more imports its framework for longer than a coordinator may wait to leave.
+    """
+    beat, had_ranks = state.beat, bool(state.had) or state.is_silent
+    return had_ranks and not (beat.ranks or beat.unsent_rows or beat.spooled)
 
 
 def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedRank, ...]:

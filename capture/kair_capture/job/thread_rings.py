@@ -17,7 +17,8 @@ class ThreadRings:
     def __init__(self, run_dir: Path, rank: int, records: int) -> None:
         self._stem = run_dir / f"rank-{rank}-{os.getpid()}"
         self._records = records
-        self._lock = threading.Lock()
+        # A signal's handler, or a finalizer, can run in the middle of `_ring` and emit itself.
+        self._lock, self._is_making = threading.RLock(), False
         self._local = threading.local()
         self._rings: list[tuple[threading.Thread, RingProducer]] = []
         self.turned_away = 0
@@ -59,16 +60,25 @@ class ThreadRings:
 
     def _ring(self) -> RingProducer | None:
         with self._lock:
-            thread = threading.current_thread()
-            for place, (owner, ring) in enumerate(self._rings):
-                if not owner.is_alive():
-                    self._rings[place] = (thread, ring)
-                    return ring
-            if len(self._rings) < MOST_RINGS:
-                ring = RingProducer(self._free_path(), self._records)
-                self._rings.append((thread, ring))
+            if self._is_making:
+                return None
+            self._is_making = True
+            try:
+                return self._made_ring()
+            finally:
+                self._is_making = False
+
+    def _made_ring(self) -> RingProducer | None:
+        thread = threading.current_thread()
+        for place, (owner, ring) in enumerate(self._rings):
+            if not owner.is_alive():
+                self._rings[place] = (thread, ring)
                 return ring
-            return None
+        if len(self._rings) < MOST_RINGS:
+            ring = RingProducer(self._free_path(), self._records)
+            self._rings.append((thread, ring))
+            return ring
+        return None
 
     def _free_path(self) -> Path:
         """The next that is not there: a process can be captured twice."""

@@ -1,7 +1,7 @@
 """Records how long a loop waits for its next batch, whatever loads it."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kair_capture.job.recorder import clock
@@ -20,12 +20,33 @@ def around_next(
     def following(iterator: Any) -> Any:  # noqa: ANN401
         began()
         session, begin = current.session, clock()
-        with nullcontext() if session is None else session.input_scope():
+        scope = None if session is None else _entered(session)
+        try:
             result = original(iterator)
+        finally:
+            if scope is not None:
+                _left(scope)
         ended(begin)
         return result
 
     return following
+
+
+def _entered(session: Session) -> AbstractContextManager[object] | None:
+    try:
+        scope = session.input_scope()
+        scope.__enter__()
+    except Exception as error:  # the loop has its data, whatever it is
+        current.give_up(error)
+        return None
+    return scope
+
+
+def _left(scope: AbstractContextManager[object]) -> None:
+    try:
+        scope.__exit__(None, None, None)
+    except Exception as error:  # see above
+        current.give_up(error)
 
 
 def input_begins(session: Session) -> None:

@@ -19,7 +19,8 @@ class NameWriter:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._handle = os.open(path, flags, 0o600)
         self._numbers: dict[str, int] = NameReader(path).numbers()
-        self._lock = threading.Lock()
+        # A signal's handler, or a finalizer, can run in the middle of `_added` and come here itself.
+        self._lock, self._is_adding = threading.RLock(), False
 
     def number(self, text: str) -> int:
         """The text's number; OTHER for a new text once there are MOST_NAMES. Raises OSError on a full disk."""
@@ -35,12 +36,16 @@ class NameWriter:
         with self._lock:
             if text in self._numbers:
                 return self._numbers[text]
-            if len(self._numbers) >= MOST_NAMES:
+            if len(self._numbers) >= MOST_NAMES or self._is_adding:
                 return OTHER
-            number = len(self._numbers) + 1
-            # One write: a reader sees the line's begin at most, and waits for its end.
-            os.write(self._handle, f"{number}\t{_one_line(text)}\n".encode())
-            self._numbers[text] = number
+            self._is_adding = True
+            try:
+                number = len(self._numbers) + 1
+                # One write: a reader sees the line's begin at most, and waits for its end.
+                os.write(self._handle, f"{number}\t{_one_line(text)}\n".encode())
+                self._numbers[text] = number
+            finally:
+                self._is_adding = False
             return number
 
 

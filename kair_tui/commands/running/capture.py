@@ -60,7 +60,7 @@ def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent:
         return _not_run(command[0])
     name = safe_name(job or os.environ.get("KAIR_JOB") or _name_of(command, os.environ))
     folder = os.environ.get("KAIR_RUN_DIR")
-    run_dir = Path(folder) if folder else default_run_dir(name)
+    run_dir = Path(folder).absolute() if folder else default_run_dir(name)
     shared = {**os.environ, "KAIR_JOB": name, "KAIR_RUN_DIR": str(run_dir), "KAIR_STORE": str(store)}
     environment = _prepared(shared, name, run_dir, with_agent=with_agent)
     sys.stdout.flush()

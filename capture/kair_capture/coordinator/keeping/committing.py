@@ -8,6 +8,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,7 +85,9 @@ class Committer:
             info = self._checked(path)
             if info is None:
                 refused += 1
-                path.unlink(missing_ok=True)
+                self._useless.add(path)
+                with suppress(OSError):  # what is no file holds up nobody's fragments
+                    path.unlink()
             elif not cells.isdisjoint(_cells(info)):
                 duplicates += 1
                 self._useless.add(path)
@@ -129,8 +132,9 @@ class Committer:
         listed = {fragment.path for fragment in job.fragments}
         for path in self._useless:
             if self._relative(path) not in listed:
-                path.unlink(missing_ok=True)
-        self._useless.clear()
+                with suppress(OSError):
+                    path.unlink()
+        self._useless = {path for path in self._useless if path.is_dir()}
 
     def _job(self) -> JobFile | None:
         if not (self._places.folder / JOB_FILE).exists():

@@ -4,6 +4,7 @@ A delivered file is moved, so that a coordinator that is killed counts none twic
 made of: where they are still there, they go.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -81,8 +82,10 @@ class ScopeLog:
         """What a joined file holds."""
         for path in filter(Path.is_file, self._folder.glob("joined-*.parquet")):
             sources = (pq.read_metadata(path).metadata or {}).get(_SOURCES, b"").decode().split("\n")
-            for name in filter(None, sources):
-                (self._folder / name).unlink(missing_ok=True)
+            # Files of this folder: from a bucket that others write to, a list may name any of the host's.
+            for source in (self._folder / name for name in sources if name and "/" not in name):
+                with suppress(OSError):
+                    source.unlink()
 
     def _forget_oldest(self) -> None:
         files = self._files()

@@ -53,7 +53,8 @@ class Windows:
 
     def scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope for the profiler's recording; None in steps that are not sampled."""
-        return self._open[1].scope(name) if self._open is not None else None
+        opened = self._open  # which the training thread may close while another one asks
+        return None if opened is None else opened[1].scope(name)
 
     def between(self, step: int, begin: int, end: int) -> bool:
         """After `step` (CLOCK_MONOTONIC, ns). Whether it took time that is no step's."""

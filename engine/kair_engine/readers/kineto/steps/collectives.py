@@ -122,8 +122,8 @@ class StepCollectives:
         known = [row for row in rows.tolist() if (details := self._own(row)) is not None and details.known]
         kept = self._by_start(np.array(known, np.int64))
         return {
-            int(thread): (on_thread, self._start[on_thread])
-            for thread in np.unique(self._thread[kept])
+            thread: (on_thread, self._start[on_thread])
+            for thread in sorted(set(self._thread[kept].tolist()))
             for on_thread in [kept[self._thread[kept] == thread]]
         }
 
