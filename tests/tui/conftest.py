@@ -1,9 +1,31 @@
 """What tests of screens share."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from rich.console import RenderableType
 from textual._compositor import Compositor
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _styles_are_parsed_once() -> Iterator[None]:
+    """Every program that starts parses the same style sheets, twice: a tenth of what it takes to open a job."""
+    parse = Stylesheet._parse_rules
+    known: dict[tuple[object, ...], list[RuleSet]] = {}
+
+    def remembering(self: Stylesheet, css: str, **where: Any) -> list[RuleSet]:  # noqa: ANN401
+        asked = (css, *where.items(), *self._variables.items())
+        if asked not in known:
+            known[asked] = parse(self, css, **where)
+        return known[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", remembering)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.answers import recorded
 from support.cli_samples import kair, store_variables
 from support.cli_samples import triage as triage_sample
 from support.cli_samples import whatif as whatif_sample
@@ -14,7 +15,7 @@ from support.places import SAMPLES
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Layout, Trace
-from kair_engine.whatif.analysis import price_fixes, whatif
+from kair_engine.whatif.analysis import Questions, price_fixes, whatif
 from kair_engine.whatif.candidates import candidates, workers
 from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
 from kair_engine.whatif.models import model_of
@@ -24,8 +25,8 @@ SAME = ("slowdown", "waste", "step_time_us", "measured_step_time_us", "ideal_ste
 
 
 @pytest.fixture
-def sample(tmp_path: Path) -> Trace:
-    return open_trace(SAMPLES / "pipeline_slow_operator", cache=tmp_path / "cache").select([4, 5, 6])
+def sample() -> Trace:
+    return recorded(SAMPLES / "pipeline_slow_operator").select([4, 5, 6])
 
 
 @pytest.fixture
@@ -46,6 +47,11 @@ def test_the_figures_are_those_of_the_whole_analysis(recording: str, request: py
     assert alone.warnings == tuple(one for one in whole.warnings if one.code not in ("upper_bound", "too_many_workers"))
     assert not alone.by_rank
     assert not alone.heatmap
+    asked = Questions(model_of(trace, keep=True))
+    assert asked.whatif(fixes, gpu_cost=2.0) == whole
+    assert asked.whatif() == replace(whole, fixes=(), cost_per_day=None)
+    with pytest.raises(UsageError, match="nothing in the chosen steps fits rank=77"):
+        asked.whatif([parse_fix("rank=77")])
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, RemedyName
@@ -88,6 +89,31 @@ def price_fixes(model: Model, fixes: Sequence[Fix], *, gpu_cost: float | None = 
     """
     _require(model, fixes, gpu_cost)
     return replace(_answer(model, model.replay([*Baseline, *each_and_all(fixes)]), fixes, gpu_cost), only_fixes=True)
+
+
+class Questions:
+    """What a job is asked one after another, with other fixes each time, maybe from several threads.
+
+    All that does not depend on fixes is worked out once, so that one more question costs the replay of its fixes.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """`model` should keep its steps ready."""
+        self.model = model
+        self._lock = Lock()
+        self._without_fixes: WhatifResult | None = None
+
+    def whatif(self, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
+        """As `whatif_of`. Raises UsageError and InputError as `whatif` does."""
+        _require(self.model, fixes, gpu_cost)
+        with self._lock:
+            if self._without_fixes is None:
+                self._without_fixes = whatif_of(self.model)
+        known = self._without_fixes
+        if not fixes and gpu_cost is None:
+            return known
+        priced = price_fixes(self.model, fixes, gpu_cost=gpu_cost)
+        return replace(known, fixes=priced.fixes, cost_per_day=priced.cost_per_day)
 
 
 def write_timeline(model: Model, path: Path) -> None:

@@ -51,8 +51,8 @@ def run(
     ] = None,
     cache: OneEntryCache | None = None,
 ) -> WhatifInWords:
-    """Asks the engine. The job's model stays in `cache` for the next question."""
-    from kair_engine.whatif.analysis import price_fixes, whatif_of, write_timeline
+    """Asks the engine. The job's model, and what it told, stay in `cache` for the next question."""
+    from kair_engine.whatif.analysis import Questions, price_fixes, whatif_of, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
     from kair_engine.whatif.models import model_asked_of
 
@@ -62,10 +62,15 @@ def run(
     named = {rank for one in fixes for rank in one.ranks or ()}.intersection(trace.job.ranks)
     if cache is None:
         model = model_asked_of(trace, named=named)
+        result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
     else:
-        make = partial(model_asked_of, trace, keep=True, named=named)
-        model = cache.of(trace.steps, make, lambda known: named <= {*known.job.ranks})
-    result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
+        asked = cache.of(
+            trace.steps,
+            lambda: Questions(model_asked_of(trace, keep=True, named=named)),
+            lambda known: named <= {*known.model.job.ranks},
+        )
+        model = asked.model
+        result = (partial(price_fixes, model) if only_fixes else asked.whatif)(fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(model, timeline)
     return whatif_in_words(_as_typed(result, [*fix, *scale]))

@@ -8,6 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -177,7 +178,9 @@ class BaseScreen(Screen[None]):
         super().__init__()
         self._compositor = NarrowCompositor()
         self._is_made = False
+        self._was_in_front = False
         self._body: Widget | None = None
+        self._footer: FooterLine | None = None
 
     @property
     def kair(self) -> Program:
@@ -221,13 +224,16 @@ class BaseScreen(Screen[None]):
         """The frame around the body."""
         from textual.containers import Vertical
 
+        # While there are no widgets yet: a class that comes later styles all of them anew.
+        self.update_classes(self.room(self.app.size), update=False)
         yield TooSmall(self.look)
         yield HeaderLine(self.look)
         yield Paragraphs(self.look, id="problem")
         with Vertical(id="body") as self._body:
             yield from self.body()
         yield StatusLine(self.look)
-        yield FooterLine(self.look)
+        self._footer = FooterLine(self.look)
+        yield self._footer
 
     @property
     def is_whole(self) -> bool:
@@ -242,6 +248,9 @@ class BaseScreen(Screen[None]):
             self._is_made = True
         if isinstance(event, (events.Mount, events.ScreenResume, events.Resize)) and not self.is_whole:
             return
+        if isinstance(event, events.ScreenResume) and not self._was_in_front:
+            # Textual would style all widgets again, which were styled when they were made a moment ago.
+            event.refresh_styles, self._was_in_front = False, True
         await super().on_event(event)
 
     def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:  # noqa: ANN401
@@ -250,18 +259,22 @@ class BaseScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Keeps the footer true to what has the keyboard."""
-        self.bindings_updated_signal.subscribe(self, lambda _: self.show_keys())
+        self.bindings_updated_signal.subscribe(self, lambda _: self.show_keys() if self.is_current else None)
         self.show_header()
         self.show_keys()
 
     def on_screen_resume(self, _: events.ScreenResume) -> None:
-        """The path may have changed meanwhile."""
+        """The path may have changed meanwhile, and what the keys do."""
         self.show_header()
+        self.show_keys()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Below the smallest size only that is said."""
-        small = event.size.width < SMALLEST_WIDTH or event.size.height < SMALLEST_HEIGHT
-        self.set_class(small, "-small")
+        """Parts are arranged for the room that there is."""
+        self.update_classes(self.room(event.size))
+
+    def room(self, size: Size) -> dict[str, bool]:
+        """Classes for the styles, and whether they are true of a size; below the smallest one only that is said."""
+        return {"-small": size.width < SMALLEST_WIDTH or size.height < SMALLEST_HEIGHT}
 
     def show_header(self) -> None:
         """Where we are, and in what."""
@@ -270,9 +283,9 @@ class BaseScreen(Screen[None]):
 
     def show_keys(self) -> None:
         """The keys of the widget that has the keyboard, then the screen's."""
-        if not self.query(FooterLine):
+        if self._footer is None or not self._footer.is_attached:
             return
-        prompt: list[DOMNode] = [one for one in self.query("#prompt") if not one.has_class("-closed")]
+        prompt: list[DOMNode] = [one for one in self._prompts if not one.has_class("-closed")]
         shown: dict[str, FooterKey] = {}
         for key, active in self.active_bindings.items():
             binding = active.binding
@@ -280,7 +293,7 @@ class BaseScreen(Screen[None]):
                 display = binding.key_display or binding.key
                 shown.setdefault(display, FooterKey(display, binding.description, key in self.STAYING, key))
         in_order = sorted(shown.values(), key=lambda key: key.stays)
-        self.query_one(FooterLine).show(tuple(in_order))
+        self._footer.show(tuple(in_order))
 
     def say(self, text: str, *, alarm: bool = False) -> None:
         """A message above the footer, until the cursor moves on; without text none."""
@@ -317,12 +330,16 @@ class BaseScreen(Screen[None]):
     @property
     def is_asking(self) -> bool:
         """Whether there is a line to type into."""
-        return bool(self.query("#prompt"))
+        return bool(self._prompts)
+
+    @property
+    def _prompts(self) -> list[Widget]:
+        return [one for one in self.children if one.id == "prompt"]
 
     @property
     def is_typing(self) -> bool:
         """Whether somebody types into it; one that was closed is there for a moment yet."""
-        return any(not prompt.has_class("-closed") for prompt in self.query("#prompt"))
+        return any(not prompt.has_class("-closed") for prompt in self._prompts)
 
     @property
     def said(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 
 from kair_engine.results.operators import OperatorsResult, OperatorTime, OperatorType, TypeTime
 from kair_tui.render.units import count, duration, percent, plural
@@ -92,8 +93,11 @@ class OperatorsScreen(ScreenOfParts):
     def on_resize(self, event: events.Resize) -> None:
         """A small screen is the operators'."""
         super().on_resize(event)
-        self.set_class(event.size.height < _LOW, "-low")
         self._give_room()
+
+    def room(self, size: Size) -> dict[str, bool]:
+        """Whether it is a small one."""
+        return {**super().room(size), "-low": size.height < _LOW}
 
     def _give_room(self) -> None:
         rows = self._types.total

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.widget import Widget
 
 from kair_engine.results.steps import StepsResult
@@ -82,10 +83,13 @@ class OverviewScreen(ScreenOfParts):
         self._grid.focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        """A low screen does without empty lines."""
+        """The verdict is wrapped anew."""
         super().on_resize(event)
-        self.set_class(event.size.height < _LOW, "-short")
         self._say_verdict()
+
+    def room(self, size: Size) -> dict[str, bool]:
+        """A low screen does without empty lines."""
+        return {**super().room(size), "-short": size.height < _LOW}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hands a result to its widgets."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
+from textual.geometry import Size
 from textual.message import Message
 
 from kair_engine.errors import KairError
@@ -140,11 +140,9 @@ class WhatifScreen(ScreenOfParts):
         super().on_mount()
         self.query_one(FixList).focus()
 
-    def on_resize(self, event: events.Resize) -> None:
+    def room(self, size: Size) -> dict[str, bool]:
         """Parts stand beside each other where there is room."""
-        super().on_resize(event)
-        self.set_class(event.size.width >= _WIDE, "-wide")
-        self.set_class(event.size.height < _SHORT, "-short")
+        return {**super().room(size), "-wide": size.width >= _WIDE, "-short": size.height < _SHORT}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hands a result to its widgets."""

@@ -16,7 +16,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, category_of, name_class_of
 from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
-from kair_engine.readers.kineto.events import NO_ARGS, Event, EventArgs
+from kair_engine.readers.kineto.events import NO_ARGS, Event
 from kair_engine.readers.kineto.rows import RECORD, Records, chosen
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
@@ -115,10 +115,10 @@ class EventTables:
     def records(self, events: list[Event]) -> Records:
         """The events that are operations, as records; start in ns from the trace's base time."""
         phases = list(map(_phase, events))
-        if "B" in phases or "E" in phases:
+        if not {"B", "E"}.isdisjoint(phases):
             events = list(self._paired(events))
             phases = list(map(_phase, events))
-        rows = list(compress(events, [phase == "X" for phase in phases]))
+        rows = list(compress(events, map("X".__eq__, phases)))
         result = np.empty(len(rows), RECORD)
         result["track"] = np.fromiter(map(self.tracks.__getitem__, map(_track, rows)), np.int32, len(rows))
         result["name"] = np.fromiter(map(self.names.__getitem__, map(_name, rows)), np.int32, len(rows))
@@ -135,17 +135,17 @@ class EventTables:
         for at in np.flatnonzero(self.categories()[result["track"]] == Category.COPY).tolist():
             result["size"][at] = args[at].size if args[at].size in _INT64 else -1
         detailed = self.detailed(result)
-        self.describe(result, detailed, [args[at] for at in detailed.tolist()])
+        self.describe(result, detailed, [collective_details(args[at]) for at in detailed.tolist()])
 
     def detailed(self, records: Records) -> npt.NDArray[np.int64]:
         """The rows that are collectives, sends or receives, or stand for one."""
         return np.flatnonzero(_DETAILED[self.name_classes()[records["name"]]])
 
-    def describe(self, records: Records, rows: npt.NDArray[np.int64], args: Sequence[EventArgs]) -> None:
+    def describe(self, records: Records, rows: npt.NDArray[np.int64], details: Sequence[CollectiveDetails]) -> None:
         """Gives the detailed rows what their arguments say of collectives."""
         records["detail"] = -1
         records["detail"][rows] = np.arange(len(self.details), len(self.details) + len(rows))
-        self.details += map(collective_details, args)
+        self.details += details
 
     def valid(self, records: Records) -> Records:
         """Those that become rows; the others are counted."""

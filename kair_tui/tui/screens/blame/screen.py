@@ -8,6 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
+from textual.geometry import Size
 
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
 from kair_tui.render.text import short_name
@@ -151,10 +152,12 @@ class BlameScreen(ScreenOfParts):
     def on_resize(self, event: events.Resize) -> None:
         """Bars go where there is room for them."""
         super().on_resize(event)
-        self.set_class(event.size.width >= _BESIDE, "-beside")
-        self.set_class(event.size.height < _LOW, "-low")
         self._give_room()
         self.call_after_refresh(self._say_paths)
+
+    def room(self, size: Size) -> dict[str, bool]:
+        """Whether the paths stand beside the causes, and whether little is left for either."""
+        return {**super().room(size), "-beside": size.width >= _BESIDE, "-low": size.height < _LOW}
 
     def _give_room(self) -> None:
         """No more for the root causes than they need: the rest is the paths', which are read."""

@@ -24,7 +24,7 @@ UNKNOWN: Final = 2
 ENOUGH: Final = 3
 """As many events as were asked for are parsed."""
 
-# Columns of rows: numbers of an event, the places of its texts and of its arguments, and its own.
+# Of rows, each a column of an array: numbers of an event, the places of its texts and of its arguments, and its own.
 START: Final = 0
 DURATION: Final = 1
 CORRELATION: Final = 2
@@ -80,12 +80,12 @@ def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, 
     noted[0, 0] = 1
     for parsed in range(most + 1):
         ended[0], ended[1] = count, at
-        if count == len(rows):
+        if count == rows.shape[1]:
             return NO_ROOM
         if parsed == most:
             break
         marked = noted[0, 0]
-        row = rows[count]
+        row = rows[:, count]
         for column in range(COLUMNS):
             row[column] = 0
         for column in range(CORRELATION, SIZE + 1):

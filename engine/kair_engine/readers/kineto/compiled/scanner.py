@@ -9,6 +9,7 @@ import numpy as np
 from kair_engine.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import Category
+from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
 from kair_engine.readers.kineto.compiled import marks, scan, shapes, tokens
 from kair_engine.readers.kineto.compiled.keys import KEYS
 from kair_engine.readers.kineto.compiled.scan import scan_events
@@ -18,7 +19,8 @@ from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, Eve
 from kair_engine.readers.kineto.rows import RECORD, Records
 from kair_engine.readers.kineto.tables import EventTables
 
-_ROWS: Final = 1 << 14
+_ROWS: Final = 2017 * 8
+"""An odd number of cache lines: columns that begin a power of two apart push each other out."""
 _TEXTS: Final = 1 << 12
 _MOST_TEXTS: Final = 1 << 20
 _SIZE_OF_TEXT: Final = 64
@@ -35,7 +37,7 @@ _MOST_AT_ONCE: Final = 256
 _FEW_ALIKE: Final = 2000
 """Bytes of them."""
 
-_FIELDS: Final = ("start", "duration", "correlation", "external_id", "size")
+_FIELDS: Final = ("start", "duration", "correlation", "external_id")
 """Of a record, in the order of the columns of a scan."""
 _TIMES: Final = ((scan.START, scan.TS, bytes(NO_TIME)), (scan.DURATION, scan.DUR, bytes(NO_DURATION)))
 _TEXT: Final = msgspec.json.Decoder(str)
@@ -63,7 +65,7 @@ class Scanner:
 
     def __init__(self, tables: EventTables) -> None:
         self._tables = tables
-        self._rows: Int64s = np.empty((_ROWS, scan.COLUMNS), np.int64)
+        self._rows: Int64s = np.empty((scan.COLUMNS, _ROWS), np.int64)
         self._found: Int32s = np.empty((_ROWS, tokens.TRACK + 1), np.int32)
         self._marks: Int64s = np.empty((_MARKS, marks.COLUMNS), np.int64)
         self._ended = np.zeros(2, np.int64)
@@ -73,6 +75,7 @@ class Scanner:
         self._shapes = no_shapes(_PIECES, _NAMES, _SIZE_OF_PIECE * _PIECES)
         self._name_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._track_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
+        self._details_of_shape: dict[int, CollectiveDetails] = {}
 
     def _make_room(self, texts: int) -> None:
         """Begins anew with room for more different texts; what is met again, `tables` know."""
@@ -100,12 +103,12 @@ class Scanner:
         while status == scan.NO_ROOM:
             self._ended[0] = 0
             status = self._fill(signs, end)
-            rows = self._rows[: self._ended[0]]
+            rows = self._rows[:, : self._ended[0]]
             records = self._taken(text, signs, rows)
-            if len(records) < len(rows):
+            if len(records) < rows.shape[1]:
                 # Shapes of what is not known are none.
                 self._forget_shapes()
-                yield self._tables.valid(records), int(rows[len(records), scan.EVENT])
+                yield self._tables.valid(records), int(rows[scan.EVENT, len(records)])
                 return
             yield self._tables.valid(records), int(self._ended[1])
 
@@ -128,6 +131,7 @@ class Scanner:
         shapes.forget(self._shapes)
         self._name_of_shape[:] = _NOT_SEEN
         self._track_of_shape[:] = _NOT_SEEN
+        self._details_of_shape.clear()
 
     def _with_room(self, signs: Text, places: Int64s) -> int:
         """Finds the tokens at these places; returns of how many rows."""
@@ -142,22 +146,22 @@ class Scanner:
         """The scanned rows as records, up to the first that is not known for sure."""
         names, tracks = self._names_and_tracks(signs, rows)
         known = _known(names, tracks)
-        rows = rows[:known]
+        rows = rows[:, :known]
         result = np.empty(known, RECORD)
         result["name"] = names[:known]
         result["track"] = tracks[:known]
         for column, field in enumerate(_FIELDS):
-            result[field] = rows[:, column]
-        result["size"][self._tables.categories()[result["track"]] != Category.COPY] = -1
+            result[field] = rows[column]
+        result["size"] = np.where(self._tables.categories()[tracks[:known]] == Category.COPY, rows[scan.SIZE], -1)
         _read_odd_times(text, rows, result)
         return self._with_details(text, rows, result)
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
         """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
-        shape, parsed = rows[:, scan.SHAPE], np.flatnonzero(rows[:, scan.PARSED])
+        shape, parsed = rows[scan.SHAPE], np.flatnonzero(rows[scan.PARSED])
         if not len(parsed):
             return self._name_of_shape[shape], self._track_of_shape[shape]
-        of_parsed = self._numbers(signs, rows[parsed, scan.NAME : scan.TID + 2])
+        of_parsed = self._numbers(signs, np.ascontiguousarray(rows[scan.NAME : scan.TID + 2, parsed].T))
         of_rows = []
         for of_shape, numbers in zip((self._name_of_shape, self._track_of_shape), of_parsed, strict=True):
             has_shape = shape[parsed] != _NO_SHAPE
@@ -178,16 +182,20 @@ class Scanner:
 
     def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
         detailed = self._tables.detailed(records)
-        args = []
-        for row, begin, end in zip(
-            detailed.tolist(), *rows[detailed, scan.ARGS : scan.ARGS + 2].T.tolist(), strict=True
-        ):
-            try:
-                args.append((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
-            except _JSON_ERRORS:
-                records = records[:row]
-                break
-        self._tables.describe(records, detailed[: len(args)], args)
+        details: list[CollectiveDetails] = []
+        places = rows[[scan.SHAPE, scan.ARGS, scan.ARGS + 1]][:, detailed].tolist()
+        for row, shape, begin, end in zip(detailed.tolist(), *places, strict=True):
+            found = self._details_of_shape.get(shape)
+            if found is None:
+                try:
+                    found = collective_details((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
+                except _JSON_ERRORS:
+                    records = records[:row]
+                    break
+                if shape != _NO_SHAPE and self._shapes.pieces[shape, shapes.SAYS_ALL]:
+                    self._details_of_shape[shape] = found
+            details.append(found)
+        self._tables.describe(records, detailed[: len(details)], details)
         return records
 
     def _number_names(self, names: Int32s) -> int:
@@ -216,10 +224,10 @@ class Scanner:
 
 
 def _read_odd_times(text: bytes, rows: Int64s, records: Records) -> None:
-    for row in np.flatnonzero(rows[:, scan.ODD]).tolist():
+    for row in np.flatnonzero(rows[scan.ODD]).tolist():
         for column, place, default in _TIMES:
-            if rows[row, scan.ODD] & 1 << column:
-                begin, end = rows[row, place : place + 2].tolist()
+            if rows[scan.ODD, row] & 1 << column:
+                begin, end = rows[place : place + 2, row].tolist()
                 records[_FIELDS[column]][row] = times.exact_nanoseconds(text[begin:end] or default)
 
 

@@ -47,6 +47,7 @@ UNLIKE: Final = 4
 
 # Columns of pieces: where its text begins, its size, what follows, the first piece behind it, the next one in its
 # place, how many stand behind it, its event's times that are not there, and where in it arguments begin and end.
+# Of an event's last piece also whether no numbers but ids tell of a collective.
 _FIRST: Final = 0
 _LENGTH: Final = 1
 _THEN: Final = 2
@@ -56,7 +57,8 @@ _CHILDREN: Final = 5
 _WITHOUT: Final = 6
 _OPENS: Final = 7
 _CLOSES: Final = 8
-_PIECE: Final = 9
+SAYS_ALL: Final = 9
+_PIECE: Final = 10
 _NONE: Final = -1
 
 _MOST_CHILDREN: Final = 64
@@ -107,7 +109,7 @@ def no_shapes(pieces: int, names: int, text: int) -> Shapes:
 def forget(shapes: Shapes) -> None:
     """Begins anew."""
     shapes.names[:] = 0
-    shapes.pieces[0] = [0, 0, NOTHING, _NONE, _NONE, 0, 0, _NONE, _NONE]
+    shapes.pieces[0] = [0, 0, NOTHING, _NONE, _NONE, 0, 0, _NONE, _NONE, 0]
     shapes.counts[:] = [1, 0]
 
 
@@ -118,12 +120,12 @@ def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shap
     count, at = ended[0], ended[1]
     while True:
         ended[0], ended[1] = count, at
-        if count == len(rows):
+        if count == rows.shape[1]:
             return NO_ROOM
-        rows[count, EVENT] = at
-        rows[count, START] = rows[count, DURATION] = rows[count, ARGS] = rows[count, ARGS + 1] = 0
-        rows[count, CORRELATION] = rows[count, EXTERNAL_ID] = rows[count, SIZE] = -1
-        rows[count, PARSED] = 0
+        rows[EVENT, count] = at
+        rows[START, count] = rows[DURATION, count] = rows[ARGS, count] = rows[ARGS + 1, count] = 0
+        rows[CORRELATION, count] = rows[EXTERNAL_ID, count] = rows[SIZE, count] = -1
+        rows[PARSED, count] = 0
         piece = 0
         what = NOTHING
         while what < ROW:
@@ -131,15 +133,15 @@ def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shap
             if piece == _NONE:
                 return UNLIKE
             if pieces[piece, _OPENS] != _NONE:
-                rows[count, ARGS] = at + pieces[piece, _OPENS]
+                rows[ARGS, count] = at + pieces[piece, _OPENS]
             if pieces[piece, _CLOSES] != _NONE:
-                rows[count, ARGS + 1] = at + pieces[piece, _CLOSES]
+                rows[ARGS + 1, count] = at + pieces[piece, _CLOSES]
             at += pieces[piece, _LENGTH]
             what = pieces[piece, _THEN]
             if what <= DURATION:
-                rows[count, what], at = _time(text, at, limit)
+                rows[what, count], at = _time(text, at, limit)
             elif what <= SIZE:
-                rows[count, what], at = _whole(text, at, limit)
+                rows[what, count], at = _whole(text, at, limit)
             elif what == AN_INTEGER:
                 _, at = _whole(text, at, limit)
             elif what == A_NUMBER:
@@ -152,8 +154,8 @@ def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shap
                 at += size
             if at == _NONE:
                 return UNLIKE
-        rows[count, ODD] = pieces[piece, _WITHOUT]
-        rows[count, SHAPE] = piece
+        rows[ODD, count] = pieces[piece, _WITHOUT]
+        rows[SHAPE, count] = piece
         if what == ROW:
             count += 1
         while at < limit and text[unsigned(at)] in _SPACES:
@@ -310,7 +312,7 @@ def learn(text: Text, marks: Int64s, rows: Int64s, shapes: Shapes) -> None:
         if what in (ROW, NO_ROW):
             shape = _learn_event(text, marks, first, last, shapes)
             if what == ROW:
-                rows[marks[last, ROW_NUMBER], SHAPE] = shape
+                rows[SHAPE, marks[last, ROW_NUMBER]] = shape
             first = last + 1
 
 
@@ -319,6 +321,7 @@ def _learn_event(text: Text, marks: Int64s, first: int, last: int, shapes: Shape
     """The shape of the event with these marks, which is kept; none where there is no room."""
     at = marks[last, BEGIN]
     piece = 0
+    says_all = 1
     for mark in range(first, last + 1):
         end = marks[mark, BEGIN] if mark < last else marks[last, END]
         piece = _learn_piece(text, at, end, marks[mark, WHAT], marks[last], piece, shapes)
@@ -328,7 +331,10 @@ def _learn_event(text: Text, marks: Int64s, first: int, last: int, shapes: Shape
             piece = _learn_name(text, marks[mark, BEGIN], marks[mark, END], piece, shapes)
             if piece == _NONE:
                 return _NONE
+        if marks[mark, WHAT] == AN_INTEGER:
+            says_all = 0
         at = marks[mark, END]
+    shapes.pieces[piece, SAYS_ALL] = says_all
     return piece
 
 
@@ -386,6 +392,6 @@ def _new_piece(text: Text, begin: int, end: int, follows: int, shapes: Shapes) -
     piece = shapes.pieces[number]
     piece[_FIRST], piece[_LENGTH], piece[_THEN] = first, end - begin, follows
     piece[_CHILD] = piece[_OTHER] = piece[_OPENS] = piece[_CLOSES] = _NONE
-    piece[_CHILDREN] = piece[_WITHOUT] = 0
+    piece[_CHILDREN] = piece[_WITHOUT] = piece[SAYS_ALL] = 0
     shapes.counts[0], shapes.counts[1] = number + 1, first + end - begin
     return int(number)

@@ -1,10 +1,10 @@
 """Collectives of one step: which its communication rows are, and the call that issued each."""
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from kair_engine.readers.kineto.classify import Category, NameClass
 from kair_engine.readers.kineto.collective_details import CollectiveDetails
@@ -122,8 +122,8 @@ class StepCollectives:
         known = [row for row in rows.tolist() if (details := self._own(row)) is not None and details.known]
         kept = self._by_start(np.array(known, np.int64))
         return {
-            int(thread): (on_thread, self._start[on_thread])
-            for thread in np.unique(self._thread[kept])
+            thread: (on_thread, self._start[on_thread])
+            for thread in sorted(set(self._thread[kept].tolist()))
             for on_thread in [kept[self._thread[kept] == thread]]
         }
 

@@ -80,8 +80,9 @@ class StepFinder:
         for record in batch[host & np.isin(tables.name_classes()[batch["name"]], SIGN_CLASSES)]:
             begin, name = int(record["start"]), tables.names.items_[record["name"]]
             self._signs.see(name, begin, begin + int(record["duration"]), int(record["track"]))
-        for track, rows in zip(*np.unique(batch["track"][host], return_counts=True), strict=True):
-            self._host_rows[int(track)] = self._host_rows.get(int(track), 0) + int(rows)
+        rows = np.bincount(batch["track"][host])
+        for track in np.flatnonzero(rows).tolist():
+            self._host_rows[track] = self._host_rows.get(track, 0) + int(rows[track])
         first, last = int(batch["start"].min()), int((batch["start"] + batch["duration"]).max())
         known = self._extent or (first, last)
         self._extent = (min(known[0], first), max(known[1], last))
@@ -176,10 +177,8 @@ def step_indices(
 ) -> Int64s:
     """The step of every record: host events by their start, device events by their launch, else their own."""
     step = windows.index_at(batch["start"])
-    device = np.isin(tables.categories()[batch["track"]], DEVICE_CATEGORIES)
-    if device.any():
-        own = step[device]
-        external, external_known = by_external_id.step_of(batch["external_id"][device])
-        launched, known = by_correlation.step_of(batch["correlation"][device])
-        step[device] = np.where(known, launched, np.where(external_known, external, own))
+    device = np.flatnonzero(np.isin(tables.categories(), DEVICE_CATEGORIES)[batch["track"]])
+    for field, launches in (("external_id", by_external_id), ("correlation", by_correlation)):
+        launched, known = launches.step_of(batch[field][device])
+        step[device[known]] = launched[known]
     return step

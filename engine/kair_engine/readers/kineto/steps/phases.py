@@ -1,6 +1,6 @@
 """Forward, backward, optimizer, input: the phase of every operation of a step, from the scopes around it."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +25,17 @@ def host_phases(
     start: Int64s,
     end: Int64s,
     thread: Int64s,
-    name_class: Int8s,
+    name_class: npt.NDArray[np.integer[Any]],
     is_scope: npt.NDArray[np.bool_],
     main_thread: int,
 ) -> Int8s:
     """Indices into PHASES for host operations; `is_scope` tells those that can mark a phase."""
     phase = np.full(len(start), PHASES.index("forward"), np.int8)
-    for thread_number in np.unique(thread):
-        rows = np.flatnonzero(thread == thread_number)
-        for marker, code in _MARKERS:
-            markers = rows[is_scope[rows] & (name_class[rows] == marker)]
-            if not len(markers):
-                continue
+    for marker, code in _MARKERS:
+        of_all = np.flatnonzero(is_scope & (name_class == marker))
+        for thread_number in sorted(set(thread[of_all].tolist())):
+            markers = of_all[thread[of_all] == thread_number]
+            rows = np.flatnonzero(thread == thread_number)
             # Autograd's own threads do nothing but backward, also between its functions.
             if marker is NameClass.BACKWARD and thread_number != main_thread:
                 phase[rows] = code

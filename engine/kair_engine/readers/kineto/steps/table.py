@@ -19,6 +19,7 @@ from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 
 Int64s = npt.NDArray[np.int64]
+_IS_COMMUNICATION: Final = np.isin(KINDS, ("collective", "send", "recv"))
 _HOST_TIMED: Final = (NameClass.HOST_COLLECTIVE, NameClass.HOST_SEND, NameClass.HOST_RECV)
 
 
@@ -64,12 +65,14 @@ class StepAssembler:
         self._groups_listed = groups_listed
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
+        self._on_device = np.isin(self._category, DEVICE_CATEGORIES)
+        self._is_scope = np.isin(self._category, (Category.CPU_OP, Category.ANNOTATION))
         self._from_device = np.array(["DtoH" in name for name in tables.names.items_], dtype=bool)
         lanes = tables.lane_names(own)
         self._lanes = sorted(set(lanes))
         numbers = {lane: number for number, lane in enumerate(self._lanes)}
         self._lane = np.array([numbers[lane] for lane in lanes], np.int64)
-        self.has_device = lost_device or bool(np.isin(self._category, DEVICE_CATEGORIES).any())
+        self.has_device = lost_device or bool(self._on_device.any())
         self._kinds = kind_codes(
             has_device=self.has_device,
             host_collectives=bool(np.isin(self._name_class, _HOST_TIMED).any()),
@@ -80,34 +83,32 @@ class StepAssembler:
 
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
-        records = chosen(records, ~self._is_step_mark(records))
+        marks = self._is_step_mark(records)
+        records = chosen(records, ~marks) if marks.any() else records
         columns, groups = self._columns(records)
-        columns = self._with_scope(columns, step)
-        order = _rows_in_order(columns)
-        columns = _Columns(**{name: values[order] for name, values in vars(columns).items()})
+        columns = self._in_order(columns, step)
         number = int(self._windows.number[step])
         return self._arrow(columns, groups, number)
 
     def _is_step_mark(self, records: Records) -> npt.NDArray[np.bool_]:
-        category = self._category[records["track"]]
-        on_host = (category == Category.CPU_OP) | (category == Category.ANNOTATION)
-        marks: npt.NDArray[np.bool_] = on_host & (self._name_class[records["name"]] == NameClass.STEP)
+        steps = np.flatnonzero(self._name_class[records["name"]] == NameClass.STEP)
+        marks = np.zeros(len(records), np.bool_)
+        marks[steps] = self._is_scope[records["track"][steps]]
         return marks
 
     def _columns(self, records: Records) -> tuple[_Columns, list[str]]:
-        category = self._category[records["track"]]
-        name_class = self._name_class[records["name"]]
-        thread = self._lane[records["track"]]
-        start = records["start"].astype(np.int64)
-        end = start + records["duration"]
-        device = np.isin(category, DEVICE_CATEGORIES)
-        scopes = (category == Category.CPU_OP) | (category == Category.ANNOTATION)
+        track, name = records["track"].astype(np.int64), records["name"].astype(np.int64)
+        category, thread = self._category[track], self._lane[track]
+        name_class = self._name_class[name]
+        start, duration = records["start"].astype(np.int64), records["duration"].astype(np.int64)
+        end = start + duration
+        device = self._on_device[track]
         phase = host_phases(
             start=start,
             end=end,
             thread=thread,
             name_class=name_class,
-            is_scope=scopes,
+            is_scope=self._is_scope[track],
             main_thread=self._main_lane(),
         ).astype(np.int64)
         launch = _launch_rows(records, category, device)
@@ -116,11 +117,11 @@ class StepAssembler:
         correlated = device | (category == Category.RUNTIME)
         columns = _Columns(
             lane=thread,
-            name=records["name"].astype(np.int64),
+            name=name,
             kind=self._kinds[category, name_class].astype(np.int64),
             phase=phase,
             start=start + self._base,
-            duration=records["duration"].astype(np.int64),
+            duration=duration.copy(),
             group=np.full(count, -1),
             sequence=np.full(count, -1),
             size=np.where(category == Category.COPY, records["size"], -1),
@@ -131,7 +132,7 @@ class StepAssembler:
             self._tables,
             detail=records["detail"].astype(np.int64),
             category=category,
-            name=columns.name,
+            name=name,
             name_class=name_class,
             thread=thread,
             start=start,
@@ -143,7 +144,7 @@ class StepAssembler:
         self, columns: _Columns, collectives: StepCollectives, launch: Int64s, device: npt.NDArray[np.bool_]
     ) -> list[str]:
         """Fills group, sequence, bytes, peer and kind of communication rows; returns the groups' names."""
-        communication = np.isin(columns.kind, [KINDS.index(kind) for kind in ("collective", "send", "recv")])
+        communication = _IS_COMMUNICATION[columns.kind]
         on_device = np.flatnonzero(communication & device)
         on_host = np.flatnonzero(communication & ~device)
         issued_by = collectives.calls_of_host_rows(on_host)
@@ -180,7 +181,8 @@ class StepAssembler:
     def _main_lane(self) -> int:
         return int(self._lane[self._windows.track]) if self._windows.track >= 0 else 0
 
-    def _with_scope(self, columns: _Columns, step: int) -> _Columns:
+    def _in_order(self, columns: _Columns, step: int) -> _Columns:
+        """The rows and that of the step's scope, in the table's order."""
         begin, end = int(self._windows.begin[step]), int(self._windows.end[step])
         scope = dict.fromkeys(vars(columns), -1) | {
             "lane": self._main_lane(),
@@ -189,7 +191,16 @@ class StepAssembler:
             "start": begin + self._base,
             "duration": end - begin,
         }
-        return _Columns(**{name: np.append(values, np.int64(scope[name])) for name, values in vars(columns).items()})
+        if not len(columns.start):
+            return _Columns(**{name: np.array([value]) for name, value in scope.items()})
+        keys = (np.append(getattr(columns, name), scope[name]) for name in ("lane", "start", "duration"))
+        order = _rows_in_order(*keys)
+        at = int(np.flatnonzero(order == len(columns.start))[0])
+        # The scope's place holds another row's values until it has its own: joined first, all were copied twice.
+        ordered = {name: values.take(order, mode="clip") for name, values in vars(columns).items()}
+        for name, values in ordered.items():
+            values[at] = scope[name]
+        return _Columns(**ordered)
 
     def _arrow(self, columns: _Columns, groups: list[str], step: int) -> pa.Table:
         count = len(columns.start)
@@ -218,27 +229,30 @@ class StepAssembler:
         )
 
 
-def _rows_in_order(columns: _Columns) -> Int64s:
+def _rows_in_order(lane: Int64s, start: Int64s, duration: Int64s) -> Int64s:
     """The rows by lane and start, of those that begin together the longer one first."""
-    order = order_by(columns.lane, columns.start)
-    lane, start = columns.lane[order], columns.start[order]
+    order = order_by(lane, start)
+    lane, start = lane[order], start[order]
     together = (lane[1:] == lane[:-1]) & (start[1:] == start[:-1])
     places = np.flatnonzero(np.append(together, False) | np.append(False, together))
     rows = order[places]
     # Few, and sorting by three keys takes thirty times as long.
-    order[places] = rows[np.lexsort((-columns.duration[rows], start[places], lane[places]))]
+    order[places] = rows[np.lexsort((-duration[rows], start[places], lane[places]))]
     return order
 
 
 def _launch_rows(records: Records, category: Int64s, device: npt.NDArray[np.bool_]) -> Int64s:
     """For each device row the row that launched it, by correlation, else by external id; -1: unknown."""
     launch = np.full(len(records), -1)
-    for field, wanted in (("external_id", Category.CPU_OP), ("correlation", Category.RUNTIME)):
-        calls = np.flatnonzero((category == wanted) & (records[field] >= 0))
-        if not len(calls) or not device.any():
+    rows = np.flatnonzero(device)
+    for field, wanted in (("correlation", Category.RUNTIME), ("external_id", Category.CPU_OP)):
+        ids = records[field].astype(np.int64)
+        calls = np.flatnonzero((category == wanted) & (ids >= 0))
+        if not len(calls) or not len(rows):
             continue
-        calls = calls[np.argsort(records[field][calls], kind="stable")]
-        ids, wanted_ids = records[field][calls], records[field][device]
-        at = np.minimum(np.searchsorted(ids, wanted_ids), len(ids) - 1)
-        launch[device] = np.where((ids[at] == wanted_ids) & (wanted_ids >= 0), calls[at], launch[device])
+        calls = calls[np.argsort(ids[calls], kind="stable")]
+        at = np.minimum(np.searchsorted(ids[calls], ids[rows]), len(calls) - 1)
+        known = (ids[calls[at]] == ids[rows]) & (ids[rows] >= 0)
+        launch[rows[known]] = calls[at[known]]
+        rows = rows[~known]
     return launch
