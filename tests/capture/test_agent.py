@@ -16,6 +16,8 @@ from support.captured import MS, OneRank, fragment_of, window_of
 
 from kair_capture.agent.agent import Agent
 from kair_capture.agent.fragment_names import read_name
+from kair_capture.agent.heartbeat import Coordinator as Reached
+from kair_capture.agent.heartbeat import Heartbeat
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
 from kair_capture.agent.link import OVERHEAD, Link, Packet
@@ -259,20 +261,17 @@ def test_a_window_is_asked_for_once_whoever_counts_the_windows(tmp_path: Path) -
         control.close()
 
 
-def test_an_agent_that_nobody_answers_looks_for_another_key(tmp_path: Path) -> None:
+def test_an_agent_has_the_key_that_its_heartbeat_found_last(tmp_path: Path) -> None:
     """A job's folder that was removed has another key once its coordinator is started again."""
     key_file = tmp_path / "key"
     with agent_with_link(tmp_path, KAIR_KEY_FILE=str(key_file)) as (agent, theirs):
-        found = []
-        for letter, reached in (("a", b"\1"), ("b", b"\0"), ("c", b"\0")):
-            key_file.write_text(letter * 32)
-            key_file.chmod(0o600)
-            agent._look()
-            found.append(agent._key.key)
-            theirs.send(Packet.REACHED, reached)
-            agent._hear()
-        assert [one == read_key(key_file, "job") for one in found] == [False, False, True]
-        assert found[0] == found[1]
+        key_file.write_text("a" * 32)
+        key_file.chmod(0o600)
+        agent._look()
+        assert agent._key.key == read_key(key_file, "job")
+        Heartbeat(theirs, Reached(None, tmp_path / "nowhere")).use(KEY)
+        agent._hear()
+        assert agent._key.key == KEY
 
 
 @pytest.mark.parametrize(

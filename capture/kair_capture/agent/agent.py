@@ -83,7 +83,7 @@ class Agent:
         self._described: set[Trainer] = set()
         """Of which it was told how they communicate."""
         self._lost_drops = 0
-        self._is_reached = self._was_reached = False
+        self._was_reached = False
         self._ranks_since: float | None = None
         self._has_warned = False
 
@@ -172,7 +172,7 @@ class Agent:
         self._warn_if_alone()
 
     def _read_key(self) -> None:
-        if self._key.key is None or not self._is_reached:
+        if self._key.key is None:
             try:
                 self._key.key = read_key(self.settings.key_file, self.settings.job)
             except KeyFileError as error:
@@ -181,7 +181,7 @@ class Agent:
                     self._warn(str(error))
 
     def _warn_if_alone(self) -> None:
-        if self._was_reached or not self._trainers:
+        if self._was_reached or self._has_warned or not self._trainers:
             return
         self._ranks_since = self._ranks_since or time.monotonic()
         if time.monotonic() - self._ranks_since > _ALONE_S:
@@ -290,12 +290,13 @@ class Agent:
             elif kind == Packet.FIT:
                 self._fit = read_fit(content)
             elif kind == Packet.REACHED:
-                self._is_reached = content == b"\x01"
-                self._was_reached |= self._is_reached
-                if not self._is_reached:
+                self._was_reached |= content == b"\x01"
+                if content == b"\x00":
                     self._tell_overhead(0)  # nobody asks for windows: ranks go by what they spent themselves
             elif kind == Packet.OVERHEAD:
                 self._tell_overhead(*OVERHEAD.unpack(content))
+            elif kind == Packet.KEY:
+                self._key.key = content
             elif kind == Packet.ORDER:
                 self._obey(BeatReply.read(content))
 

@@ -80,8 +80,9 @@ class Heartbeat:
         return self._next_beat
 
     def use(self, key: bytes) -> None:
-        """The job's key; without one nothing is said."""
+        """The job's key; without one nothing is said. Raises ConnectionError when the agent is gone."""
         self._key = key
+        self._link.send(Packet.KEY, key)
 
     def turn(self, now: float) -> None:
         """Says what is due. Raises ConnectionError when the agent is gone."""

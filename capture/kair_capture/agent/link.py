@@ -42,6 +42,8 @@ class Packet(IntEnum):
     """To the heartbeat: the body of a COMMUNICATION datagram."""
     OVERHEAD = 9
     """From it: the share of the job's time that sampling took, OVERHEAD."""
+    KEY = 10
+    """From it: the job's key. The store may hang where it is read, and the agent must not wait for that."""
 
 
 class Link:
