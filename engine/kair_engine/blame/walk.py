@@ -54,19 +54,21 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
         before = predecessor(row)
         if before == NONE or before in seen:
             return account.closed(path)
-        if account.is_above(cut(before)):
-            account.charge(cut(before), _between(graph, before, path[known:]))
+        # What no peer runs is NaN late, which is below nothing and tells nothing.
+        if (late_ns := cut(before)) < account.standing:
+            account.charge(late_ns, _between(graph, before, path[known:]))
         instance = instance_of(before)
         if instance != NONE:
             before = _last_member(graph, instance)
-        if account.is_above(begin(before)) and not _waited_for_device(graph, before):
+        late_ns = begin(before)
+        if late_ns < account.standing and not _waited_for_device(graph, before):
             crossed = instance != NONE
             where = Contribution(before, True, "communication") if crossed else _operation(graph, before)
-            account.charge(begin(before), where)
+            account.charge(late_ns, where)
         row = before
         seen.add(row)
         path.append(row)
-        if instance != NONE or not math.isnan(begin(row)):
+        if instance != NONE or not math.isnan(late_ns):
             known = len(path) - 1
     account.standing = 0.0
     return account.closed(path)
@@ -161,10 +163,6 @@ class _Account:
 
     standing: float
     found: list[Contribution] = field(default_factory=list)
-
-    def is_above(self, late_ns: float) -> bool:
-        """Whether the path was only `late_ns` late before a place; False for NaN: what no peer runs tells nothing."""
-        return late_ns < self.standing
 
     def charge(self, late_ns: float, where: Contribution) -> None:
         """What stands above `late_ns`, how late the path was before this place, is its doing."""

@@ -2,9 +2,14 @@
 
 import re
 from fnmatch import translate
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kair_engine.causes import FixKind
 from kair_engine.frozen import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FIX_KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
 """What every part of a step's time is one of."""
@@ -39,4 +44,10 @@ class Fix:
 
 
 def _fits(patterns: tuple[str, ...], name: str) -> bool:
-    return any(re.match(translate(one), name) for one in patterns)
+    return any(_matcher(one)(name) for one in patterns)
+
+
+@lru_cache(maxsize=256)
+def _matcher(pattern: str) -> "Callable[[str], re.Match[str] | None]":
+    """Of a shell pattern, which is asked of every operator's name."""
+    return re.compile(translate(pattern)).match

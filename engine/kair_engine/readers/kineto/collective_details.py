@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, Final
@@ -27,8 +26,7 @@ _PEER: Final = re.compile(r"\d{1,9}")
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
-@dataclass(frozen=True)
-class CollectiveDetails:
+class CollectiveDetails(msgspec.Struct, frozen=True, gc=False):
     """What is known of one collective or point-to-point call; None where the trace does not say."""
 
     kind: str

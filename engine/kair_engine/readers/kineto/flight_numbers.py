@@ -6,11 +6,11 @@ issued, and its row begins when a thread of that group takes it up: the k-th of 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import NameClass

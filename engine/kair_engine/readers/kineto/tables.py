@@ -115,10 +115,10 @@ class EventTables:
     def records(self, events: list[Event]) -> Records:
         """The events that are operations, as records; start in ns from the trace's base time."""
         phases = list(map(_phase, events))
-        if "B" in phases or "E" in phases:
+        if not {"B", "E"}.isdisjoint(phases):
             events = list(self._paired(events))
             phases = list(map(_phase, events))
-        rows = list(compress(events, [phase == "X" for phase in phases]))
+        rows = list(compress(events, map("X".__eq__, phases)))
         result = np.empty(len(rows), RECORD)
         result["track"] = np.fromiter(map(self.tracks.__getitem__, map(_track, rows)), np.int32, len(rows))
         result["name"] = np.fromiter(map(self.names.__getitem__, map(_name, rows)), np.int32, len(rows))

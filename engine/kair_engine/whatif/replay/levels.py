@@ -55,8 +55,8 @@ def _few_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
         following[before].append(after)
     group = graph.group.tolist()
     members: dict[int, list[int]] = {}
-    for node, of in enumerate(group):
-        members.setdefault(of, []).append(node)
+    for node in np.flatnonzero(graph.group != NONE).tolist():
+        members.setdefault(group[node], []).append(node)
     waiting = np.bincount(graph.after, minlength=graph.nodes).tolist()
     absent = {of: len(nodes) for of, nodes in members.items()}
     ready, level = [node for node, number in enumerate(waiting) if not number], 0

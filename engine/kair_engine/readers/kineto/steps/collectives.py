@@ -1,10 +1,10 @@
 """Collectives of one step: which its communication rows are, and the call that issued each."""
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from kair_engine.readers.kineto.classify import Category, NameClass
 from kair_engine.readers.kineto.collective_details import CollectiveDetails
