@@ -68,8 +68,7 @@ class EventStream:
     def __iter__(self) -> Iterator[list[Event] | Records]:
         rest = self._read_header()
         ended = False
-        for data in self._chunks(rest):
-            text = self._rest + data if self._rest else data
+        for text in self._chunks(rest):
             self._rest = b""
             if ended:
                 self._rest = text
@@ -93,7 +92,7 @@ class EventStream:
         self._finish(ended)
 
     def _chunks(self, first: bytes) -> Iterator[bytes]:
-        """The text of the events array in pieces of about the chunk size."""
+        """The text of the events array in pieces of about the chunk size, each behind what is left of the last."""
         pieces, size = [first], len(first)
         self._taken += size
         for block in self._blocks:
@@ -102,10 +101,10 @@ class EventStream:
             self._taken += len(block)
             # An event longer than a chunk is tried again only when its text has doubled.
             if size >= max(self._chunk_size, len(self._rest)):
-                yield b"".join(pieces)
+                yield b"".join((self._rest, *pieces))
                 pieces, size = [], 0
         if size:
-            yield b"".join(pieces)
+            yield b"".join((self._rest, *pieces))
 
     def _read_header(self) -> bytes:
         """Fills `header` from what stands before the events, and returns the text read beyond it."""
