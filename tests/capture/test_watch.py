@@ -3,6 +3,8 @@ import os
 import re
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -145,3 +147,16 @@ def test_an_address_that_is_taken_is_named(store: Path) -> None:
         told = kair("coordinator", "--job", "j", "--listen", where, "--store", str(store))
     assert told.status == 3
     assert f"cannot listen at {where}: Address already in use" in told.err
+
+
+def test_a_command_runs_without_capture_where_that_cannot_be_and_it_is_told_once(store: Path) -> None:
+    (store / "taken").touch()
+    program = "import os, sys; print(os.environ['KAIR_DISABLE'], 'KAIR_CAPTURE' in os.environ); sys.exit(6)"
+    command = [sys.executable, "-m", "kair_tui", "capture", "run", "--job", "j", "--", sys.executable, "-c", program]
+    for variable, value, why in (
+        ("KAIR_RUN_DIR", f"{store}/taken", f"{store}/taken: File exists"),
+        ("KAIR_RING_RECORDS", "5", "KAIR_RING_RECORDS must be a power of two from 256 to 4194304"),
+    ):
+        ran = subprocess.run(command, env={**os.environ, variable: value}, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stdout) == (6, "1 False\n")
+        assert ran.stderr == f"kair: warning: capture is off, the command runs without: {why}\n"
