@@ -89,8 +89,8 @@ def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bo
             return os.environ
         make_own_folder(run_dir)
     except (SettingsError, OSError) as error:
-        is_of_file = isinstance(error, OSError) and error.filename is not None
-        why = f"{error.filename}: {error.strerror}" if is_of_file else str(error)
+        of_file = isinstance(error, OSError) and error.filename and f"{error.filename}: {error.strerror}"
+        why = of_file or str(error)
         say(f"kair: warning: capture is off, the command runs without: {why}")
         return {**os.environ, "KAIR_DISABLE": "1"}
     say(f"kair: capturing job {job} in {run_dir}")
