@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -154,6 +154,34 @@ def draw(seed: int) -> Take:
         record_shapes=bool(rng.random() < 0.6),
         gzip=bool(rng.random() < 0.7),
         faults=faults,
+    )
+
+
+def draw_pair(seed: int) -> Take:
+    """A take with a fault of all ranks, of which each has a core of its own; it is recorded without the fault, too.
+
+    So what the fault costs is known: it is the difference of two recordings, one after the other.
+    """
+    rng = np.random.default_rng((seed, 0x70616972))
+    drawn = draw(seed)
+    width, blocks, examples = draw_size(rng, drawn.model, CORES)
+    steps = int(rng.integers(20, 41))
+    kind = list(ALL_RANKS)[seed % len(ALL_RANKS)]
+    return replace(
+        drawn,
+        width=width,
+        blocks=blocks,
+        examples=examples,
+        parallel=pick(rng, {"ddp": 0.8, "fsdp2": 0.2}),
+        compile=False,
+        ranks=CORES,
+        host_of_rank=(0,) * CORES,
+        steps=steps,
+        workers=0,
+        pinning="own_core",
+        load="none",
+        load_processes=0,
+        faults=(replace(draw_fault(rng, kind, tuple(range(CORES)), steps, {"forward": 1}), onset=0),),
     )
 
 

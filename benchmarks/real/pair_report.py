@@ -1,6 +1,6 @@
 """Write the table of takes recorded with and without a fault that all ranks share, from what evaluate.py kept.
 
-python benchmarks/real/pair_report.py WITH.json.gz WITHOUT.json.gz [--write docs/accuracy.md]
+python benchmarks/real/pair_report.py WITH.json.gz WITHOUT.json.gz [--write docs/accuracy.md] [--part cpu]
 
 The price is what triage says that a step would save without the finding that names the fault; the measured difference
 is that of the two takes' median steps.
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("with_fault", type=Path, help="a file that evaluate.py wrote")
     parser.add_argument("without", type=Path, help="the same of the same seeds without their faults")
     parser.add_argument("--write", type=Path, help="a page with the markers, between which the table goes")
+    parser.add_argument("--part", help="which markers of the page, where it has several")
     options = parser.parse_args()
     without = {seed: document for seed, document, _ in answers(options.without)}
     rows = [row(document, without[seed], answer) for seed, document, answer in answers(options.with_fault)]
@@ -46,7 +47,7 @@ def main() -> int:
     text = aligned([head, *rows])
     print(text)
     if options.write is not None:
-        put_between(options.write, MARK, text)
+        put_between(options.write, f"{MARK} of {options.part}" if options.part else MARK, text)
     return 0
 
 

@@ -9,8 +9,10 @@ tuning, the others for reporting; they are recorded in turn, one of the former a
 
 With `--device cuda` takes on a GPU, whose seeds are their own (on_gpu/gpu_drawing.py): seeds below 40 are for
 tuning, the rule is the same with a limit of 60 seconds (and 15 MB of packed traces, more of which the machine with the
-GPU could not hand back), and the processes of the ranks are kept from take to take. With `--pairs` each seed's job is
-recorded twice, with a fault that all ranks share in DIR/with and without any in DIR/without.
+GPU could not hand back), and the processes of the ranks are kept from take to take.
+
+With `--pairs` each seed's job is recorded twice, with a fault that all ranks share in DIR/with and without any in
+DIR/without; on the CPU with two ranks, each on a core of its own.
 
 Needs Linux, root (network namespaces, control groups, priorities) and torch; two cores, or a GPU and 16.
 """
@@ -38,8 +40,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
-from drawing import Take, draw
-from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_pair
+from drawing import Take, draw, draw_pair
+from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
 from on_gpu.net_waits import net_of_stops
 from outside import Outside
@@ -56,7 +58,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no take after so many")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what the jobs compute on")
     parser.add_argument("--rehearse", action="store_true", help="run takes on a GPU without one, to try the recorder")
-    parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks (--device cuda)")
+    parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -77,10 +79,10 @@ def planned(options: argparse.Namespace) -> Iterator[tuple[Path, Take]]:
     for seed in in_turn(parse_seeds(options.seeds), TUNING_SEEDS[options.device]):
         name = f"seed{seed:04d}"
         if options.device == "cpu":
-            yield options.out / name, draw(seed)
-            continue
-        take = draw_pair(seed) if options.pairs else draw_gpu(seed)
-        take = replace(take, device="cpu", examples=8) if options.rehearse else take
+            take = draw_pair(seed) if options.pairs else draw(seed)
+        else:
+            gpu_take = draw_gpu_pair(seed) if options.pairs else draw_gpu(seed)
+            take = replace(gpu_take, device="cpu", examples=8) if options.rehearse else gpu_take
         if options.pairs:
             yield options.out / "without" / name, replace(take, faults=())
             yield options.out / "with" / name, take

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from drawing import draw
-from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_pair
+from drawing import ALL_RANKS, draw, draw_pair
+from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.net_waits import net_of_stops
 from take_report import page
 from take_scoring import RIGHT_CAUSES, SHARED, score
@@ -29,7 +29,16 @@ def test_takes_on_a_gpu_are_drawn_by_seeds_of_their_own() -> None:
     assert ONE_RANK_ON_GPU.keys() <= RIGHT_CAUSES.keys() and ALL_RANKS_ON_GPU.keys() <= SHARED.keys()
     assert all(2 <= take.ranks <= 8 and take.device == "cuda" for take in takes)
     assert all(GpuTake.of(take.told()) == take for take in takes)
-    assert {fault.kind for seed in range(5) for fault in draw_pair(seed).faults} <= ALL_RANKS_ON_GPU.keys()
+    assert {fault.kind for seed in range(5) for fault in draw_gpu_pair(seed).faults} <= ALL_RANKS_ON_GPU.keys()
+
+
+def test_pairs_of_takes_have_cores_of_their_own() -> None:
+    takes = [draw_pair(seed) for seed in range(12)]
+    assert takes == [draw_pair(seed) for seed in range(12)]
+    assert {take.faults[0].kind for take in takes} == ALL_RANKS.keys() <= SHARED.keys()
+    assert {(take.ranks, take.cores_of(0) == {0}, take.cores_of(1) == {1}, take.load) for take in takes} == {
+        (2, True, True, "none")
+    }
 
 
 def test_the_seeds_of_takes_on_cores_draw_what_they_drew() -> None:

@@ -58,6 +58,19 @@ def test_a_steps_row_has_what_its_threads_recorded(tmp_path: Path) -> None:
     assert row["begin_us"] == 5_100_000
 
 
+def test_steps_of_a_process_that_was_captured_twice_are_told_apart(tmp_path: Path) -> None:
+    """`stop()` and `start()` again, as in notebooks: each time steps are counted from 0, and the agent may be late."""
+    rank = OneRank(tmp_path)
+    for begin_ms in (100, 200, 300):
+        rank.rings[0].emit(Kind.SCOPE, begin_ms * MS, MS, 0, rank.names.number("augment"))
+        rank.step(0, begin_ms)
+    drained = rank.reader().peek()
+    assert drained is not None and drained.rows is not None
+    rows = [tuple(drained.rows[name].tolist()) for name in ("forward_us", "waited_us", "self_us")]
+    assert rows == [(3000,) * 3, (4000,) * 3, (6000,) * 3]
+    assert [(one.scope, one.time_us, one.calls) for one in drained.scopes] == [("augment", 1000, 1)] * 3
+
+
 def test_a_step_that_is_not_over_stays_in_the_ring(tmp_path: Path) -> None:
     rank, journal = OneRank(tmp_path), Journal(tmp_path / "journal")
     rank.step(1, 100)

@@ -573,7 +573,7 @@ def test_agents_that_give_the_same_name_to_their_hosts_are_told_apart() -> None:
     assert hosts.hear(2, Beat(ranks=2), 3.0) is None
     # A rank that ends before the others was on its host all the same.
     hosts.introduce(Host("node", 4, (3,)), 3, 4.0)
-    assert (hosts.host_of(2), hosts.host_of(3), hosts.host_of(1)) == ("node#2", "node#2", "node")
+    assert [hosts.by_rank()[rank] for rank in (2, 3, 1)] == ["node#2", "node#2", "node"]
     assert hosts.ranks() == [0, 1, 3]
     # An agent of the next attempt: the one before is gone.
     hosts.introduce(Host("node", 4, (5,)), 4, 100.0)

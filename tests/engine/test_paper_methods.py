@@ -23,7 +23,7 @@ from kair_engine.trace.model import Trace
 from kair_tui.render.words.blame import blame_headline, blame_totals
 from kair_tui.render.words.warnings import warnings_in_words
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=20)
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=12)
 WINDOWS = 100
 Table = tuple[list[Row], Spans]
 

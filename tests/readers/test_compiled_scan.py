@@ -130,7 +130,7 @@ def read(blocks: Sequence[bytes], *, scanned: bool, chunk: int = 1 << 20) -> tup
     return known, sum(taken)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(text=texts(), chunk=st.sampled_from([1, 200, 1 << 20]))
 @example(b'[{"ph": "X", "name": "a", "ts": "1e3", "dur": 1e0, "cat": "kernel"}, {}]', 1 << 20)
 @example(b'[{"ph": "X", "name": "a", "cat": "", "ts": 0.00050, "dur": 0.0015}, {"ph": "i"}]', 1 << 20)

@@ -14,7 +14,7 @@ from support.places import SAMPLES
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.model import Model
-from kair_engine.whatif.models import model_of
+from kair_engine.whatif.models import model_asked_of
 from kair_tui.cli.app import parse
 from kair_tui.cli.choices.job import JobSource
 from kair_tui.cli.failures import explained
@@ -84,11 +84,11 @@ def test_one_model_answers_all_questions_about_the_same_steps(
 ) -> None:
     made: list[tuple[int, ...]] = []
 
-    def counted(trace: Trace, *, keep: bool = False) -> Model:
+    def counted(trace: Trace, **options: Any) -> Model:  # noqa: ANN401
         made.append(trace.steps)
-        return model_of(trace, keep=keep)
+        return model_asked_of(trace, **options)
 
-    monkeypatch.setattr("kair_engine.whatif.models.model_of", counted)
+    monkeypatch.setattr("kair_engine.whatif.models.model_asked_of", counted)
     # At a price that no other test names: what one has asked is not worked out for another.
     ask = partial(session.question, "whatif", gpu_cost=1.23)
     for fix in ("rank=1", "rank=2"):

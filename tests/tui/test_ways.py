@@ -182,7 +182,7 @@ async def test_the_cursor_is_no_block_of_alarm() -> None:
 
 
 async def _storm(pilot: Pilot[int]) -> None:
-    for size in ((59, 19), (200, 60), (80, 24)):
+    for size in ((59, 19), (160, 40), (80, 24)):
         await pilot.resize_terminal(*size)
     await pilot.pause()
 

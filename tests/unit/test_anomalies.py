@@ -23,7 +23,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.localize.noise import inflation
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=30)
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=15)
 
 
 def found_in(made: JobExcess) -> list[tuple[str, tuple[int, ...], str]]:

@@ -14,7 +14,7 @@ from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.trace.model import Layout, Trace
 from kair_engine.trace.steps.loading import load_step
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=40)
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=20)
 
 
 def excess_us(made: Trace, step: int = 0) -> dict[str, list[float]]:

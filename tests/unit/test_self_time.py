@@ -14,7 +14,7 @@ from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.operations import STEP_SCOPE, Operations
 from kair_engine.trace.steps.loading import load_step
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=60)
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=30)
 
 
 def by_name(ops: Operations, values_ns: Iterable[int]) -> dict[str, float]:

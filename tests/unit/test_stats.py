@@ -18,7 +18,7 @@ from kair_engine.stats import (
 from kair_engine.trace import format as table_format
 from kair_engine.trace import operations
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=100)
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=40)
 probabilities = st.floats(0, 1)
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60).map(np.array)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
 from support.trace_builder import trace
 
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.fix import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import write_timeline
@@ -111,7 +111,7 @@ def test_in_the_ideal_timeline_all_are_as_fast_as_their_peers(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["slow_operator", "pipeline_slow_operator", "slow_host"])
 def test_the_recorded_timeline_is_the_recording(name: str, tmp_path: Path) -> None:
-    made = open_trace(SAMPLES / name, cache=tmp_path / "cache")
+    made = recorded(SAMPLES / name)
     made = made.select(made.steps[:3])
     found = Timelines(made, tmp_path / "timeline.json")
     assert_sound(made, found)
@@ -131,7 +131,7 @@ def test_the_recorded_timeline_is_the_recording(name: str, tmp_path: Path) -> No
 
 
 def test_a_slow_operator_is_shorter_in_the_ideal_timeline(tmp_path: Path) -> None:
-    made = open_trace(SAMPLES / "slow_operator", cache=tmp_path / "cache")
+    made = recorded(SAMPLES / "slow_operator")
     found = Timelines(made.select(made.steps[:2]), tmp_path / "timeline.json")
     took = {}
     for title in ("recorded", "ideal"):
@@ -151,5 +151,5 @@ def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason="the megatron traces are not beside the checkout")
 def test_the_timelines_of_a_real_step(tmp_path: Path) -> None:
-    made = open_trace(MEGATRON, cache=tmp_path / "cache")
+    made = recorded(MEGATRON)
     assert_sound(made, Timelines(made, tmp_path / "timeline.json"))

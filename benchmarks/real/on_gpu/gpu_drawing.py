@@ -138,7 +138,7 @@ def draw_gpu(seed: int, shared: str | None = None) -> GpuTake:
     )
 
 
-def draw_pair(seed: int) -> GpuTake:
+def draw_gpu_pair(seed: int) -> GpuTake:
     """The take of this seed with a fault that all ranks share from the first step on; the kinds take turns."""
     return draw_gpu(seed, PAIRED[seed % len(PAIRED)])
 

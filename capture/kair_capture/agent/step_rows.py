@@ -89,7 +89,9 @@ def scope_sums(rows: Rows, records: Rows, name_of: dict[int, str]) -> list[Scope
     found: list[ScopeSum] = []
     for row, step in zip(rows, steps, strict=True):
         begin, end = int(step["time_ns"]), int(step["time_ns"]) + int(step["value"])
-        own = wanted[wanted["step"] == step["step"]]
+        # A job that was stopped and started again has two steps of this number.
+        is_within = (wanted["time_ns"] <= end) & (wanted["time_ns"] + wanted["value"] >= begin)
+        own = wanted[(wanted["step"] == step["step"]) & is_within]
         place = (int(row["rank"]), int(row["step"]), int(row["begin_us"]))
         of_step = []
         for number in np.unique(own["name"]).tolist():
@@ -100,13 +102,12 @@ def scope_sums(rows: Rows, records: Rows, name_of: dict[int, str]) -> list[Scope
 
 
 def _covered(records: Rows, begin: int, end: int) -> int:
-    """How much of a step the records' intervals cover together, ns."""
+    """How much of a step the records' intervals cover together, ns; those of another step of this number, nothing."""
     covered, until = 0, begin
     for start, length in sorted(zip(records["time_ns"].tolist(), records["value"].tolist(), strict=True)):
         stop = min(start + length, end)
-        if stop > until:
-            covered += stop - max(start, until)
-            until = stop
+        covered += max(stop - max(start, until), 0)
+        until = max(until, stop)
     return covered
 
 

@@ -97,10 +97,6 @@ class Hosts:
         state = self._by_sender.get(sender)
         return 0.0 if state is None or state.beat.bound_ns is None else state.beat.offset_ns / 1000
 
-    def host_of(self, rank: int) -> str | None:
-        """The host of a rank."""
-        return self.by_rank().get(rank)
-
     def by_rank(self) -> dict[int, str]:
         """rank → its host, or where it was last."""
         had = {rank: state.name for state in self._by_name.values() for rank in state.had}

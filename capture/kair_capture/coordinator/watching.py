@@ -218,7 +218,8 @@ class Watching:
         z: float | None = None,
         over: bool = False,
     ) -> None:
-        hosts = tuple(sorted({host for rank in ranks if (host := self._hosts.host_of(rank)) is not None}))
+        host_of = self._hosts.by_rank()
+        hosts = tuple(sorted({host_of[rank] for rank in ranks if rank in host_of}))
         alert = Alert(_now(), kind, step, ranks, hosts, excess, z, over)
         self.alerts.append(alert)
         self.news.append(alert)
