@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -332,16 +332,11 @@ except KairError as error:
 
 
 @pytest.fixture
-def open_to_all(tmp_path: Path) -> Path:
-    """A folder that any user can reach and write to: pytest's own are private to theirs."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if (
-            folder != Path(tempfile.gettempdir())
-            and folder.is_relative_to(tempfile.gettempdir())
-            and folder.stat().st_uid == os.getuid()
-        ):
-            folder.chmod(0o777)
-    return tmp_path
+def open_to_all() -> Iterator[Path]:
+    """A folder that any user can reach and write to: pytest's are its user's alone, and become so anew at any time."""
+    with tempfile.TemporaryDirectory(prefix="kair-open-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
 
 
 def test_no_permission_to_read(open_to_all: Path) -> None:
