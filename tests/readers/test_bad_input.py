@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import subprocess
 import sys
