@@ -21,9 +21,8 @@ check: PYTEST += -m "not slow"
 check test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
-	@# mypy takes half a minute of one core the first time: it runs beside the tests and speaks after them.
-	$(BIN)/mypy > $(VENV)/.types 2>&1 & types=$$!; \
+	@# mypy takes half a minute of one core the first time: contracts and types run beside the tests, and speak after them.
+	($(BIN)/lint-imports && $(BIN)/mypy) > $(VENV)/.types 2>&1 & types=$$!; \
 	$(BIN)/pytest $(PYTEST); tests=$$?; \
 	wait $$types; types=$$?; \
 	cat $(VENV)/.types; \
