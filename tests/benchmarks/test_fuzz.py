@@ -1,12 +1,15 @@
 """A slice of the fuzzer: hostile recordings, what-if files, kept files and runbooks end in an answer or one line."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
+from fuzz.formats import samples, tried
 from fuzz.inputs import KINDS, Fuzz
 from fuzz.judging import Case, Said, faults
 from fuzz.seeds import SAMPLES
+from fuzz.structures import structured
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +29,21 @@ def test_hostile_inputs_end_in_an_answer_or_in_one_line(tmp_path: Path, monkeypa
             wrong[number] = (case.words, found)
     assert wrong == {}
     assert seen == set(KINDS)
+
+
+def test_all_formats_are_damaged_from_within_and_readers_get_past_their_outside(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    for name, sample in samples(tmp_path).items():
+        source = tmp_path / "damaged" / sample.name
+        source.parent.mkdir(exist_ok=True)
+        found = set()
+        for _ in range(30):
+            changed = structured(sample.read_bytes(), chance)
+            if changed is not None and changed != sample.read_bytes():
+                found.add(tried(source, changed, tmp_path / "out.parquet"))
+                if "answered" in found:
+                    break
+        assert "answered" in found and found <= {"answered", "refused"}, name
 
 
 @pytest.mark.parametrize(
