@@ -33,8 +33,8 @@ class ControlWords:
         """Opens the file, or makes it. Raises OSError."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            if os.fstat(handle).st_size < CONTROL_BYTES:
-                os.ftruncate(handle, CONTROL_BYTES)
+            # Without its page a full /dev/shm would end the training process by SIGBUS at the first touch.
+            os.posix_fallocate(handle, 0, CONTROL_BYTES)
             self._map = mmap.mmap(handle, CONTROL_BYTES)
         finally:
             os.close(handle)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from kair_capture.job.failing import described, warn
+from kair_capture.job.failing import warn, warn_of
 from kair_capture.job.framework import Framework, Profile
 from kair_capture.job.recorder import Recorder, clock
 from kair_capture.job.sampled.control import ControlWords, Window
@@ -172,7 +172,7 @@ class Windows:
 
     def _give_up(self, error: Exception) -> None:
         self._is_off, self._open, self._wanted = True, None, None
-        warn(f"no more steps are sampled, the rest of capture goes on: {described(error)}")
+        warn_of(error, "no more steps are sampled, the rest of capture goes on", self._folder.parent)
 
 
 def _unix(monotonic: int) -> int:
