@@ -17,7 +17,7 @@ from support.captured import rows_for
 
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, hear_all
-from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet
+from kair_capture.agent.link import COUNTERS, PACE, Link, Packet
 from kair_capture.agent.step_rows import Rows
 from kair_capture.alone import BusyError
 from kair_capture.coordinator.coordinator import Coordinator
@@ -211,8 +211,16 @@ def test_what_ranks_sample_unasked_is_of_the_same_budget_and_their_agent_hears_o
     budget = talk.coordinator._sampler.budget
     talk.until(lambda: budget.spent_us == 4000 and budget.elapsed_us > 60_000)
     assert budget.held_us < 0
-    overhead = OVERHEAD.pack(round(budget.overhead * 1e6))
-    talk.until(lambda: (Packet.OVERHEAD, overhead) in talk.packets)
+    pace = PACE.pack(round(budget.overhead * 1e6), 0)
+    talk.until(lambda: (Packet.PACE, pace) in talk.packets)
+    # The ranks here sample one step in 100; on another host one can afford one in 400, until it falls silent.
+    other = replace(Beat(), ranks=4, sampled_every=400)
+    talk.coordinator._hosts.introduce(Host("node-2", 4, (2, 3)), 77, time.monotonic())
+    talk.coordinator._hosts.hear(77, other, time.monotonic())
+    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(2, 0, 0, 0, 0, 0, 0, 100))
+    talk.until(lambda: talk.packets[-1:] == [(Packet.PACE, pace[:4] + (400).to_bytes(4, "little"))])
+    next(one for one in talk.coordinator._hosts if one.name == "node-2").heard_s -= 100
+    talk.until(lambda: talk.packets[-1:] == [(Packet.PACE, pace[:4] + (100).to_bytes(4, "little"))])
     talk.end()
     # A coordinator that starts again charges nothing twice.
     talk.coordinator = talk.begin()

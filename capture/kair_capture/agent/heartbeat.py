@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Never
 
-from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet, packed_fit
+from kair_capture.agent.link import COUNTERS, PACE, Link, Packet, packed_fit
 from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
 from kair_capture.clocks.fit import ClockFilter
 from kair_capture.places import address_of
@@ -140,7 +140,7 @@ class Heartbeat:
             self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
             if self._clock.fit is not None:
                 self._link.send(Packet.FIT, packed_fit(self._clock.fit))
-            self._link.send(Packet.OVERHEAD, OVERHEAD.pack(answer.overhead_ppm))
+            self._link.send(Packet.PACE, PACE.pack(answer.overhead_ppm, answer.sampled_every))
             if answer.generation > self._generation and self._link.send(Packet.ORDER, reply.body):
                 self._generation = answer.generation
 

@@ -37,6 +37,8 @@ class Order:
     ranks: tuple[int, ...] = ()
     overhead_ppm: int = 0
     """The share of the job's time that sampling took, in millionths."""
+    sampled_every: int = 0
+    """Steps between those that ranks sample unasked, of the rank that does so least."""
 
 
 class Service(Protocol):
@@ -144,7 +146,8 @@ class Endpoint:
             interval_ms, order = self._service.on_beat(asked.sender, Beat.read(asked.body))
             # The second stamp last of all; what follows it is 10 µs.
             window = (order.generation, order.first_step, order.steps, order.ranks)
-            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, order.overhead_ppm)
+            pace = (order.overhead_ppm, order.sampled_every)
+            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, *pace)
             return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
         if asked.kind == Kind.ROWS:
             rows = Rows.read(asked.body)
