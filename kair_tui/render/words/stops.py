@@ -12,7 +12,7 @@ TOGETHER: Final = 1.5
 def ticks_in_words(tick_us: float, share: float) -> str:
     """What waits for the scheduler's ticks, and its share of the step."""
     return (
-        f"operations end with the scheduler's ticks, whatever they compute: what is as long as a tick "
+        f"whatever they compute, operations end with the scheduler's ticks; what is as long as a tick "
         f"({duration(tick_us)}) or longer is {percent(share)} of the mean rank's step"
     )
 
