@@ -21,7 +21,7 @@ Times = Callable[[int, np.random.Generator], float]
 
 def at_ticks(operator: int, drawn: np.random.Generator) -> float:
     """One to three turns, the last of which mostly ends with a tick; it begins soon after one, or at any time."""
-    early = drawn.uniform(0, 500) if drawn.random() < 0.6 else drawn.uniform(0, 1500)
+    early = drawn.uniform(0, 600) if drawn.random() < 0.6 else drawn.uniform(0, 4000)
     return TICK * float(drawn.integers(1, 3 + operator % 2)) - float(early)
 
 

@@ -26,8 +26,9 @@ PHASE: Final = (-0.15, 0.05)
 """Of a tick: a turn ends with a tick and the operation begins after one, so it takes a little less than whole ticks."""
 _FEWEST_TIMES, _FEWEST_CELLS, _FEWEST_NAMES = 5, 8, 4
 """Times of an operation with so many ticks; of such; and of operators by name."""
-_MOST_EXACT: Final = 0.9
-"""Of the phases' lengths, in the mean: times that are whole ticks to the microsecond are made, not measured."""
+_STEADY: Final = 0.6
+"""The mean square of the phases' lengths: operators that take a time of their own each come to 1, and times that are
+whole ticks to the microsecond; those of threads that wait come to 0.2 to 0.3, as seen."""
 
 _COMPUTING: Final = tuple(FIX_KINDS.index(name) for name in ("compute", "host"))
 
@@ -70,7 +71,7 @@ def _gathers(value: Floats, name: Ints, tick: float) -> bool:
         return False
     real, imaginary = (np.bincount(cell, weights=of)[enough] / times[enough] for of in _circle(value / tick))
     squares = float((real**2 + imaginary**2).sum())
-    if squares > _MOST_EXACT * np.count_nonzero(enough):
+    if squares > _STEADY * np.count_nonzero(enough):
         return False
     agree = (float(real.sum()) ** 2 + float(imaginary.sum()) ** 2) / max(squares, 1e-12)
     phase = float(np.arctan2(imaginary.sum(), real.sum())) / (2 * np.pi)
