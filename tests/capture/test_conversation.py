@@ -230,6 +230,23 @@ def test_what_ranks_sample_unasked_is_of_the_same_budget_and_their_agent_hears_o
     talk.close()
 
 
+def test_a_window_is_heard_of_with_the_answer_to_the_next_steps_and_not_with_the_next_beat(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    talk.agent.send(Packet.HOST, Host("node-1", 2, (0, 1)).packed())
+    for rank in (0, 1):
+        talk.tell(rows_for(rank, range(60)))
+    talk.until(lambda: len(talk.kept()) == 8)
+    talk.until(lambda: any(kind == Packet.FIT for kind, _ in talk.packets))
+    assert talk.coordinator.on_capture(Capture(4)).first_step > 60
+    talk.now += 0.001  # a beat is not due
+    talk.tell(rows_for(0, range(60, 62)))
+    for _ in range(3):
+        talk.turn()
+    orders = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER]
+    assert [one.ranks for one in orders] == [(0, 1)]
+    talk.close()
+
+
 def test_a_job_that_starts_once_more_is_not_over_before_its_ranks_are_there(tmp_path: Path) -> None:
     talk = Talk(tmp_path)
 
@@ -256,7 +273,7 @@ def test_a_host_whose_clock_is_wrong_is_not_taken_for_one_that_is_late(tmp_path:
     coordinator.on_beat(7, Beat(offset_ns=ahead_s * 10**9, bound_ns=20_000, ranks=1))
     for first in (0, 20, 40):
         rows = rows_for(0, range(first, first + 20), begin_us=begin_us - 60_000)
-        assert coordinator.on_rows(7, messages.Rows(1, rows.tobytes()))
+        assert coordinator.on_rows(7, messages.Rows(1, rows.tobytes())) is not None
         coordinator._watch(time.monotonic())
     # As many steps ahead as the beats and a tenth of a second take.
     assert 60 < coordinator._watching.first_step() < 1200

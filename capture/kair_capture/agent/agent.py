@@ -32,6 +32,8 @@ from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
 from kair_engine.store.remote import remote_of
 
 _TURN_S: Final = 0.1
+_NICE: Final = 10
+"""A tenth of a core's time beside one busy process; what the agent does all the time takes less."""
 _LOOK_S: Final = 0.5
 _FIRST_RANK_S: Final = 600.0
 """A job may take long until its first rank is there. Where one was, an agent before this one has been killed."""
@@ -92,7 +94,7 @@ class Agent:
     def run(self) -> None:
         """Until no rank has lived for the settings' idle time."""
         self._be_born()
-        _lowest_priority()
+        _low_priority()
         if self.settings.run_dir == default_run_dir(self.settings.job):
             # What lies beside a folder that somebody chose is not Kair's.
             remove_dead_folders(self.settings.run_dir)
@@ -390,10 +392,13 @@ class Agent:
             return False
 
 
-def _lowest_priority() -> None:
-    """CPU and disk are the training's first. Without the permission the agent works as it is."""
+def _low_priority() -> None:
+    """CPU and disk are the training's first. Without the permission the agent works as it is.
+
+    Not the lowest: beside busy ranks that waits for seconds, and a slow rank is sampled as much later.
+    """
     with suppress(OSError):
-        os.nice(19)
+        os.nice(_NICE)
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     with suppress(OSError):

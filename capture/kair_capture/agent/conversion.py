@@ -1,5 +1,6 @@
 """A thread that makes fragments of windows: reading a trace takes seconds, and draining must not wait for it."""
 
+import os
 import re
 import threading
 import time
@@ -66,6 +67,9 @@ class Conversion:
         return not window_files(self._folder) and not (self._key.key is not None and self._scopes.waiting)
 
     def _run(self) -> None:
+        # The priority of this thread alone: a trace takes seconds of CPU, and nobody waits for it.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         while not self._ended.wait(_LOOK_S):
             for files in self._ready(time.monotonic()):
                 self._convert(files)

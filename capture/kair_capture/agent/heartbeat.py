@@ -130,6 +130,8 @@ class Heartbeat:
         elif reply.kind == Kind.ROWS_REPLY:
             if self._batches.pop(asked.batch, None) is not None:
                 self._link.send(Packet.KEPT, asked.batch.to_bytes(8, "little"))
+            if batch_of(reply.body) > self._generation:
+                self._next_beat = 0.0  # a window was ordered: its first step may be near
         elif reply.kind == Kind.HOST_REPLY:
             self._host_known = True
         elif reply.kind == Kind.COMMUNICATION_REPLY:

@@ -1,6 +1,6 @@
 """Between the agent and its heartbeat, which are two processes: packets over a pair of sockets.
 
-The agent works at the lowest priority and may be late by milliseconds. The stamps of the clock's exchange must not be,
+The agent works at a low priority and may be late by milliseconds. The stamps of the clock's exchange must not be,
 so they are taken in a process of their own.
 """
 

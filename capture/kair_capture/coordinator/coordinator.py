@@ -115,8 +115,8 @@ class Coordinator:
         if self._watching.roles.tell(communication):
             self._changed = True
 
-    def on_rows(self, sender: int, rows: Rows) -> bool:
-        """Step times; kept once they are written down."""
+    def on_rows(self, sender: int, rows: Rows) -> int | None:
+        """Step times; kept once they are written down. An agent that hears of a window by this asks at once for it."""
         found = np.frombuffer(rows.rows, ROW)
         new = self._table.unknown(found)
         try:
@@ -126,7 +126,7 @@ class Coordinator:
             self._log.append(new)
         except OSError:
             self._log_gone = True
-            return False  # the agent keeps them, and asks again
+            return None  # the agent keeps them, and asks again
         self._table.add(new)
         for rank in new["rank"][(new["flags"] & StepFlag.MISSED) > 0].tolist():
             self._note_missed(rank)
@@ -134,7 +134,7 @@ class Coordinator:
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
             # By the host's clock, which may be wrong by any time.
             self._watching.note_lag(time.time() - (ended_us - self._hosts.clock_offset_us(sender)) / 1e6)
-        return True
+        return self._sampler.generation
 
     def on_capture(self, capture: Capture) -> CaptureReply:
         """A person wants a window."""

@@ -53,8 +53,8 @@ class Service(Protocol):
     def on_communication(self, communication: Communication) -> None:
         """How one of its ranks communicates."""
 
-    def on_rows(self, sender: int, rows: Rows) -> bool:
-        """Whether they are kept: only then the agent may forget them."""
+    def on_rows(self, sender: int, rows: Rows) -> int | None:
+        """Where they are kept, and the agent may forget them, the number of the last window; else None."""
 
     def on_capture(self, capture: Capture) -> CaptureReply:
         """A person wants a window."""
@@ -151,8 +151,8 @@ class Endpoint:
             return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
         if asked.kind == Kind.ROWS:
             rows = Rows.read(asked.body)
-            kept = self._service.on_rows(asked.sender, rows)
-            return self._sealed(asked, Kind.ROWS_REPLY, numbered(rows.batch)) if kept else None
+            generation = self._service.on_rows(asked.sender, rows)
+            return None if generation is None else self._sealed(asked, Kind.ROWS_REPLY, numbered(generation))
         if asked.kind == Kind.HOST:
             known = self._service.on_host(asked.sender, Host.read(asked.body))
             return self._sealed(asked, Kind.HOST_REPLY, b"") if known else None

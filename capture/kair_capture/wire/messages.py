@@ -198,7 +198,7 @@ _COMMUNICATION: Final = struct.Struct("<IIHHH")
 
 @dataclass(frozen=True)
 class Rows:
-    """Step times; the batch's number comes back in the reply once they are kept."""
+    """Step times; they are kept once there is a reply."""
 
     batch: int
     rows: bytes
@@ -271,7 +271,7 @@ def batch_of(body: bytes) -> int:
 
 
 def numbered(number: int) -> bytes:
-    """The body of ROWS_REPLY and EPOCH_REPLY."""
+    """The body of ROWS_REPLY (the last window's) and EPOCH_REPLY."""
     return number.to_bytes(8, "little")
 
 
