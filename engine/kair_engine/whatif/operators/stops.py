@@ -9,10 +9,9 @@ from dataclasses import field
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
-from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.operators.parts import NodeParts
 from kair_engine.whatif.operators.ticks import Ticked
 
