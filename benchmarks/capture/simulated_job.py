@@ -23,6 +23,7 @@ from kair_capture.ring.names import NameWriter
 from kair_capture.ring.producer import RingProducer
 from kair_capture.settings import settings_of
 
+_ONE_MOMENT_NS = 500_000
 PHASES = (("forward", 0.3), ("backward", 0.5), ("optimizer", 0.2))
 
 
@@ -59,7 +60,7 @@ class SimulatedRank:
         (run_dir / "windows").mkdir(mode=0o700, exist_ok=True)
         stem = run_dir / f"rank-{rank}-{os.getpid()}"
         self.names = NameWriter(stem.with_name(f"{stem.name}.names"))
-        self.ring = RingProducer(stem.with_name(f"{stem.name}-0.ring"), 4096)
+        self.ring = RingProducer(stem.with_name(f"{stem.name}-0.ring"))
         self.control = ControlWords(run_dir / f"rank-{rank}.control")
         self.wanted: Window | None = None
         self.sampled = False
@@ -154,14 +155,24 @@ def run(
         pause = end - time.monotonic_ns()
         if pause > 0:
             time.sleep(pause / 1e9)
-        before, delayed = time.monotonic_ns(), _run_delay_ns()
+        before = _ran_ns()
         for one in simulated:
             one.step(step, begin)
-        # What other processes had of the processor meanwhile is nobody's pause.
-        worst = max(worst, time.monotonic_ns() - before - (_run_delay_ns() - delayed))
+        worst = max(worst, _ran_ns() - before)
         for one in simulated:
             one.keep(step, begin)
     return worst / 1e6
+
+
+def _ran_ns() -> int:
+    """The time without that in which this thread was ready and others had the processor: that is nobody's pause.
+
+    Both are read at one moment: asked again where the thread lost the processor between them.
+    """
+    while True:
+        now, delayed = time.monotonic_ns(), _run_delay_ns()
+        if time.monotonic_ns() - now < _ONE_MOMENT_NS:
+            return now - delayed
 
 
 def _run_delay_ns() -> int:

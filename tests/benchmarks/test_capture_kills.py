@@ -52,3 +52,22 @@ def test_a_ranks_pause_is_captures_and_not_what_the_simulation_writes(
     (steps,) = (path for path in tmp_path.glob("rank-0-*") if path.suffix == "")
     assert steps.stat().st_size == 40
     assert [path.name for path in (tmp_path / "windows").iterdir()] == ["rank-0-4-5.json"]
+
+
+def test_what_other_processes_had_of_the_processor_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they had it between the two readings."""
+    now, delayed, interruptions = 10**9, 0, [10**9, 2 * 10**9]
+
+    def run_delay() -> int:
+        nonlocal now, delayed
+        if interruptions:
+            delayed += interruptions[0]
+            now += interruptions.pop(0)
+        return delayed
+
+    monkeypatch.setattr(simulated_job.time, "monotonic_ns", lambda: now)
+    monkeypatch.setattr(simulated_job, "_run_delay_ns", run_delay)
+    before = simulated_job._ran_ns()
+    now += 7
+    interruptions.append(10**9)
+    assert simulated_job._ran_ns() - before == 7

@@ -20,7 +20,7 @@ from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
-from kair_capture.agent.link import PACE, Link, Packet
+from kair_capture.agent.link import COUNTERS, PACE, Link, Packet
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.settings import agent_settings
 from kair_capture.agent.spool import Spool, deliver_file
@@ -32,7 +32,7 @@ from kair_capture.job.sampled.control import ControlWords
 from kair_capture.ring.layout import Kind
 from kair_capture.ring.process_identity import process_namespace
 from kair_capture.wire.keys import read_key
-from kair_capture.wire.messages import BeatReply
+from kair_capture.wire.messages import Beat, BeatReply
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32
@@ -249,6 +249,16 @@ def test_ranks_that_sample_unasked_hear_what_all_sampling_took_and_keep_to_one_i
         # One that has ended holds nobody up.
         agent._bury(ranks[5].trainer, agent._trainers[ranks[5].trainer])
         assert told()[0] == (0, 50)
+
+
+def test_a_window_that_is_not_delivered_yet_is_told_so_that_no_coordinator_leaves_before_it(tmp_path: Path) -> None:
+    with agent_with_link(tmp_path) as (agent, theirs):
+        (tmp_path / "run" / "windows").mkdir()
+        window_of(tmp_path / "run" / "windows", range(2))
+        agent._look()
+        counters = [COUNTERS.unpack(content) for kind, content in theirs.received() if kind == Packet.COUNTERS]
+        beat = Beat(0, 0.0, None, *counters[-1])
+        assert (beat.ranks, beat.unsent_rows, beat.spooled) == (0, 0, 1)
 
 
 def test_a_window_is_asked_for_once_whoever_counts_the_windows(tmp_path: Path) -> None:

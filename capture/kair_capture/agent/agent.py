@@ -214,7 +214,7 @@ class Agent:
             len(self._trainers),
             self._drops(),
             self.spool.delivered,
-            self.spool.waiting,
+            self.conversion.waiting + self.spool.waiting,
             self.spool.discarded + self.conversion.discarded + self.journal.discarded + self.scopes.discarded,
             self._generation,
             len(self.journal),

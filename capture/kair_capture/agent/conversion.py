@@ -62,9 +62,14 @@ class Conversion:
         self._hurries = True
 
     @property
+    def waiting(self) -> int:
+        """Windows that are no fragments yet."""
+        return len({(file.first, file.last) for file in window_files(self._folder)})
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing waits that can be delivered."""
-        return not window_files(self._folder) and not (self._key.key is not None and self._scopes.waiting)
+        return not self.waiting and not (self._key.key is not None and self._scopes.waiting)
 
     def _run(self) -> None:
         # The priority of this thread alone: a trace takes seconds of CPU, and nobody waits for it.

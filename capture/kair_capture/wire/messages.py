@@ -51,7 +51,7 @@ class Beat:
     delivered: int = 0
     """Fragments that were put into the store."""
     spooled: int = 0
-    """Fragments that wait for the store."""
+    """Fragments that wait for the store, and windows that are to become some."""
     discarded: int = 0
     """Fragments and windows that were given up: no room, or not to be read."""
     generation: int = 0
