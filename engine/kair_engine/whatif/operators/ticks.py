@@ -10,10 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
-from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.operators.parts import NodeParts
 
 TICKS_NS: Final = (10_000_000.0, 4_000_000.0, 1e9 / 300, 1_000_000.0)
