@@ -21,6 +21,7 @@ import pytest
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
+from kair_engine.trace.steps.step_memory import keeping_steps
 from kair_engine.triage.analysis import triage
 from kair_tui.cli.options import CACHE, PROGRESS
 from kair_tui.cli.registry import Entry
@@ -44,8 +45,8 @@ def shared_cache() -> Path:
 
 @cache
 def recorded(source: Path) -> Trace:
-    """The trace of a recording that no test changes."""
-    return open_trace(source, cache=shared_cache())
+    """The trace of a recording that no test changes; its steps are read once, as they are for a session's questions."""
+    return keeping_steps(open_trace(source, cache=shared_cache()))
 
 
 @cache
