@@ -25,12 +25,18 @@ def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
 
     One key made of all sorts several times as fast as `lexsort`, and 40 times where rows are nearly in order.
     """
+    packed = as_one(*keys)
+    return np.lexsort(keys[::-1]) if packed is None else np.argsort(packed, kind="stable")
+
+
+def as_one(*keys: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]] | None:
+    """A key that sorts rows as these do one after another, and is equal where they are; None where it would not fit."""
     if not len(keys[0]):
         return np.zeros(0, dtype=np.int64)
     lows = [int(key.min()) for key in keys]
     spans = [int(key.max()) - low + 1 for key, low in zip(keys, lows, strict=True)]
     if prod(spans) >= _LARGEST_KEY:
-        return np.lexsort(keys[::-1])
+        return None
     # NumPy sorts up to 16 bits by radix; small arrays also need few fresh pages, which cost more than the arithmetic.
     kind = np.uint8 if prod(spans) <= 1 << 8 else np.uint16 if prod(spans) <= 1 << 16 else np.int64
     packed: npt.NDArray[np.integer[Any]] = np.zeros(len(keys[0]), dtype=kind)
@@ -39,7 +45,7 @@ def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
         packed *= np.array(span).astype(kind)
         packed += key.astype(kind, copy=False)
         packed -= np.array(low).astype(kind)
-    return np.argsort(packed, kind="stable")
+    return packed
 
 
 def dense(columns: Ints) -> Ints:

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.tensor_parallel import write_tensor_parallel
 
 from kair_engine.localize.analysis import localize
+from kair_engine.readers.kineto import classify
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
@@ -50,6 +53,16 @@ def test_kernels_that_communicate(name: str) -> None:
 )
 def test_kernels_that_compute(name: str) -> None:
     assert name_class_of(name) is NameClass.PLAIN
+
+
+@given(data=st.data())
+def test_a_name_is_of_the_first_class_whose_pattern_it_has(data: st.DataObject) -> None:
+    """Whatever words are looked for before."""
+    patterns = [(name_class, pattern) for name_class, _, pattern in classify._RULES]
+    pattern = data.draw(st.sampled_from([pattern for _, pattern in patterns]))
+    name = data.draw(st.from_regex(pattern))
+    found = next((name_class for name_class, one in patterns if one.match(name)), NameClass.PLAIN)
+    assert name_class_of(name) is found
 
 
 UNKNOWN = "void house_kernels::push<__nv_bfloat16, 8>(int*)"

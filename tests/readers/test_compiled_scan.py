@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.kineto.compiled import choice, keys, scan, scanner
+from kair_engine.readers.kineto.compiled import choice, keys, scanned, scanner
 from kair_engine.readers.kineto.compiled.scanner import Scanner
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.events import EventArgs
@@ -44,6 +44,11 @@ _SEEDS: list[dict[str, Any]] = [
     event(cat="kernel", name="ncclDevKernel_AllReduce", pid=0, tid=7, args=_COLLECTIVE | {"correlation": 9}),
     event(cat="gpu_memcpy", name="Memcpy HtoD", pid=0, tid="stream 7", args={"bytes": 4096, "correlation": 8}),
     event(name="record_param_comms", args=_COLLECTIVE),
+    event(name="record_param_comms", args={"Concrete Inputs": ["", "369", "('0', 'default_pg')", "0"]}),
+    event(name="record_param_comms", args={"Concrete Inputs": ["", "41", "('0', 'default_pg')", "0"]}),
+    event(name="record_param_comms", args={"Concrete Inputs": ["382", "0", "('0', 'default_pg')"]}),
+    event(name="aten::to", args={"Concrete Inputs": ["", "", "5"]}),
+    event(name="aten::to", args={"Concrete Inputs": ["", "[4, 8]"]}),
     event(name="c10d::send", args={"Concrete Inputs": ["", "", "1", "0"], "Input type": ["TensorList", "", "", ""]}),
     event(name="Länge · ✓", cat="Operator", args=None),
     event(ph="f", id=9, bp="e"),
@@ -54,6 +59,7 @@ _SEEDS: list[dict[str, Any]] = [
 _TEXTS = ["", "X", "B", "12", "a\\u00e9", "é\ud800", "}, {", "Optimizer.step#SGD.step"]
 _NUMBERS = [0, -0.0, -1, 7, 1 << 63, 10**30, 0.0005, 1e15, 1e300, float("nan"), 1706850122846038.1255]
 _WRITTEN = ["7", "42.5", "1706850122846038.125", "12345678", "123456789.5", "99999999.999", "0.25", "-3", "01", "1e3"]
+_INPUTS = ["7", "0", "1706850122", "007", "1234567890123456789", "4x", ""]
 _VALUES = st.sampled_from([..., None, True, [], [{"a": [1]}], {}, {"a": {}}, *_TEXTS, *_NUMBERS])
 _KEYS = st.sampled_from(["ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "n\\ame"])
 _ARGUMENTS = st.sampled_from([*keys.ARGUMENTS, "Input Dims", "Input type", "Concrete Inputs", "stream"])
@@ -91,6 +97,8 @@ def alike(one: dict[str, Any], draw: st.DrawFn) -> dict[str, Any]:
     args = one.get("args")
     if isinstance(args, dict):
         args = {key: draw(number) if isinstance(value, int) else value for key, value in args.items()}
+        if isinstance(inputs := args.get("Concrete Inputs"), list):
+            args["Concrete Inputs"] = [draw(st.sampled_from([one, *_INPUTS])) for one in inputs]
     return one | {"ts": draw(number), "dur": draw(number)} | ({} if "args" not in one else {"args": args})
 
 
@@ -121,9 +129,11 @@ def read(blocks: Sequence[bytes], *, scanned: bool, chunk: int = 1 << 20) -> tup
         batches += [tables.records(batch) if isinstance(batch, list) else batch for batch in stream]
     except NotATraceError as error:
         return str(error), 0
+    records = np.concatenate(batches)
     known = (
-        np.concatenate(batches).tolist(),
-        *(tables.names.items_, tables.tracks.items_, tables.details),
+        records[[field for field in RECORD.names or () if field != "detail"]].tolist(),
+        [tables.details[number] if number >= 0 else None for number in records["detail"].tolist()],
+        *(tables.names.items_, tables.tracks.items_),
         *(tables.bad_events, tables.without_category, tables.unpaired),
         *(stream.bad_events, stream.complete, stream.header),
     )
@@ -146,7 +156,7 @@ def test_usual_events_are_all_scanned() -> None:
     text = json.dumps([*usual * 50, {}], ensure_ascii=False).encode()
     found, scanned = read([text], scanned=True)
     assert found == read([text], scanned=False)[0]
-    assert scanned == len(found[0]) == 400
+    assert scanned == len(found[0]) == 650
 
 
 def test_events_alike_are_told_by_their_numbers() -> None:
@@ -162,7 +172,7 @@ def test_events_alike_are_told_by_their_numbers() -> None:
     text = json.dumps([*usual, {}], ensure_ascii=False).encode()
     found, scanned = read([text], scanned=True)
     assert found == read([text], scanned=False)[0]
-    assert scanned == len(found[0]) == 320
+    assert scanned == len(found[0]) == 520
 
 
 def test_what_is_not_known_costs_a_window_and_not_the_scan() -> None:
@@ -204,9 +214,9 @@ def test_times_are_rounded_as_decimals_are(number: str) -> None:
 
 
 def test_the_types_that_are_looked_at_are_those_that_are_decoded() -> None:
-    kinds = {int | None: scan.MAYBE_INTEGER, str | None: scan.MAYBE_TEXT}
+    kinds = {int | None: scanned.MAYBE_INTEGER, str | None: scanned.MAYBE_TEXT}
     typed = {field.encode_name: field.type for field in msgspec.structs.fields(EventArgs) if field.type != msgspec.Raw}
-    assert set(typed) == set(keys.ARGUMENTS)
+    assert {*typed, "Concrete Inputs"} == set(keys.ARGUMENTS)
     assert all(keys.ARGUMENTS[name] == kinds.get(kind, keys.ARGUMENTS[name]) for name, kind in typed.items())
     assert {name for name, kind in typed.items() if kind is int} == {"correlation", "External id", "bytes"}
 

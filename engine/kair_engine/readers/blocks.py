@@ -11,6 +11,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 PARQUET_MAGIC: Final = b"PAR1"
 
+BLOCK_SIZE: Final = 1 << 20
 _READ_SIZE: Final = 128 << 10
 _OF_MEMBER: Final = 16 << 20
 """All alike: files of an archive are read fastest in its order."""
@@ -46,7 +47,7 @@ def open_file(path: Path) -> IO[bytes]:
 class BlockReader:
     """Iterates over the decompressed blocks of one file; `damaged` is set when it ends early or is corrupt."""
 
-    def __init__(self, path: Path, *, block_size: int = 1 << 20) -> None:
+    def __init__(self, path: Path, *, block_size: int = BLOCK_SIZE) -> None:
         self._path = path
         self._block_size = block_size
         self.bytes_read = 0

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kair_engine.arrays import order_by
+from kair_engine.arrays import as_one
 
 Int64s = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
@@ -15,19 +15,15 @@ Integers = npt.NDArray[np.integer[Any]]
 
 def occurrences(phase: Integers, name: Integers, kind: Integers, start: Integers) -> Int64s:
     """For each row, how many rows of the same phase, name and kind began before it."""
-    result = np.empty(len(start), np.int64)
-    if not len(start):
-        return result
+    key = as_one(phase, name, kind)
+    assert key is not None
     # Starts of few lanes, each in order, and few different keys sort several times as fast one after another.
     order = np.argsort(start, kind="stable")
-    order = order[order_by(phase[order], name[order], kind[order])]
-    first = np.ones(len(start), np.bool_)
-    first[1:] = np.zeros(len(start) - 1, np.bool_)
-    for column in (phase, name, kind):
-        ordered = column[order]
-        first[1:] |= ordered[1:] != ordered[:-1]
-    at = np.arange(len(start))
-    result[order] = at - np.maximum.accumulate(np.where(first, at, 0))
+    order = order[np.argsort(key[order], kind="stable")]
+    ordered = key[order]
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(key)])
+    result = np.empty(len(start), np.int64)
+    result[order] = np.arange(len(start)) - np.repeat(begins, np.diff(begins, append=len(start)))
     return result
 
 

@@ -68,6 +68,8 @@ _ENCODINGS: Final = {
     # What is small, and no neighbour's like: its bytes by their place, most of which are zero.
     **dict.fromkeys(("duration_ns", "occurrence"), "BYTE_STREAM_SPLIT"),
 }
+_COMPRESSED: Final = ("step", "rank", "name", "kind", "occurrence", "start_ns", "duration_ns", "bytes", "correlation")
+"""The others are small as they are encoded; to compress each of a row group takes as long as to encode it."""
 _DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "phase", "group")
 ROWS_AT_A_TIME: Final = 1 << 14
 """Of a row group: one of a few hundred takes several times as long for each of its rows, to write and to read."""
@@ -92,8 +94,9 @@ class FragmentWriter:
             self._writer = pq.ParquetWriter(
                 self._temporary,
                 SCHEMA,
-                compression="zstd",
-                compression_level=1,
+                compression={name: "zstd" if name in _COMPRESSED else "none" for name in SCHEMA.names},
+                compression_level=dict.fromkeys(_COMPRESSED, 1),
+                write_batch_size=ROWS_AT_A_TIME,
                 use_dictionary=list(_DICTIONARY_COLUMNS),
                 column_encoding=_ENCODINGS,
                 write_statistics=["step", "rank"],

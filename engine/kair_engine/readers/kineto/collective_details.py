@@ -7,8 +7,10 @@ from math import prod
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from kair_engine.readers.kineto.events import EventArgs
+from kair_engine.trace.format import KINDS
 
 _MAX_GROUP_LENGTH: Final = 200
 _ELEMENT_BYTES: Final = {
@@ -43,6 +45,26 @@ class CollectiveDetails(msgspec.Struct, frozen=True, gc=False):
 
 
 _UNKNOWN: Final = CollectiveDetails("collective")
+
+
+class DetailColumns:
+    """Details as arrays, by their numbers and one more, which -1 finds: what is known of nothing. -1 is for None."""
+
+    def __init__(self, details: Sequence[CollectiveDetails]) -> None:
+        self.groups = list(dict.fromkeys(one.group for one in details if one.group))
+        number = {group: at for at, group in enumerate(self.groups)}
+        columns = [
+            (
+                KINDS.index(one.kind),
+                number[one.group] if one.group else -1,
+                -1 if one.sequence is None else one.sequence,
+                -1 if one.size is None else one.size,
+                -1 if one.peer is None else one.peer,
+            )
+            for one in (*details, _UNKNOWN)
+        ]
+        self.kind, self.group, self.sequence, self.size, self.peer = np.array(columns, np.int64).T.copy()
+        self.known = np.array([*(one.known for one in details), False], np.bool_)
 
 
 def collective_details(args: EventArgs) -> CollectiveDetails:

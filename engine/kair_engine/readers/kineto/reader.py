@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
 from kair_engine.readers.kineto.compiled.choice import scanner_for
-from kair_engine.readers.kineto.event_stream import EventStream
+from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
 from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
 from kair_engine.readers.kineto.merged import Member, members
@@ -33,7 +33,7 @@ from kair_engine.trace.warning_texts import listed, short_warning
 
 # Microseconds since 1970 passed this in 1973; clocks that start at boot do not reach it.
 _EPOCH_NS: Final = 10**17
-_BATCH: Final = 1 << 16
+_BATCH: Final = 1 << 15
 _MAX_BASE_NS: Final = 2 * 10**18
 _LARGEST_STEP: Final = 2_000_000
 """Operations of a step on one rank. Analyses hold a whole step: 700 bytes for each of its operations."""
@@ -75,9 +75,11 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _first_pass(source: Path, spill: RowSpill) -> _Recording:
-    blocks = BlockReader(source)
     tables, steps = EventTables(), StepFinder()
-    stream = EventStream(iter(blocks), scan=scanner_for(source, tables))
+    scan = scanner_for(source, tables)
+    # A block that is a chunk is not copied.
+    blocks = BlockReader(source, block_size=SCANNED_CHUNK_SIZE if scan else BLOCK_SIZE)
+    stream = EventStream(iter(blocks), scan=scan)
     taken = (tables.records(events) if isinstance(events, list) else events for events in stream)
     for batch in _merged(taken):
         steps.add(batch, tables)
@@ -230,7 +232,8 @@ def _partition(spill: RowSpill, by_step: RowSpill, tables: EventTables, member: 
     by_external_id = find_launches(member.own(spill), tables, windows, "external_id")
     empty = by_step.append(np.empty(0, RECORD))
     parts: list[list[int]] = [[empty] for _ in windows.number]
-    for batch in member.own(spill):
+    # The records of the only rank are looked at for the last time.
+    for batch in spill.drained() if member.tracks is None else member.own(spill):
         steps = step_indices(batch, tables, windows, by_correlation, by_external_id)
         order = np.argsort(steps, kind="stable")
         batch, steps = chosen(batch, order), steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)

@@ -82,6 +82,14 @@ class RowSpill:
         for number in range(len(self._held) + len(self._spilled)):
             yield self.read(number)
 
+    def drained(self) -> Iterator[Records]:
+        """Every batch, for the last time: of one that was handed out nothing is kept in memory."""
+        for number in range(len(self._held) + len(self._spilled)):
+            batch = self.read(number)
+            if number < len(self._held):
+                self._held[number] = batch[:0].copy()
+            yield batch
+
     def close(self) -> None:
         """Drops everything; the temporary file vanishes."""
         self._held.clear()

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import field
 from itertools import compress
 from operator import attrgetter
@@ -131,28 +131,24 @@ class EventTables:
         args = [value or NO_ARGS for value in map(_args, rows)]
         result["correlation"] = _integers(list(map(_correlation, args)))
         result["external_id"] = _integers(list(map(_external_id, args)))
-        result["size"] = -1
+        result["size"] = result["detail"] = -1
         for at in np.flatnonzero(self.categories()[result["track"]] == Category.COPY).tolist():
             result["size"][at] = args[at].size if args[at].size in _INT64 else -1
         detailed = self.detailed(result)
-        self.describe(result, detailed, [collective_details(args[at]) for at in detailed.tolist()])
+        result["detail"][detailed] = np.arange(len(self.details), len(self.details) + len(detailed))
+        self.details += (collective_details(args[at]) for at in detailed.tolist())
 
     def detailed(self, records: Records) -> npt.NDArray[np.int64]:
         """The rows that are collectives, sends or receives, or stand for one."""
         return np.flatnonzero(_DETAILED[self.name_classes()[records["name"]]])
-
-    def describe(self, records: Records, rows: npt.NDArray[np.int64], details: Sequence[CollectiveDetails]) -> None:
-        """Gives the detailed rows what their arguments say of collectives."""
-        records["detail"] = -1
-        records["detail"][rows] = np.arange(len(self.details), len(self.details) + len(rows))
-        self.details += details
 
     def valid(self, records: Records) -> Records:
         """Those that become rows; the others are counted."""
         # An external id that only repeats the correlation links to no operator.
         records["external_id"][records["external_id"] == records["correlation"]] = -1
         row = self.categories()[records["track"]] != Category.NONE
-        self.without_category += int(np.array(self.tracks.without_category, np.bool_)[records["track"]].sum())
+        if any(self.tracks.without_category):
+            self.without_category += int(np.array(self.tracks.without_category, np.bool_)[records["track"]].sum())
         duration = records["duration"]
         timed = (records["start"] != times.INVALID) & (duration >= 0) & (duration < _MAX_DURATION_NS)
         self.bad_events += int((row & ~timed).sum())

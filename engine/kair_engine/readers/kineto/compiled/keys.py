@@ -5,31 +5,32 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kair_engine.numba_or_not import Int64s, Text
-from kair_engine.readers.kineto.compiled import scan
+from kair_engine.readers.kineto.compiled import scanned
 
 _OF_EVENT: Final = {
-    "ph": scan.PH,
-    "ts": scan.TS,
-    "cat": scan.CAT,
-    "dur": scan.DUR,
-    "pid": scan.PID,
-    "tid": scan.TID,
-    "args": scan.ARGS,
-    "name": scan.NAME,
+    "ph": scanned.PH,
+    "ts": scanned.TS,
+    "cat": scanned.CAT,
+    "dur": scanned.DUR,
+    "pid": scanned.PID,
+    "tid": scanned.TID,
+    "args": scanned.ARGS,
+    "name": scanned.NAME,
 }
 ARGUMENTS: Final = {
-    "bytes": scan.SIZE,
-    "correlation": scan.CORRELATION,
-    "External id": scan.EXTERNAL_ID,
-    "Seq": scan.MAYBE_INTEGER,
-    "Src Rank": scan.MAYBE_INTEGER,
-    "Dst Rank": scan.MAYBE_INTEGER,
-    "In msg nelems": scan.MAYBE_INTEGER,
-    "Out msg nelems": scan.MAYBE_INTEGER,
-    "dtype": scan.MAYBE_TEXT,
-    "Collective name": scan.MAYBE_TEXT,
-    "Process Group Name": scan.MAYBE_TEXT,
-    "Process Group Ranks": scan.MAYBE_TEXT,
+    "bytes": scanned.SIZE,
+    "correlation": scanned.CORRELATION,
+    "External id": scanned.EXTERNAL_ID,
+    "Seq": scanned.MAYBE_INTEGER,
+    "Src Rank": scanned.MAYBE_INTEGER,
+    "Dst Rank": scanned.MAYBE_INTEGER,
+    "In msg nelems": scanned.MAYBE_INTEGER,
+    "Out msg nelems": scanned.MAYBE_INTEGER,
+    "dtype": scanned.MAYBE_TEXT,
+    "Collective name": scanned.MAYBE_TEXT,
+    "Process Group Name": scanned.MAYBE_TEXT,
+    "Process Group Ranks": scanned.MAYBE_TEXT,
+    "Concrete Inputs": scanned.INPUTS,
 }
 """The arguments whose types are looked at: those that `EventArgs` decodes."""
 _ALL: Final = [*_OF_EVENT.items(), *sorted(ARGUMENTS.items(), key=lambda item: len(item[0]))]

@@ -24,6 +24,8 @@ AN_INTEGER: Final = 5
 A_NUMBER: Final = 6
 A_NAME: Final = 7
 NOTHING: Final = 8
-ROW: Final = 9
+A_TEXT: Final = 9
+"""A whole number, without a sign, between the quotes of a text."""
+ROW: Final = 10
 """An event that becomes a row."""
-NO_ROW: Final = 10
+NO_ROW: Final = 11

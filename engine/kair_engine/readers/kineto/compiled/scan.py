@@ -10,45 +10,11 @@ import numpy as np
 
 from kair_engine.numba_or_not import Int64s, Text, unsigned
 from kair_engine.numba_or_not import njit_without_arrays as njit
-from kair_engine.readers.kineto.compiled import marks
+from kair_engine.readers.kineto.compiled import marks, scanned
+from kair_engine.readers.kineto.compiled.scanned import ARGS, CORRELATION, DURATION, NAME, ODD
 
 if TYPE_CHECKING:
     from kair_engine.readers.kineto.compiled.keys import Keys
-
-# What became of a scan.
-DONE: Final = 0
-NO_ROOM: Final = 1
-"""The columns are full: what is in them has to be taken, and the scan goes on."""
-UNKNOWN: Final = 2
-"""Something in the text is not known for sure."""
-ENOUGH: Final = 3
-"""As many events as were asked for are parsed."""
-
-# Of rows, each a column of an array: numbers of an event, the places of its texts and of its arguments, and its own.
-START: Final = 0
-DURATION: Final = 1
-CORRELATION: Final = 2
-EXTERNAL_ID: Final = 3
-SIZE: Final = 4
-ODD: Final = 5
-"""Which times are not written as plain numbers or not there, in bits: 1 the start, 2 the duration."""
-TS: Final = 6
-DUR: Final = 8
-NAME: Final = 10
-CAT: Final = 12
-PID: Final = 14
-TID: Final = 16
-ARGS: Final = 18
-PH: Final = 20
-EVENT: Final = 22
-"""From TS on two for each: begin and end."""
-SHAPE: Final = 23
-PARSED: Final = 24
-COLUMNS: Final = 25
-OTHER: Final = -1
-MAYBE_INTEGER: Final = -2
-MAYBE_TEXT: Final = -3
-
 
 _REFUSED: Final = -1
 _DEEPEST: Final = 60
@@ -81,37 +47,37 @@ def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, 
     for parsed in range(most + 1):
         ended[0], ended[1] = count, at
         if count == rows.shape[1]:
-            return NO_ROOM
+            return scanned.NO_ROOM
         if parsed == most:
             break
         marked = noted[0, 0]
         row = rows[:, count]
-        for column in range(COLUMNS):
+        for column in range(scanned.COLUMNS):
             row[column] = 0
-        for column in range(CORRELATION, SIZE + 1):
+        for column in range(CORRELATION, scanned.SIZE + 1):
             row[column] = -1
         row[ODD] = 3
-        row[EVENT] = at
-        row[SHAPE], row[PARSED] = -1, 1
+        row[scanned.EVENT], row[scanned.NUMBER] = at, -1
+        row[scanned.SHAPE], row[scanned.PARSED] = -1, 1
         at = _event(text, at, limit, row, noted, keys)
         if at == _REFUSED:
-            return UNKNOWN
+            return scanned.UNKNOWN
         follows = marks.NO_ROW
-        if row[PH + 1] - row[PH] == 3:
-            phase = text[unsigned(row[PH] + 1)]
+        if row[scanned.PH + 1] - row[scanned.PH] == 3:
+            phase = text[unsigned(row[scanned.PH] + 1)]
             if phase == _COMPLETE:
                 count += 1
                 follows = marks.ROW
             elif phase in _PAIRED:
-                return UNKNOWN
+                return scanned.UNKNOWN
         _note_event(noted, marked, at, follows, row, count - 1)
         at = _to_next(text, at, limit)
         if at == _REFUSED:
-            return UNKNOWN
+            return scanned.UNKNOWN
         if at == limit:
             ended[0], ended[1] = count, limit
-            return DONE
-    return ENOUGH
+            return scanned.DONE
+    return scanned.ENOUGH
 
 
 @njit(nogil=True)
@@ -127,8 +93,8 @@ def _note(noted: Int64s, begin: int, end: int, follows: int) -> None:
 def _note_event(noted: Int64s, first: int, end: int, follows: int, row: Int64s, number: int) -> None:
     """Notes the end of the event whose noted begin at `first`; of one like no other no mark is left."""
     odd = row[ODD]
-    odd_times = (odd & 1 and row[TS + 1]) or (odd & 2 and row[DUR + 1])
-    _note(noted, row[EVENT], end, follows)
+    odd_times = (odd & 1 and row[scanned.TS + 1]) or (odd & 2 and row[scanned.DUR + 1])
+    _note(noted, row[scanned.EVENT], end, follows)
     if odd_times or noted[0, 0] == len(noted):
         noted[0, 0] = first
         return
@@ -167,7 +133,7 @@ def _event(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "K
         at = _value_of(text, begin, limit, field, row, noted, keys)
         if at == _REFUSED:
             return _REFUSED
-        if field != OTHER:
+        if field != scanned.OTHER:
             row[field], row[field + 1] = begin, at
         at = _after_space(text, at, limit)
         if at >= limit:
@@ -184,7 +150,7 @@ def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
     """What is known of the key `text[begin:end]`: its column, or of arguments their type."""
     size = end - begin
     if size >= keys.of_length.shape[1] - 1:
-        return OTHER
+        return scanned.OTHER
     for key in range(keys.of_length[table, size], keys.of_length[table, size + 1]):
         first = keys.begins[key]
         i = 0
@@ -192,22 +158,22 @@ def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
             i += 1
         if i == size:
             return int(keys.fields[key])
-    return OTHER
+    return scanned.OTHER
 
 
 @njit(nogil=True)
 def _value_of(text: Text, at: int, limit: int, field: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
     """Behind the value of an event's field."""
-    if field in (TS, DUR):
-        return _time(text, at, limit, START if field == TS else DURATION, row, noted)
-    if field in (PID, TID):
+    if field in (scanned.TS, scanned.DUR):
+        return _time(text, at, limit, scanned.START if field == scanned.TS else DURATION, row, noted)
+    if field in (scanned.PID, scanned.TID):
         end = _after_string(text, at, limit)
         if end == _REFUSED:
             _, end = _integer(text, at, limit)
         return end
-    if field == PH:
+    if field == scanned.PH:
         return _after_string(text, at, limit, True)
-    if field in (NAME, CAT):
+    if field in (NAME, scanned.CAT):
         end = _after_string(text, at, limit)
         if field == NAME:
             _note(noted, at, end, marks.A_NAME)
@@ -235,8 +201,9 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys
     """Behind the arguments of an event, an object or null."""
     if row[ARGS + 1]:
         noted[0, 0] = len(noted)  # only the last arguments count
-    for column in range(CORRELATION, SIZE + 1):
+    for column in range(CORRELATION, scanned.SIZE + 1):
         row[column] = -1
+    row[scanned.NUMBER] = -1
     if at < limit and text[unsigned(at)] == _NULL:
         return _after_literal(text, at, limit)
     if at >= limit or text[unsigned(at)] != _OPEN:
@@ -257,9 +224,11 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys
         if field >= 0:
             row[field], at = _integer(text, at, limit)
             _note(noted, begin, at, field)
-        elif field == OTHER or text[unsigned(at)] == _NULL:
+        elif field == scanned.INPUTS:
+            at = _inputs(text, at, limit, row, noted)
+        elif field == scanned.OTHER or text[unsigned(at)] == _NULL:
             at = _after_number_or_other(text, at, limit, noted)
-        elif field == MAYBE_INTEGER:
+        elif field == scanned.MAYBE_INTEGER:
             _, at = _integer(text, at, limit)
             _note(noted, begin, at, marks.AN_INTEGER)
         else:
@@ -274,6 +243,26 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys
         if text[unsigned(at)] != _COMMA:
             return _REFUSED
         at = _after_space(text, at + 1, limit)
+
+
+@njit(nogil=True)
+def _inputs(text: Text, at: int, limit: int, row: Int64s, noted: Int64s) -> int:
+    """Behind an operator's inputs; a number in the first text, or in the second behind an empty one, is noted."""
+    if row[scanned.NUMBER] >= 0:
+        noted[0, 0] = len(noted)  # only the last inputs count
+    row[scanned.NUMBER] = -1
+    end = _after_value(text, at, limit)
+    if end != _REFUSED and text[unsigned(at)] == _OPEN_LIST:
+        begin = _after_space(text, at + 1, end)
+        if text[unsigned(begin)] == _QUOTE and text[unsigned(begin + 1)] == _QUOTE:
+            begin = _after_space(text, begin + 2, end)
+            if text[unsigned(begin)] == _COMMA:
+                begin = _after_space(text, begin + 1, end)
+        last = _after_digits(text, begin + 1, end)
+        if text[unsigned(begin)] == _QUOTE and text[unsigned(last)] == _QUOTE and 0 < last - begin - 1 <= _MOST_DIGITS:
+            row[scanned.NUMBER] = _value(text, begin + 1, last)
+            _note(noted, begin + 1, last, marks.A_TEXT)
+    return end
 
 
 @njit(nogil=True)
@@ -452,10 +441,17 @@ def _integer(text: Text, at: int, limit: int) -> tuple[int, int]:
         return 0, _REFUSED
     if end < limit and (text[unsigned(end)] == _POINT or text[unsigned(end)] in _EXPONENTS):
         return 0, _REFUSED
+    value = _value(text, begin, end)
+    return -value if negative else value, end
+
+
+@njit(nogil=True)
+def _value(text: Text, begin: int, end: int) -> int:
+    """Of digits."""
     value = 0
     for i in range(begin, end):
         value = value * 10 + (text[unsigned(i)] - _ZERO)
-    return -value if negative else value, end
+    return value
 
 
 @njit(nogil=True)
@@ -476,9 +472,7 @@ def _thousandths(text: Text, at: int, limit: int) -> tuple[int, int]:
             return 0, _REFUSED
     if end < limit and text[unsigned(end)] in _EXPONENTS:
         return 0, _REFUSED
-    value = 0
-    for i in range(begin, point):
-        value = value * 10 + (text[unsigned(i)] - _ZERO)
+    value = _value(text, begin, point)
     if value >= _LATEST:
         return 0, _REFUSED
     for i in range(point + 1, point + 4):

@@ -8,9 +8,9 @@ import numpy as np
 
 from kair_engine.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
 from kair_engine.readers.kineto import times
-from kair_engine.readers.kineto.classify import Category
+from kair_engine.readers.kineto.classify import Category, NameClass
 from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
-from kair_engine.readers.kineto.compiled import marks, scan, shapes, tokens
+from kair_engine.readers.kineto.compiled import marks, scanned, shapes, tokens
 from kair_engine.readers.kineto.compiled.keys import KEYS
 from kair_engine.readers.kineto.compiled.scan import scan_events
 from kair_engine.readers.kineto.compiled.shapes import learn, no_shapes, take_alike
@@ -39,7 +39,7 @@ _FEW_ALIKE: Final = 2000
 
 _FIELDS: Final = ("start", "duration", "correlation", "external_id")
 """Of a record, in the order of the columns of a scan."""
-_TIMES: Final = ((scan.START, scan.TS, bytes(NO_TIME)), (scan.DURATION, scan.DUR, bytes(NO_DURATION)))
+_TIMES: Final = ((scanned.START, scanned.TS, bytes(NO_TIME)), (scanned.DURATION, scanned.DUR, bytes(NO_DURATION)))
 _TEXT: Final = msgspec.json.Decoder(str)
 _IDENTITY: Final = msgspec.json.Decoder(int | str)
 _ARGS: Final = msgspec.json.Decoder(EventArgs | None)
@@ -65,7 +65,7 @@ class Scanner:
 
     def __init__(self, tables: EventTables) -> None:
         self._tables = tables
-        self._rows: Int64s = np.empty((scan.COLUMNS, _ROWS), np.int64)
+        self._rows: Int64s = np.empty((scanned.COLUMNS, _ROWS), np.int64)
         self._found: Int32s = np.empty((_ROWS, tokens.TRACK + 1), np.int32)
         self._marks: Int64s = np.empty((_MARKS, marks.COLUMNS), np.int64)
         self._ended = np.zeros(2, np.int64)
@@ -76,6 +76,7 @@ class Scanner:
         self._name_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._track_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._details_of_shape: dict[int, CollectiveDetails] = {}
+        self._detail_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
 
     def _make_room(self, texts: int) -> None:
         """Begins anew with room for more different texts; what is met again, `tables` know."""
@@ -99,8 +100,8 @@ class Scanner:
         if self._is_full:
             return
         signs, self._ended[:] = as_signs(text), (0, begin)
-        status = scan.NO_ROOM
-        while status == scan.NO_ROOM:
+        status = scanned.NO_ROOM
+        while status == scanned.NO_ROOM:
             self._ended[0] = 0
             status = self._fill(signs, end)
             rows = self._rows[:, : self._ended[0]]
@@ -108,7 +109,7 @@ class Scanner:
             if len(records) < rows.shape[1]:
                 # Shapes of what is not known are none.
                 self._forget_shapes()
-                yield self._tables.valid(records), int(rows[scan.EVENT, len(records)])
+                yield self._tables.valid(records), int(rows[scanned.EVENT, len(records)])
                 return
             yield self._tables.valid(records), int(self._ended[1])
 
@@ -124,7 +125,7 @@ class Scanner:
             self._parsed_at_once = min(2 * self._parsed_at_once, _MOST_AT_ONCE) if alike < _FEW_ALIKE else 1
             status = scan_events(signs, end, self._rows, self._ended, self._parsed_at_once, self._marks, KEYS)
             learn(signs, self._marks, self._rows, self._shapes)
-            if status != scan.ENOUGH:
+            if status != scanned.ENOUGH:
                 return status
 
     def _forget_shapes(self) -> None:
@@ -132,6 +133,7 @@ class Scanner:
         self._name_of_shape[:] = _NOT_SEEN
         self._track_of_shape[:] = _NOT_SEEN
         self._details_of_shape.clear()
+        self._detail_of_shape[:] = _NOT_SEEN
 
     def _with_room(self, signs: Text, places: Int64s) -> int:
         """Finds the tokens at these places; returns of how many rows."""
@@ -152,16 +154,16 @@ class Scanner:
         result["track"] = tracks[:known]
         for column, field in enumerate(_FIELDS):
             result[field] = rows[column]
-        result["size"] = np.where(self._tables.categories()[tracks[:known]] == Category.COPY, rows[scan.SIZE], -1)
+        result["size"] = np.where(self._tables.categories()[tracks[:known]] == Category.COPY, rows[scanned.SIZE], -1)
         _read_odd_times(text, rows, result)
         return self._with_details(text, rows, result)
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
         """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
-        shape, parsed = rows[scan.SHAPE], np.flatnonzero(rows[scan.PARSED])
+        shape, parsed = rows[scanned.SHAPE], np.flatnonzero(rows[scanned.PARSED])
         if not len(parsed):
             return self._name_of_shape[shape], self._track_of_shape[shape]
-        of_parsed = self._numbers(signs, np.ascontiguousarray(rows[scan.NAME : scan.TID + 2, parsed].T))
+        of_parsed = self._numbers(signs, np.ascontiguousarray(rows[scanned.NAME : scanned.TID + 2, parsed].T))
         of_rows = []
         for of_shape, numbers in zip((self._name_of_shape, self._track_of_shape), of_parsed, strict=True):
             has_shape = shape[parsed] != _NO_SHAPE
@@ -181,21 +183,32 @@ class Scanner:
         return names, tracks
 
     def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
+        """The records with their details, up to the first whose arguments cannot be read."""
+        records["detail"] = -1
         detailed = self._tables.detailed(records)
-        details: list[CollectiveDetails] = []
-        places = rows[[scan.SHAPE, scan.ARGS, scan.ARGS + 1]][:, detailed].tolist()
-        for row, shape, begin, end in zip(detailed.tolist(), *places, strict=True):
-            found = self._details_of_shape.get(shape)
+        shape = rows[scanned.SHAPE, detailed]
+        shared = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
+        # A row that is told its own details later shares none.
+        shared[self._tables.name_classes()[records["name"][detailed]] == NameClass.HOST_COLLECTIVE] = _NOT_SEEN
+        records["detail"][detailed] = shared
+        left = np.flatnonzero(shared == _NOT_SEEN)
+        places = rows[[scanned.SHAPE, scanned.NUMBER, scanned.ARGS, scanned.ARGS + 1]][:, detailed[left]].tolist()
+        for row, of_shape, of_inputs, begin, end in zip(detailed[left].tolist(), *places, strict=True):
+            found = self._details_of_shape.get(of_shape)
             if found is None:
                 try:
                     found = collective_details((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
                 except _JSON_ERRORS:
-                    records = records[:row]
-                    break
-                if shape != _NO_SHAPE and self._shapes.pieces[shape, shapes.SAYS_ALL]:
-                    self._details_of_shape[shape] = found
-            details.append(found)
-        self._tables.describe(records, detailed[: len(details)], details)
+                    return records[:row]
+                if of_shape != _NO_SHAPE and self._shapes.pieces[of_shape, shapes.SAYS_ALL]:
+                    self._details_of_shape[of_shape] = found
+                    if of_inputs < 0 or found.sequence is None:
+                        self._detail_of_shape[of_shape] = len(self._tables.details)
+            elif of_inputs >= 0 and found.sequence is not None:
+                # Among the inputs no other number stands there, and none of a peer.
+                found = CollectiveDetails(found.kind, found.group, of_inputs, found.size, found.peer)
+            records["detail"][row] = len(self._tables.details)
+            self._tables.details.append(found)
         return records
 
     def _number_names(self, names: Int32s) -> int:
@@ -224,9 +237,9 @@ class Scanner:
 
 
 def _read_odd_times(text: bytes, rows: Int64s, records: Records) -> None:
-    for row in np.flatnonzero(rows[scan.ODD]).tolist():
+    for row in np.flatnonzero(rows[scanned.ODD]).tolist():
         for column, place, default in _TIMES:
-            if rows[scan.ODD, row] & 1 << column:
+            if rows[scanned.ODD, row] & 1 << column:
                 begin, end = rows[place : place + 2, row].tolist()
                 records[_FIELDS[column]][row] = times.exact_nanoseconds(text[begin:end] or default)
 

@@ -15,6 +15,7 @@ from kair_engine.numba_or_not import njit_without_arrays as njit
 from kair_engine.readers.kineto.compiled.marks import (
     A_NAME,
     A_NUMBER,
+    A_TEXT,
     AN_INTEGER,
     ARGS_BEGIN,
     ARGS_END,
@@ -27,7 +28,7 @@ from kair_engine.readers.kineto.compiled.marks import (
     WHAT,
     WITHOUT,
 )
-from kair_engine.readers.kineto.compiled.scan import (
+from kair_engine.readers.kineto.compiled.scanned import (
     ARGS,
     CORRELATION,
     DONE,
@@ -35,6 +36,7 @@ from kair_engine.readers.kineto.compiled.scan import (
     EVENT,
     EXTERNAL_ID,
     NO_ROOM,
+    NUMBER,
     ODD,
     PARSED,
     SHAPE,
@@ -76,9 +78,10 @@ _HIGH_HALVES: Final = -0x0F0F0F0F0F0F0F10
 _LOW_HALVES: Final = 0x0F0F0F0F0F0F0F0F
 _PAIRS: Final = 0x00FF00FF00FF00FF
 _FOURS: Final = 0x0000FFFF0000FFFF
-_MINUS, _POINT, _COMMA, _ZERO = b"-.,0"
+_MINUS, _POINT, _COMMA, _ZERO, _QUOTE = b'-.,0"'
 _SPACES: Final = tuple(b" \n\r\t")
 _MOST_DIGITS: Final = 18
+_MOST_DECIMALS: Final = 20
 _TIME_DIGITS: Final = 16
 _LATEST: Final = 4 * 10**15
 
@@ -125,7 +128,7 @@ def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shap
         rows[EVENT, count] = at
         rows[START, count] = rows[DURATION, count] = rows[ARGS, count] = rows[ARGS + 1, count] = 0
         rows[CORRELATION, count] = rows[EXTERNAL_ID, count] = rows[SIZE, count] = -1
-        rows[PARSED, count] = 0
+        rows[PARSED, count], rows[NUMBER, count] = 0, -1
         piece = 0
         what = NOTHING
         while what < ROW:
@@ -146,6 +149,8 @@ def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shap
                 _, at = _whole(text, at, limit)
             elif what == A_NUMBER:
                 at = _after_number(text, at, limit)
+            elif what == A_TEXT:
+                rows[NUMBER, count], at = _after_digits(text, at, limit)
             elif what == A_NAME:
                 size, hashed = _name(text, at, limit, piece)
                 piece = _named(text, at, size, hashed, piece, texts, pieces, names)
@@ -177,7 +182,12 @@ def _piece_behind(text: Text, at: int, limit: int, piece: int, texts: Text, piec
     before, one = _NONE, pieces[piece, _CHILD]
     while one != _NONE:
         size = pieces[one, _LENGTH]
-        if at + size <= limit and _is_same(text, at, texts, pieces[one, _FIRST], size):
+        is_it = at + size <= limit and _is_same(text, at, texts, pieces[one, _FIRST], size)
+        if is_it and pieces[one, _THEN] == A_TEXT:
+            # The quote before a number is any text's.
+            _, end = _after_digits(text, at + size, limit)
+            is_it = end != _NONE and end < limit and text[unsigned(end)] == _QUOTE
+        if is_it:
             if before != _NONE:
                 pieces[before, _OTHER] = pieces[one, _OTHER]
                 pieces[one, _OTHER] = pieces[piece, _CHILD]
@@ -300,7 +310,7 @@ def _after_number(text: Text, at: int, limit: int) -> int:
     at = begin
     while at < limit and _ZERO <= text[unsigned(at)] <= _ZERO + 9:
         at += 1
-    return at if 1 <= at - begin <= _MOST_DIGITS else _NONE
+    return at if 1 <= at - begin <= _MOST_DECIMALS else _NONE
 
 
 @njit(cache=True, nogil=True)

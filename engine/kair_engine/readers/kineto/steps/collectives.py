@@ -4,10 +4,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
 
 from kair_engine.readers.kineto.classify import Category, NameClass
-from kair_engine.readers.kineto.collective_details import CollectiveDetails
+from kair_engine.readers.kineto.collective_details import DetailColumns
 from kair_engine.readers.kineto.tables import EventTables
 
 Int64s = npt.NDArray[np.int64]
@@ -21,6 +20,7 @@ class StepCollectives:
     def __init__(
         self,
         tables: EventTables,
+        details: DetailColumns,
         *,
         detail: Int64s,
         category: Int64s,
@@ -30,55 +30,56 @@ class StepCollectives:
         start: Int64s,
         end: Int64s,
     ) -> None:
-        self._tables = tables
+        self._tables, self._details = tables, details
         self._detail, self._thread, self._start, self._end = detail, thread, start, end
         self._name, self._name_class = name, name_class
         host_op = category == Category.CPU_OP
         calls = host_op & (name_class == NameClass.COLLECTIVE_CALL)
         records = host_op & (name_class == NameClass.COLLECTIVE_RECORD)
         self._calls = self._by_start(np.flatnonzero(calls))
-        self._records = self._informative(np.flatnonzero(records))
+        # Those that say which collective they are.
+        told = np.flatnonzero(records & details.known[detail])
+        self._records = told[np.lexsort((thread[told], start[told]))]
 
-    def of_device_row(self, row: int, launch: int | None) -> CollectiveDetails | None:
-        """The details of a device collective: its own, else those of the call that its launch lies in."""
-        own = self._own(row)
-        if own is not None and own.known:
-            return own
-        if launch is None:
-            return own
-        time, thread = self._start[launch], self._thread[launch]
-        rows, starts = self._records.get(int(thread), (np.empty(0, np.int64), np.empty(0, np.int64)))
-        at = int(np.searchsorted(starts, time, "right")) - 1
-        if at >= 0 and self._end[rows[at]] >= time:
-            return self._own(int(rows[at]))
-        return own
-
-    def of_host_rows(self, rows: Int64s) -> list[CollectiveDetails | None]:
-        """The details of collectives timed on the host: the k-th row stands for the k-th recorded call."""
-        details = self._with_peers(rows, [self._own(row) for row in rows.tolist()])
-        recorded = self._by_start(
-            np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in self._records.values())])
-        )
-        if len(recorded) != len(rows):
-            return details
-        order = self._by_start(np.arange(len(rows)), rows)
-        for at, record in zip(order.tolist(), recorded.tolist(), strict=True):
-            details[at] = self._own(record) or details[at]
+    def of_device_rows(self, rows: Int64s, launch: Int64s) -> Int64s:
+        """The details of device collectives: their own, else those of the call that their launch lies in."""
+        details = self._detail[rows].copy()
+        launched = np.flatnonzero(~self._details.known[details] & (launch[rows] >= 0))
+        launches = launch[rows[launched]]
+        for thread in sorted(set(self._thread[launches].tolist())):
+            records = self._records[self._thread[self._records] == thread]
+            of_thread = np.flatnonzero(self._thread[launches] == thread)
+            at = np.searchsorted(self._start[records], self._start[launches[of_thread]], "right") - 1
+            of_thread, at = of_thread[at >= 0], at[at >= 0]
+            within = self._end[records[at]] >= self._start[launches[of_thread]]
+            details[launched[of_thread[within]]] = self._detail[records[at[within]]]
         return details
 
-    def _with_peers(self, rows: Int64s, details: list[CollectiveDetails | None]) -> list[CollectiveDetails | None]:
-        """`details` with the other ends of sends and receives, from the k-th call of each kind for the k-th row."""
+    def of_host_rows(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+        """The details of collectives timed on the host, and the other ends of sends and receives.
+
+        The k-th row stands for the k-th recorded call.
+        """
+        details = self._detail[rows].copy()
+        peers = self._peers(rows, details)
+        if len(self._records) == len(rows):
+            order = self._by_start(np.arange(len(rows)), rows)
+            details[order] = self._detail[self._records]
+            peers = self._details.peer[details]
+        return details, peers
+
+    def _peers(self, rows: Int64s, details: Int64s) -> Int64s:
+        """Of sends and receives, from the k-th call of each kind for the k-th row that does not say it."""
+        peers: Int64s = self._details.peer[details]
         for name_class, call in _TRANSFERS:
             number = self._tables.names.get(call, -1)
             calls = self._calls[self._name[self._calls] == number]
             places = np.flatnonzero(self._name_class[rows] == name_class)
-            if len(calls) != len(places):
-                continue
-            for at, issued_by in zip(self._by_start(places, rows[places]).tolist(), calls.tolist(), strict=True):
-                row, of_call = details[at], self._own(issued_by)
-                if row is not None and row.peer is None and of_call is not None:
-                    details[at] = replace(row, peer=of_call.peer)
-        return details
+            if len(calls) == len(places):
+                places = self._by_start(places, rows[places])
+                unsaid = (details[places] >= 0) & (peers[places] < 0)
+                peers[places[unsaid]] = self._details.peer[self._detail[calls[unsaid]]]
+        return peers
 
     def calls_of_host_rows(self, rows: Int64s) -> Int64s:
         """The row of the call that issued each host collective: by order, else the latest before it; -1: none."""
@@ -112,20 +113,6 @@ class StepCollectives:
         turn = np.arange(len(rows))
         begins[order] = np.minimum(np.maximum.accumulate(begins[order] - turn) + turn, self._end[rows[order]])
         return begins
-
-    def _own(self, row: int) -> CollectiveDetails | None:
-        number = int(self._detail[row])
-        return self._tables.details[number] if number >= 0 else None
-
-    def _informative(self, rows: Int64s) -> dict[int, tuple[Int64s, Int64s]]:
-        """The records that say which collective they are, by thread, with their starts in order."""
-        known = [row for row in rows.tolist() if (details := self._own(row)) is not None and details.known]
-        kept = self._by_start(np.array(known, np.int64))
-        return {
-            thread: (on_thread, self._start[on_thread])
-            for thread in sorted(set(self._thread[kept].tolist()))
-            for on_thread in [kept[self._thread[kept] == thread]]
-        }
 
     def _by_start(self, values: Int64s, rows: Int64s | None = None) -> Int64s:
         return values[np.argsort(self._start[values if rows is None else rows], kind="stable")]

@@ -72,18 +72,22 @@ class StepFinder:
         """Takes in one batch."""
         if not len(batch):
             return
-        categories = tables.categories()[batch["track"]]
-        host = (categories == Category.CPU_OP) | (categories == Category.ANNOTATION)
-        marks = host & (tables.name_classes()[batch["name"]] == NameClass.STEP)
-        for record in batch[marks]:
+        tracks, classes = batch["track"].copy(), tables.name_classes()
+        host = np.isin(tables.categories(), (Category.CPU_OP, Category.ANNOTATION))[tracks]
+        # Few are of these classes: whether they are the host's is asked of those alone.
+        told = np.flatnonzero(np.isin(classes, (NameClass.STEP, *SIGN_CLASSES))[batch["name"]])
+        told = told[host[told]]
+        of_told = classes[batch["name"][told]]
+        for record in batch[told[of_told == NameClass.STEP]]:
             self._mark(record, tables)
-        for record in batch[host & np.isin(tables.name_classes()[batch["name"]], SIGN_CLASSES)]:
+        for record in batch[told[of_told != NameClass.STEP]]:
             begin, name = int(record["start"]), tables.names.items_[record["name"]]
             self._signs.see(name, begin, begin + int(record["duration"]), int(record["track"]))
-        rows = np.bincount(batch["track"][host])
+        rows = np.bincount(tracks[host])
         for track in np.flatnonzero(rows).tolist():
             self._host_rows[track] = self._host_rows.get(track, 0) + int(rows[track])
-        first, last = int(batch["start"].min()), int((batch["start"] + batch["duration"]).max())
+        start = batch["start"].copy()
+        first, last = int(start.min()), int((start + batch["duration"]).max())
         known = self._extent or (first, last)
         self._extent = (min(known[0], first), max(known[1], last))
 
@@ -156,13 +160,15 @@ def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
 def find_launches(batches: Iterable[Records], tables: EventTables, windows: StepWindows, id_field: str) -> Launches:
     """Every host call by `id_field` (`correlation` of runtime calls, `external_id` of operators)."""
     wanted = Category.RUNTIME if id_field == "correlation" else Category.CPU_OP
-    categories = tables.categories()
+    is_wanted = tables.categories() == wanted
     ids: list[Int64s] = [np.empty(0, np.int64)]
     steps: list[Int64s] = [np.empty(0, np.int64)]
     for batch in batches:
-        calls = (categories[batch["track"]] == wanted) & (batch[id_field] >= 0)
-        ids.append(batch[id_field][calls])
-        steps.append(windows.index_at(batch["start"][calls]))
+        calls = np.flatnonzero(is_wanted[batch["track"]])
+        of_calls = batch[id_field][calls]
+        known = of_calls >= 0
+        ids.append(of_calls[known])
+        steps.append(windows.index_at(batch["start"][calls[known]]))
     all_ids, all_steps = np.concatenate(ids), np.concatenate(steps)
     order = np.argsort(all_ids, kind="stable")
     return Launches(all_ids[order], all_steps[order])

@@ -10,7 +10,7 @@ import pyarrow as pa
 from kair_engine.arrays import order_by
 from kair_engine.readers.columns import dictionary, nullable, numbers, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
-from kair_engine.readers.kineto.collective_details import global_peers
+from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers
 from kair_engine.readers.kineto.rows import Records, chosen
 from kair_engine.readers.kineto.steps.collectives import StepCollectives
 from kair_engine.readers.kineto.steps.found import StepWindows
@@ -61,8 +61,10 @@ class StepAssembler:
         the rank's, where the file holds others' too.
         """
         self._tables, self._windows = tables, windows
-        self._rank, self._base, self._default_group = rank, base_ns, default_group
-        self._groups_listed = groups_listed
+        self._rank, self._base, self._groups_listed = rank, base_ns, groups_listed
+        self._details = DetailColumns(tables.details)
+        self._groups = [*self._details.groups, *([default_group] if default_group else [])]
+        self._no_group = self._groups.index(default_group) if default_group else -1
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
         self._on_device = np.isin(self._category, DEVICE_CATEGORIES)
@@ -130,6 +132,7 @@ class StepAssembler:
         )
         collectives = StepCollectives(
             self._tables,
+            self._details,
             detail=records["detail"].astype(np.int64),
             category=category,
             name=name,
@@ -153,30 +156,28 @@ class StepAssembler:
         columns.duration[on_host] -= begins - columns.start[on_host]
         columns.start[on_host] = begins
         columns.phase[on_host] = np.where(issued_by >= 0, columns.phase[issued_by], columns.phase[on_host])
-        known = [
-            (row, collectives.of_device_row(row, int(launch[row]) if launch[row] >= 0 else None))
-            for row in on_device.tolist()
-        ]
-        known += zip(on_host.tolist(), collectives.of_host_rows(on_host), strict=True)
-        groups: dict[str, int] = {}
-        peers: dict[str | None, dict[int, int]] = {}
-        for row, details in known:
-            group = (details.group if details else None) or self._default_group
-            if group:
-                columns.group[row] = groups.setdefault(group, len(groups))
-            elif not device[row]:
-                self.groups_missing = True
-            if details is None:
-                continue
-            if details.kind != "collective":
-                columns.kind[row] = KINDS.index(details.kind)
-            columns.sequence[row] = -1 if details.sequence is None else details.sequence
-            columns.size[row] = -1 if details.size is None else details.size
-            if details.peer is not None and (group or device[row] or self._groups_listed):
-                peers.setdefault(group, {})[row] = details.peer
-        for group, of_row in peers.items():
-            columns.peer[list(of_row)] = global_peers(list(of_row.values()), group, self._rank)
-        return list(groups)
+        of_host, peers_of_host = collectives.of_host_rows(on_host)
+        of_device = collectives.of_device_rows(on_device, launch)
+        rows, of_rows = np.concatenate([on_device, on_host]), np.concatenate([of_device, of_host])
+        peers = np.concatenate([self._details.peer[of_device], peers_of_host])
+        group = self._details.group[of_rows]
+        group[group < 0] = self._no_group
+        self.groups_missing |= bool((group[len(on_device) :] < 0).any())
+        groups = list(dict.fromkeys(group[group >= 0].tolist()))
+        place = np.full(len(self._groups) + 1, -1)
+        place[groups] = np.arange(len(groups))
+        columns.group[rows] = place[group]
+        described, of_rows = rows[of_rows >= 0], of_rows[of_rows >= 0]
+        columns.sequence[described] = self._details.sequence[of_rows]
+        columns.size[described] = self._details.size[of_rows]
+        sent = self._details.kind[of_rows] != KINDS.index("collective")
+        columns.kind[described[sent]] = self._details.kind[of_rows[sent]]
+        told = (peers >= 0) & ((group >= 0) | device[rows] | self._groups_listed)
+        for one in sorted(set(group[told].tolist())):
+            of_group = told & (group == one)
+            name = self._groups[one] if one >= 0 else None
+            columns.peer[rows[of_group]] = global_peers(peers[of_group].tolist(), name, self._rank)
+        return [self._groups[one] for one in groups]
 
     def _main_lane(self) -> int:
         return int(self._lane[self._windows.track]) if self._windows.track >= 0 else 0
