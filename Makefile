@@ -36,6 +36,8 @@ $(VENV)/.run: pyproject.toml
 # The recorder's test trains a real model, so the tests need torch; the pinned version's CPU build.
 $(VENV)/.test: $(VENV)/.run
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,record]'
+	@# What is compiled the first time is compiled here, and not by each of the processes that run tests.
+	$(BIN)/pytest --collect-only -q > /dev/null
 	touch $@
 
 # With the oldest dependencies that pyproject.toml admits.

@@ -10,7 +10,10 @@ M_W and M_S. Each run is a fresh process, which has to page in its memory; what 
 beside it. So is the whole command, with its start and imports; everywhere else imports are left out, on all sides.
 
 Beside it, where DIR is a checkout of the published analyzer and PYTHON the interpreter of an environment with its
-packages, that analyzer from reading to JSON, run in turn with ours. `whatif_peer.py` is its algorithm over arrays,
+packages, that analyzer from reading to JSON, run in turn with ours. As whole processes there are two comparisons: its
+first script, which prices operation types and workers, with `kair whatif --json`; and all scripts that its `run_all.sh`
+runs for a trace (prices, heat map, M_S, M_W, ideal timeline) with the one command that answers all of it,
+`kair whatif --timeline`, whose file has the recorded timeline too. `whatif_peer.py` is its algorithm over arrays,
 without the DataFrames in which it spends most of its time, and with less in it: S by operation type, stage and
 data-parallel rank. `--times` lays the file's data-parallel ranks beside each other so often.
 """
@@ -102,11 +105,17 @@ def _once(path: Path) -> dict[str, float]:
     return took | {"scenarios": scenarios}
 
 
-def command(path: Path) -> float:
-    """CPU seconds of `kair whatif --json` for a file that it has not read before."""
+def command(path: Path, *options: str) -> float:
+    """CPU seconds of `kair whatif` for a file that it has not read before."""
     with TemporaryDirectory() as folder:
         places = {"KAIR_CACHE": folder, "KAIR_STORE": folder}
-        return run_child([sys.executable, "-m", "kair_tui", "whatif", str(path), "--json"], environment=places).cpu_s
+        return run_child([sys.executable, "-m", "kair_tui", "whatif", str(path), *options], environment=places).cpu_s
+
+
+def whole_answer(path: Path) -> float:
+    """CPU seconds of the page with all prices, the heat map, M_W and M_S, and of the timelines."""
+    with TemporaryDirectory() as folder:
+        return command(path, "--timeline", str(Path(folder) / "timeline.json.gz"))
 
 
 @contextmanager
@@ -139,23 +148,41 @@ def original(where: Original, path: Path, metadata: Path) -> dict[str, float]:
     """One run of the published analyzer, and one of its command."""
     run = [where.python, str(HERE / "whatif_original.py"), str(where.artifact), str(path), str(metadata)]
     found: dict[str, float] = json.loads(run_child(run).stdout.splitlines()[-1])
-    script, places = where.artifact / "analyzer" / "wia.py", {"PYTHONPATH": str(where.artifact)}
+    places = {"PYTHONPATH": str(where.artifact)}
     with TemporaryDirectory() as out:
-        options = ["--metadata", str(metadata), "--trace", str(path), "--dump-dir", out, "--root", out]
-        found["command_s"] = run_child([where.python, str(script), *options], environment=places).cpu_s
-    return found
+        first, *others = (
+            run_child([where.python, str(where.artifact / "analyzer" / script), *options], environment=places).cpu_s
+            for script, options in scripts(path, metadata, Path(out))
+        )
+    return found | {"command_s": first, "all_s": first + sum(others)}
+
+
+def scripts(path: Path, metadata: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
+    """What `run_all.sh` runs for a trace, one after another: (script, its options)."""
+    yield "wia.py", ["--metadata", str(metadata), "--trace", str(path), "--dump-dir", str(out), "--root", str(out)]
+    (result,) = out.glob("*.json")
+    given = ["--trial", result.stem, "--dump-dir", str(out), "--analysis-result", str(result)]
+    yield "heatmap.py", given
+    yield "compute_ms.py", [*given, "--root", str(out)]
+    yield "compute_mw.py", [*given, "--root", str(out)]
+    (ideal,) = out.glob("dataframe/*-no-blocking.parquet")
+    yield (
+        "to_timeline.py",
+        [str(ideal), "-o", str(out), *["--reset-step-start", "--step-st", "0", "--step-ed", "999999"]],
+    )
 
 
 def measure(source: Path, times: int, runs: int, where: Original | None) -> Row:
     """One row. Raises SystemExit where any two disagree on S."""
-    mine, theirs, commands = [], [], []
+    mine, theirs, commands, whole = [], [], [], []
     metadata = source.with_name(f"meta-{source.stem.removeprefix('trace-')}.yaml")
     with TemporaryDirectory() as folder:
         path = copies(source, times, Path(folder))
         say(f"{source.stem} × {times}")
         for _ in range(runs):
             mine.append(in_fresh_process(kair, path))
-            commands.append(command(path))
+            commands.append(command(path, "--json"))
+            whole.append(whole_answer(path))
             theirs += [original(where, path, metadata)] if where else []
         other = in_fresh_process(peer, path)
         rows = pl.scan_parquet(path).select(pl.len()).collect().item()
@@ -174,6 +201,7 @@ def measure(source: Path, times: int, runs: int, where: Original | None) -> Row:
         "simulations s": best["simulations"],
         "algorithm s": other["all"],
         "command s": min(commands),
+        "whole answer s": min(whole),
     }
     if theirs:
         least = {name: min(run[name] for run in theirs) for name in theirs[0]}
@@ -184,6 +212,7 @@ def measure(source: Path, times: int, runs: int, where: Original | None) -> Row:
             "its scenarios": int(least["scenarios"]),
             "its simulations s": least["simulations_s"],
             "its command s": least["command_s"],
+            "all its scripts s": least["all_s"],
             "faster": median(its["cpu_s"] / own["first"] for own, its in pairs),
             "again": median(its["cpu_s"] / own["all"] for own, its in pairs),
             "at the same": median(its["cpu_s"] / (own["all"] - own["more"]) for own, its in pairs),
@@ -192,6 +221,7 @@ def measure(source: Path, times: int, runs: int, where: Original | None) -> Row:
                 its["simulations_s"] / its["scenarios"] / (own["simulations"] / own["scenarios"]) for own, its in pairs
             ),
             "command": median(its["command_s"] / own for own, its in zip(commands, theirs, strict=True)),
+            "whole answer": median(its["all_s"] / own for own, its in zip(whole, theirs, strict=True)),
         }
     return row
 

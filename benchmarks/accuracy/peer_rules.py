@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from recording import Columns
-from scipy.special import stdtrit
 from scoring import Answer, Claim
 
 Floats = npt.NDArray[np.float64]
@@ -55,6 +54,9 @@ def _lowest_is_outlier(values: Floats) -> bool:
     count, spread = len(values), float(values.std(ddof=1))
     if count < 3 or spread == 0:
         return False
+    # Loads for a third of a second, which those that only read this module do without.
+    from scipy.special import stdtrit
+
     critical = float(stdtrit(count - 2, FALSE_ALARM_RATE / count)) ** 2
     bound = (count - 1) / math.sqrt(count) * math.sqrt(critical / (count - 2 + critical))
     return bool((values.mean() - values.min()) / spread > bound)

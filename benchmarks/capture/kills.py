@@ -52,6 +52,8 @@ class Outcome:
     unreadable: list[str] = field(default_factory=list)
     reads: int = 0
     windows: int = 0
+    drops: int = 0
+    """Records that found no room in a ring, as the last agent counted them: those of steps that are lost, if any."""
     longest_pause_ms: float = 0.0
 
     @property
@@ -280,6 +282,7 @@ def _check(scene: Scene, outcome: Outcome) -> None:
     outcome.lost = len(committed - set(kept))
     outcome.twice = len(kept) - len(set(kept))
     outcome.unknown = len(set(kept) - committed)
+    outcome.drops = sum(host["drops"] for host in json.loads(scene.places.status.read_bytes())["hosts"])
     outcome.longest_pause_ms = max(scene.pauses, default=0.0)
     if (scene.places.folder / JOB_FILE).exists():
         trace = open_job_folder(scene.places.folder)

@@ -23,6 +23,7 @@ from kair_capture.ring.names import NameWriter
 from kair_capture.ring.producer import RingProducer
 from kair_capture.settings import settings_of
 
+_ONE_MOMENT_NS = 500_000
 PHASES = (("forward", 0.3), ("backward", 0.5), ("optimizer", 0.2))
 
 
@@ -59,32 +60,37 @@ class SimulatedRank:
         (run_dir / "windows").mkdir(mode=0o700, exist_ok=True)
         stem = run_dir / f"rank-{rank}-{os.getpid()}"
         self.names = NameWriter(stem.with_name(f"{stem.name}.names"))
-        self.ring = RingProducer(stem.with_name(f"{stem.name}-0.ring"), 4096)
+        self.ring = RingProducer(stem.with_name(f"{stem.name}-0.ring"))
         self.control = ControlWords(run_dir / f"rank-{rank}.control")
         self.wanted: Window | None = None
+        self.sampled = False
+        """The last step was."""
         self.begun: list[tuple[int, int]] = []
         self.progress = -1
         """A file that has every committed step's number, for who checks that none is lost."""
         write_identity(settings_of(), rank, plan.world, {"framework": "simulated"})
 
     def step(self, step: int, begin: int) -> None:
-        """The records of a step that began then (CLOCK_MONOTONIC) and is over now."""
+        """The records of a step that began then (CLOCK_MONOTONIC) and is over now: what capture does in a job."""
         work, length = self.plan.work_ns(self.rank, step), self.plan.step_ns(step)
         asked = self.control.asked()
         if asked is not None and asked.first > step:
             self.wanted = asked
-        sampled = self.wanted is not None and self.wanted.first <= step <= self.wanted.last
+        self.sampled = self.wanted is not None and self.wanted.first <= step <= self.wanted.last
         at = begin
         for phase, share in PHASES:
             self.ring.emit(Kind.SCOPE, at, round(work * share), step, self.names.number(phase), 0)
             at += round(work * share)
         self.ring.emit(Kind.COLLECTIVE, begin + work, length - work, step, self.names.number("all_reduce"))
-        self.ring.emit(Kind.STEP, begin, length, step, 0, 0, StepFlag.SAMPLED if sampled else 0)
+        self.ring.emit(Kind.STEP, begin, length, step, 0, 0, StepFlag.SAMPLED if self.sampled else 0)
         self.ring.emit(Kind.CLOCK, time.monotonic_ns(), time.time_ns(), step)
         self.ring.commit(step)
+
+    def keep(self, step: int, begin: int) -> None:
+        """What the simulation itself writes once a step is over: its number, and what a profiler would leave."""
         if self.progress >= 0:
             os.write(self.progress, step.to_bytes(4, "little"))
-        if sampled and self.wanted is not None:
+        if self.sampled and self.wanted is not None:
             self.begun.append((step, begin))
             if step == self.wanted.last:
                 self._write_trace(self.wanted)
@@ -132,9 +138,9 @@ def run(
     progress: Path | None = None,
     until: Path | None = None,
 ) -> float:
-    """Steps together from `start_ns` (CLOCK_MONOTONIC) on; returns the longest delay of the loop itself, ms.
+    """Steps together from `start_ns` (CLOCK_MONOTONIC) on; returns how long the records of one took at most, ms.
 
-    What a step's records take is no part of the plan: how much later than planned a step begins is what capture costs.
+    That is what capture costs; what the simulation itself writes to its files comes after it, and is not in it.
     """
     simulated = [SimulatedRank(plan, rank, run_dir) for rank in ranks]
     for one in simulated if progress else ():
@@ -149,12 +155,24 @@ def run(
         pause = end - time.monotonic_ns()
         if pause > 0:
             time.sleep(pause / 1e9)
-        before, delayed = time.monotonic_ns(), _run_delay_ns()
+        before = _ran_ns()
         for one in simulated:
             one.step(step, begin)
-        # What other processes had of the processor meanwhile is nobody's pause.
-        worst = max(worst, time.monotonic_ns() - before - (_run_delay_ns() - delayed))
+        worst = max(worst, _ran_ns() - before)
+        for one in simulated:
+            one.keep(step, begin)
     return worst / 1e6
+
+
+def _ran_ns() -> int:
+    """The time without that in which this thread was ready and others had the processor: that is nobody's pause.
+
+    Both are read at one moment: asked again where the thread lost the processor between them.
+    """
+    while True:
+        now, delayed = time.monotonic_ns(), _run_delay_ns()
+        if time.monotonic_ns() - now < _ONE_MOMENT_NS:
+            return now - delayed
 
 
 def _run_delay_ns() -> int:

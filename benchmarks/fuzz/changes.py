@@ -68,7 +68,7 @@ committing.Committer.compact = functools.partialmethod(committing.Committer.comp
 store, first = Path(sys.argv[1]), int(sys.argv[2])
 places = JobPlaces(store, "watched")
 coordinator = Coordinator(CoordinatorSettings(places, listen=("127.0.0.1", 0)))
-assert coordinator.on_rows(0, Rows(0, rows_for(0, range(first, first + 12)).tobytes()))
+assert coordinator.on_rows(0, Rows(0, rows_for(0, range(first, first + 12)).tobytes())) is not None
 coordinator.stop()
 coordinator.run()
 """

@@ -185,6 +185,38 @@ def draw_pair(seed: int) -> Take:
     )
 
 
+def draw_own_cores(seed: int) -> Take:
+    """A take of which each rank has a core of its own and nothing else runs: healthy, or with a fault of one rank.
+
+    So ranks differ by what they do, not by who gets a core. A fault that shows beside a load only, or whose two ends
+    are all that there is, is not drawn.
+    """
+    rng = np.random.default_rng((seed, 0x6F776E))
+    drawn = draw(seed)
+    parallel: Parallel = pick(rng, {"ddp": 0.8, "fsdp2": 0.2})
+    width, blocks, examples = draw_size(rng, drawn.model, CORES)
+    steps = log_uniform_int(rng, 3, 40)
+    possible = possible_kinds(parallel, False, 1, "own_core")
+    kinds = [pick(rng, {kind: weight for kind, weight in possible.items() if kind != "nice"})] * (rng.random() < 0.5)
+    guilty = (int(rng.integers(CORES)),)
+    return replace(
+        drawn,
+        width=width,
+        blocks=blocks,
+        examples=examples,
+        parallel=parallel,
+        compile=False,
+        ranks=CORES,
+        host_of_rank=(0,) * CORES,
+        steps=steps,
+        workers=0,
+        pinning="own_core",
+        load="none",
+        load_processes=0,
+        faults=tuple(draw_fault(rng, kind, guilty, steps, possible_places(parallel, False)) for kind in kinds),
+    )
+
+
 def pick(rng: np.random.Generator, weights: Mapping[Name, float]) -> Name:
     names = list(weights)
     shares = np.array([weights[name] for name in names], dtype=float)

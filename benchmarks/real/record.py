@@ -14,6 +14,9 @@ GPU could not hand back), and the processes of the ranks are kept from take to t
 With `--pairs` each seed's job is recorded twice, with a fault that all ranks share in DIR/with and without any in
 DIR/without; on the CPU with two ranks, each on a core of its own.
 
+With `--own-cores` takes of two ranks, each on a core of its own with nothing else beside them, healthy or with a fault
+of one rank; their seeds are their own, too.
+
 Needs Linux, root (network namespaces, control groups, priorities) and torch; two cores, or a GPU and 16.
 """
 
@@ -40,7 +43,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
-from drawing import Take, draw, draw_pair
+from drawing import Take, draw, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
 from on_gpu.net_waits import net_of_stops
@@ -59,6 +62,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what the jobs compute on")
     parser.add_argument("--rehearse", action="store_true", help="run takes on a GPU without one, to try the recorder")
     parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks")
+    parser.add_argument("--own-cores", action="store_true", help="two ranks, each on a core of its own")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -79,7 +83,7 @@ def planned(options: argparse.Namespace) -> Iterator[tuple[Path, Take]]:
     for seed in in_turn(parse_seeds(options.seeds), TUNING_SEEDS[options.device]):
         name = f"seed{seed:04d}"
         if options.device == "cpu":
-            take = draw_pair(seed) if options.pairs else draw(seed)
+            take = (draw_pair if options.pairs else draw_own_cores if options.own_cores else draw)(seed)
         else:
             gpu_take = draw_gpu_pair(seed) if options.pairs else draw_gpu(seed)
             take = replace(gpu_take, device="cpu", examples=8) if options.rehearse else gpu_take

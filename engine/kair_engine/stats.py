@@ -33,6 +33,16 @@ def median(values: Floats, axis: int | None = -1) -> Floats:
     return np.asarray((ordered.take((length - 1) // 2, axis=axis) + ordered.take(length // 2, axis=axis)) / 2)
 
 
+def known_median(values: Floats) -> Floats:
+    """Each column's median of what is not NaN; NaN for a column of nothing else. NumPy's goes by masked arrays."""
+    if not len(values):
+        return np.full(values.shape[1], np.nan)
+    ordered = np.sort(values, axis=0)  # what is NaN comes last
+    count = np.count_nonzero(~np.isnan(ordered), axis=0)
+    column = np.arange(values.shape[1])
+    return np.asarray((ordered[(count - 1) // 2, column] + ordered[count // 2, column]) / 2)
+
+
 def median_by(cell: Ints, values: Floats) -> Floats:
     """For each value the median of those with the same cell number."""
     order = order_by(cell)

@@ -13,6 +13,6 @@ pytestmark = [
 
 
 def test_a_kill_leaves_no_worker_no_half_job_and_no_file(tmp_path: Path) -> None:
-    seen = list(kills(4, 2, tmp_path, longest_s=1.5))
+    seen = list(kills(4, 2, tmp_path, longest_s=0.5))
     assert [one.wrong for one in seen] == [()] * 4
     assert any(one.was_running for one in seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from drawing import ALL_RANKS, draw, draw_pair
+from drawing import ALL_RANKS, ONE_RANK, draw, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.net_waits import net_of_stops
 from take_report import page
@@ -39,6 +39,18 @@ def test_pairs_of_takes_have_cores_of_their_own() -> None:
     assert {(take.ranks, take.cores_of(0) == {0}, take.cores_of(1) == {1}, take.load) for take in takes} == {
         (2, True, True, "none")
     }
+
+
+def test_takes_of_own_cores_have_nothing_beside_them() -> None:
+    takes = [draw_own_cores(seed) for seed in range(200)]
+    assert takes == [draw_own_cores(seed) for seed in range(200)]
+    assert all(take.cores_of(0) != take.cores_of(1) and take.load == "none" and not take.workers for take in takes)
+    faulty = [take.faults for take in takes if take.faults]
+    assert 80 <= len(faulty) <= 120
+    assert all(len(fault.ranks) == 1 for (fault,) in faulty)
+    assert {fault.ranks for (fault,) in faulty} == {(0,), (1,)}
+    # Each kind is drawn that shows without a load and has an end that is its own.
+    assert {fault.kind for (fault,) in faulty} == set(ONE_RANK) - {"nice", "slow_link"}
 
 
 def test_the_seeds_of_takes_on_cores_draw_what_they_drew() -> None:

@@ -20,7 +20,7 @@ from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
-from kair_capture.agent.link import OVERHEAD, Link, Packet
+from kair_capture.agent.link import COUNTERS, PACE, Link, Packet
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.settings import agent_settings
 from kair_capture.agent.spool import Spool, deliver_file
@@ -32,7 +32,7 @@ from kair_capture.job.sampled.control import ControlWords
 from kair_capture.ring.layout import Kind
 from kair_capture.ring.process_identity import process_namespace
 from kair_capture.wire.keys import read_key
-from kair_capture.wire.messages import BeatReply
+from kair_capture.wire.messages import Beat, BeatReply
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32
@@ -222,28 +222,43 @@ def agent_with_link(folder: Path, **more: str) -> Iterator[tuple[Agent, Link]]:
         one.close()
 
 
-def test_ranks_that_sample_unasked_are_told_what_all_sampling_took(tmp_path: Path) -> None:
+def test_ranks_that_sample_unasked_hear_what_all_sampling_took_and_keep_to_one_interval(tmp_path: Path) -> None:
     with agent_with_link(tmp_path) as (agent, theirs):
-        hears_of_overhead(tmp_path, agent, theirs)
+        ranks = {rank: OneRank(tmp_path / "run", rank) for rank in (3, 4, 5)}
+        for rank, every in ((3, 50), (5, 400)):
+            ranks[rank].rings[0].emit(Kind.USER_EVENT, 1, every, 0, ranks[rank].names.number("sampling interval"))
+        for one in ranks.values():
+            one.step(0, 10)
+        agent._look()
+        agent._turn()
+
+        def told() -> list[tuple[float, int] | None]:
+            agent._hear()
+            agent._look()
+            paths = [tmp_path / "run" / f"rank-{rank}.control" for rank in ranks]
+            words = [ControlWords(path) if path.exists() else None for path in paths]
+            return [one and (one.overhead, one.sampled_every) for one in words]
+
+        # Rank 4 samples nothing by itself. Without a coordinator those of a host agree.
+        assert told() == [(0, 400), None, (0, 400)]
+        theirs.send(Packet.PACE, PACE.pack(12_500, 800))
+        assert told() == [(0.0125, 800), None, (0.0125, 800)]
+        # Nobody answers any more: what was told is of long ago.
+        theirs.send(Packet.REACHED, b"\0")
+        assert told() == [(0, 400), None, (0, 400)]
+        # One that has ended holds nobody up.
+        agent._bury(ranks[5].trainer, agent._trainers[ranks[5].trainer])
+        assert told()[0] == (0, 50)
 
 
-def hears_of_overhead(tmp_path: Path, agent: Agent, theirs: Link) -> None:
-    ranks = [OneRank(tmp_path / "run", rank) for rank in (3, 4)]
-    ranks[0].rings[0].emit(Kind.USER_EVENT, 1, 50, 0, ranks[0].names.number("sampling interval"))
-    for rank in ranks:
-        rank.step(0, 10)
-    agent._look()
-    agent._turn()
-
-    def told(content: bytes, kind: Packet) -> list[float]:
-        theirs.send(kind, content)
-        agent._hear()
-        controls = (tmp_path / "run" / f"rank-{rank}.control" for rank in (3, 4))
-        return [ControlWords(path).overhead if path.exists() else -1 for path in controls]
-
-    assert told(OVERHEAD.pack(12_500), Packet.OVERHEAD) == [0.0125, -1]
-    # Nobody answers any more: what was told is of long ago.
-    assert told(b"\0", Packet.REACHED) == [0, -1]
+def test_a_window_that_is_not_delivered_yet_is_told_so_that_no_coordinator_leaves_before_it(tmp_path: Path) -> None:
+    with agent_with_link(tmp_path) as (agent, theirs):
+        (tmp_path / "run" / "windows").mkdir()
+        window_of(tmp_path / "run" / "windows", range(2))
+        agent._look()
+        counters = [COUNTERS.unpack(content) for kind, content in theirs.received() if kind == Packet.COUNTERS]
+        beat = Beat(0, 0.0, None, *counters[-1])
+        assert (beat.ranks, beat.unsent_rows, beat.spooled) == (0, 0, 1)
 
 
 def test_a_window_is_asked_for_once_whoever_counts_the_windows(tmp_path: Path) -> None:

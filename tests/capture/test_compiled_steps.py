@@ -53,7 +53,7 @@ def calls(tmp_path: Path) -> Iterator[tuple[Compiler, TrainingCalls]]:
     compiler = Compiler()
     # JAX says of a call's own tracing that nothing is traced yet when it begins, and no more when it is over.
     calls = TrainingCalls("jax", lambda: compiler.tracing > 0)
-    current.arm("jax", lambda begin: Session(settings, PlainJob(), begin=begin))
+    current.arm("jax", lambda begin: Session(settings, PlainJob(), begin=begin), settings.run_dir)
     yield compiler, calls
     current.stop()
 
@@ -132,7 +132,7 @@ def test_of_several_frameworks_the_one_that_trains_is_captured(calls: tuple[Comp
         started.append(begin)
         raise OSError("no place for its files")
 
-    current.arm("torch", start)
+    current.arm("torch", start, Path("nowhere"))
     # Waiting for PyTorch's data loader is no sign that PyTorch trains, where JAX may.
     assert current.begin(framework="torch", alone=True) is None
     assert not started

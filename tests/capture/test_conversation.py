@@ -17,7 +17,7 @@ from support.captured import rows_for
 
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, hear_all
-from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet
+from kair_capture.agent.link import COUNTERS, PACE, Link, Packet
 from kair_capture.agent.step_rows import Rows
 from kair_capture.alone import BusyError
 from kair_capture.coordinator.coordinator import Coordinator
@@ -211,14 +211,39 @@ def test_what_ranks_sample_unasked_is_of_the_same_budget_and_their_agent_hears_o
     budget = talk.coordinator._sampler.budget
     talk.until(lambda: budget.spent_us == 4000 and budget.elapsed_us > 60_000)
     assert budget.held_us < 0
-    overhead = OVERHEAD.pack(round(budget.overhead * 1e6))
-    talk.until(lambda: (Packet.OVERHEAD, overhead) in talk.packets)
+    pace = PACE.pack(round(budget.overhead * 1e6), 0)
+    talk.until(lambda: (Packet.PACE, pace) in talk.packets)
+    # The ranks here sample one step in 100; on another host one can afford one in 400, until it falls silent.
+    other = replace(Beat(), ranks=4, sampled_every=400)
+    talk.coordinator._hosts.introduce(Host("node-2", 4, (2, 3)), 77, time.monotonic())
+    talk.coordinator._hosts.hear(77, other, time.monotonic())
+    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(2, 0, 0, 0, 0, 0, 0, 100))
+    talk.until(lambda: talk.packets[-1:] == [(Packet.PACE, pace[:4] + (400).to_bytes(4, "little"))])
+    next(one for one in talk.coordinator._hosts if one.name == "node-2").heard_s -= 100
+    talk.until(lambda: talk.packets[-1:] == [(Packet.PACE, pace[:4] + (100).to_bytes(4, "little"))])
     talk.end()
     # A coordinator that starts again charges nothing twice.
     talk.coordinator = talk.begin()
     for _ in range(5):
         talk.turn()
     assert talk.coordinator._sampler.budget.spent_us == 4000
+    talk.close()
+
+
+def test_a_window_is_heard_of_with_the_answer_to_the_next_steps_and_not_with_the_next_beat(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    talk.agent.send(Packet.HOST, Host("node-1", 2, (0, 1)).packed())
+    for rank in (0, 1):
+        talk.tell(rows_for(rank, range(60)))
+    talk.until(lambda: len(talk.kept()) == 8)
+    talk.until(lambda: any(kind == Packet.FIT for kind, _ in talk.packets))
+    assert talk.coordinator.on_capture(Capture(4)).first_step > 60
+    talk.now += 0.001  # a beat is not due
+    talk.tell(rows_for(0, range(60, 62)))
+    for _ in range(3):
+        talk.turn()
+    orders = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER]
+    assert [one.ranks for one in orders] == [(0, 1)]
     talk.close()
 
 
@@ -248,7 +273,7 @@ def test_a_host_whose_clock_is_wrong_is_not_taken_for_one_that_is_late(tmp_path:
     coordinator.on_beat(7, Beat(offset_ns=ahead_s * 10**9, bound_ns=20_000, ranks=1))
     for first in (0, 20, 40):
         rows = rows_for(0, range(first, first + 20), begin_us=begin_us - 60_000)
-        assert coordinator.on_rows(7, messages.Rows(1, rows.tobytes()))
+        assert coordinator.on_rows(7, messages.Rows(1, rows.tobytes())) is not None
         coordinator._watch(time.monotonic())
     # As many steps ahead as the beats and a tenth of a second take.
     assert 60 < coordinator._watching.first_step() < 1200

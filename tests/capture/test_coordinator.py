@@ -83,6 +83,35 @@ def test_a_rank_that_becomes_slow_is_noticed_within_30_steps_and_no_other(ranks:
     assert found[ranks // 2] <= 230
 
 
+def noticed_on_a_busy_host(seed: int, *, held_up: float, waiting: float, slow_by: float = 0.2) -> list[tuple[int, int]]:
+    """(step, rank) as eight ranks become slow, the fifth at step 100; `held_up`: in many steps all of them are, by a
+    time of that mean; `waiting`: so is each by itself.
+    """
+    chance, steps = np.random.default_rng(seed), 400
+    times = 1 + np.abs(chance.normal(0, 0.03, (8, steps)))
+    times += (chance.random(steps) < 0.4) * chance.exponential(held_up, steps)
+    times += (chance.random((8, steps)) < 0.4) * chance.exponential(waiting, (8, steps))
+    times[4, 100:] *= 1 + slow_by
+    who, found, told = Who(), [], set[int]()
+    for until in range(STEPS, steps, 5):
+        recent = recent_of(times[:, until - STEPS : until] * 1e5)
+        _, slow = who.look(recent, np.zeros(8, np.int64), whole_block=until % STEPS == 0)
+        found += [(until, rank) for rank in set(slow) - told]
+        told = set(slow)
+    return found
+
+
+@pytest.mark.parametrize(("held_up", "waiting"), [(0.3, 0.1), (0.0, 0.2)])
+def test_a_slow_rank_is_noticed_within_36_steps_on_a_busy_host_and_a_healthy_job_is_left_alone(
+    held_up: float, waiting: float
+) -> None:
+    for seed in range(8):
+        first = noticed_on_a_busy_host(seed, held_up=held_up, waiting=waiting)[0]
+        assert first[1] == 4
+        assert 100 < first[0] <= 136
+        assert not noticed_on_a_busy_host(seed, held_up=held_up, waiting=waiting, slow_by=0)
+
+
 @pytest.mark.parametrize("ranks", [4, 256])
 def test_healthy_jobs_are_left_alone(ranks: int) -> None:
     assert not noticed(ranks, 0.0, steps=2000)

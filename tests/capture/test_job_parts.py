@@ -199,9 +199,9 @@ class ControlWordsOf:
         with closing(self._words()) as words:
             words.ask(window)
 
-    def tell_overhead(self, millionths: int) -> None:
+    def tell_pace(self, overhead_ppm: int, every: int = 0) -> None:
         with closing(self._words()) as words:
-            words.tell_overhead(millionths)
+            words.tell_pace(overhead_ppm, every)
 
     def _words(self) -> ControlWords:
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -260,20 +260,22 @@ def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforde
 
     monkeypatch.setattr(framework, "start_profile", Dear)
     every = settings(tmp_path / "run", KAIR_SAMPLE_EVERY="50", KAIR_RING_RECORDS="16384")
-    ControlWordsOf(tmp_path / "run").tell_overhead(20_000)  # an earlier process of the rank
+    ControlWordsOf(tmp_path / "run").tell_pace(20_000, 7777)  # an earlier process of the rank
     session = Session(every, framework, begin=1)
-    for step in range(2050):
+    told_pace = {1500: (20_000, 0), 1900: (9000, 0), 2050: (9000, 1600), 3250: (9000, 50)}
+    for step in range(3650):
         if step == 701:
             ControlWordsOf(tmp_path / "run").ask(Window(705, 2))
-        if step in {1500, 1900}:
-            ControlWordsOf(tmp_path / "run").tell_overhead(20_000 if step == 1500 else 9000)
+        if step in told_pace:
+            ControlWordsOf(tmp_path / "run").tell_pace(*told_pace[step])
         clock.now += 10_000_000
         optimizer_steps(session, 1, 1)
     session.close()
     # A window costs three steps' time: at 1 % one in 300, and so one in 400. What is asked for goes before: after the
-    # one at 705 that at 800 can not be afforded. Nor that at 1600, while windows on other ranks have taken 2 %.
+    # one at 705 that at 800 can not be afforded. Nor that at 1600, while windows on other ranks have taken 2 %. From
+    # 2050 to 3250 another rank can afford one in 1600 only: then 2400 and 2800 would have nothing to compare with.
     sampled = [step for step, *_, flags in steps_of(told(tmp_path / "run")[0]) if flags & StepFlag.SAMPLED]
-    assert sampled == [50, 400, 705, 706, 1200, 2000]
+    assert sampled == [50, 400, 705, 706, 1200, 2000, 3200, 3600]
     # The agent hears of it.
     rings = TrainerRings(tmp_path / "run", Trainer(RANK, os.getpid()))
     for path in (tmp_path / "run").glob("*.ring"):

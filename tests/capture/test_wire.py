@@ -31,7 +31,7 @@ BODIES = st.one_of(
         generation=COUNT,
         unsent_rows=COUNT,
     ),
-    st.builds(messages.BeatReply, WORD, WORD, COUNT, COUNT, COUNT, st.integers(0, 10_000), RANKS, COUNT),
+    st.builds(messages.BeatReply, WORD, WORD, COUNT, COUNT, COUNT, st.integers(0, 10_000), RANKS, COUNT, COUNT),
     st.builds(messages.Host, st.text("abc-.é", min_size=1, max_size=100), COUNT, RANKS),
     st.builds(messages.Rows, WORD, st.integers(1, messages.MOST_ROWS).map(lambda n: bytes(n * messages.ROW_BYTES))),
     st.builds(messages.Communication, COUNT, COUNT, PARTNERS, PARTNERS, GROUPS),

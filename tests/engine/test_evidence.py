@@ -24,6 +24,7 @@ from table import write_table
 
 import kair_tui.cli.invoke
 from kair_engine.trace.model import Trace
+from kair_engine.trace.steps.step_memory import keeping_steps
 
 Ask = Callable[[str], dict[str, Any]]
 DP8 = JobLayout("dp", 8)
@@ -71,7 +72,7 @@ JOBS: dict[str, tuple[Callable[[Path], Trace], set[str]]] = {
 def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Ask, set[str]]:
     """How to ask kair about the job, and the kinds of sentences it shall say."""
     make, kinds = JOBS[request.param]
-    made = make(tmp_path / "job")
+    made = keeping_steps(make(tmp_path / "job"))
     store_variables(monkeypatch, tmp_path)
     monkeypatch.setattr(kair_tui.cli.invoke, "open_job", lambda *_, **__: made)
 

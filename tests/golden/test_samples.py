@@ -4,18 +4,21 @@ import json
 from typing import Any
 
 import pytest
-from support.answers import once, recorded, triaged
+from support.answers import once, recorded, shared_cache, triaged
 from support.places import SAMPLES
 
 from kair_engine.blame import analysis as blaming
 from kair_engine.blame.waiting_graph import waiting_graph
 from kair_engine.localize import analysis as localizing
 from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.recording.opening import open_trace
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.results.triage import TriageResult
 from kair_engine.sensitivity import detection
 from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity
 from kair_engine.trace.model import Trace
+from kair_engine.trace.steps.step_memory import keeping_steps
+from kair_engine.whatif.analysis import whatif
 
 localize, blame = once(localizing.localize), once(blaming.blame)
 Sample = tuple[dict[str, Any], Trace, TriageResult]
@@ -119,3 +122,10 @@ def test_in_the_waiting_graph_nearly_all_waiting_leads_to_the_slow_rank() -> Non
     assert sum(row.waited_us for row in result.waiting) == pytest.approx(result.attributed_us)
     largest = max(graph.successors("rank2"), key=lambda node: graph.edges["rank2", node]["blamed_us"])
     assert graph.nodes[largest]["operator"] == "kair_sample::mlp"
+
+
+def test_what_was_asked_about_one_step_changes_no_answer_about_all() -> None:
+    read = open_trace(SAMPLES / "pipeline_slow_operator", cache=shared_cache())
+    kept = keeping_steps(read)
+    assert whatif(kept.select(kept.steps[1:2])).host_stops != whatif(read).host_stops
+    assert repr(whatif(kept)) == repr(whatif(read))

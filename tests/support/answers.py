@@ -1,14 +1,16 @@
 """Each recording parsed once per run of the tests, and each analysis of one computed once.
 
 What a test asks still takes the product's whole way: its arguments are read, its job is opened, its answer is drawn.
-Only the analysis in the middle is not repeated for a job, steps and options that it was asked about before.
+Only the analysis in the middle is not repeated for a job, steps and options that it was asked about before, and it
+reads the job's steps once.
 """
 
 import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from dataclasses import replace
+from functools import cache, lru_cache, wraps
 from hashlib import sha256
 from importlib import import_module
 from inspect import signature
@@ -21,6 +23,7 @@ import pytest
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
+from kair_engine.trace.steps.step_memory import StepMemory, keeping_steps
 from kair_engine.triage.analysis import triage
 from kair_tui.cli.options import CACHE, PROGRESS
 from kair_tui.cli.registry import Entry
@@ -44,8 +47,8 @@ def shared_cache() -> Path:
 
 @cache
 def recorded(source: Path) -> Trace:
-    """The trace of a recording that no test changes."""
-    return open_trace(source, cache=shared_cache())
+    """The trace of a recording that no test changes; its steps are read once, as they are for a session's questions."""
+    return keeping_steps(open_trace(source, cache=shared_cache()))
 
 
 @cache
@@ -90,11 +93,24 @@ def once(run: Callable[..., Answer]) -> Callable[..., Answer]:
         asked = (name, trace.job.source, trace.steps, _content(trace), given.args[1:], given.kwargs)
         question = repr(asked)
         if question not in _answers:
-            _answers[question] = shared(question, lambda: run(trace, *arguments, **options))
+            _answers[question] = shared(question, lambda: run(_remembered(trace), *arguments, **options))
         known: Answer = _answers[question]  # type: ignore[assignment]  # it is what this one was asked
         return known
 
     return answer
+
+
+def _remembered(trace: Trace) -> Trace:
+    """The trace with the steps that an earlier question read, as a session of `kair shell` has them."""
+    kept = keeping_steps(trace)
+    if trace.memory is not None or trace.workers is not None or kept.memory is None:
+        return trace
+    return replace(trace, memory=_steps_of(repr((trace.job, trace.only, _content(trace)))))
+
+
+@lru_cache(maxsize=16)
+def _steps_of(_job: str) -> StepMemory:
+    return StepMemory()
 
 
 def shared(question: str, answer: Callable[[], Answer]) -> Answer:

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -469,6 +470,11 @@ def store_variables(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def assert_valid(document: dict[str, Any], command: str) -> None:
     """Holds `document` against what `kair schema <command>` prints."""
+    _validator(command).validate(document)
+
+
+@cache
+def _validator(command: str) -> Draft202012Validator:
     schema = json.loads(kair("schema", command).out)
     Draft202012Validator.check_schema(schema)
-    Draft202012Validator(schema).validate(document)
+    return Draft202012Validator(schema)

@@ -91,7 +91,8 @@ async def until(pilot: Pilot[int], holds: Callable[[], bool], *, turns: int = _T
         if holds():
             await _drawn(pilot)
             return
-        await pilot.pause(0.01)
+        # What waits for all widgets to have heard everything costs more than what is waited for.
+        await asyncio.sleep(0.01)
     raise AssertionError(f"that never came:\n{screen_text(pilot.app)}")
 
 

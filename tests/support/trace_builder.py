@@ -51,6 +51,11 @@ class Row:
     correlation: int | None = None
 
 
+_PLAIN = pa.schema(
+    [pa.field(one.name, one.type.value_type if pa.types.is_dictionary(one.type) else one.type) for one in SCHEMA]
+)
+"""The table's columns, texts as such."""
+
 Spans = dict[tuple[int, int], tuple[float, float]]
 """(rank, step) → begin and duration of the step, in µs."""
 
@@ -62,10 +67,14 @@ def trace(
     shift: Mapping[int, float] | None = None,
     hosts: Mapping[int, str] | None = None,
     layout: Layout | None = None,
+    apart: bool = False,
 ) -> Trace:
-    """The trace that `table` describes; `shift` puts whole ranks' clocks forward, in µs."""
+    """The trace that `table` describes; `shift` puts whole ranks' clocks forward, in µs.
+
+    `apart` gives each rank a file of its own.
+    """
     rows, spans = parse(table)
-    return build(folder, rows, spans, shift=shift, hosts=hosts, layout=layout)
+    return build(folder, rows, spans, shift=shift, hosts=hosts, layout=layout, apart=apart)
 
 
 def operations(folder: Path, table: str, **how: Mapping[int, float]) -> Operations:
@@ -103,23 +112,25 @@ def build(
     shift: Mapping[int, float] | None = None,
     hosts: Mapping[int, str] | None = None,
     layout: Layout | None = None,
+    apart: bool = False,
 ) -> Trace:
-    """Writes a fragment per rank below `folder`, and returns them as a trace."""
+    """Writes a fragment of all ranks below `folder`, or one of each, and returns it as a trace."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = list(rows)
     on_device = any(row.lane.startswith("gpu") for row in rows)
     ranks = tuple(sorted({rank for rank, _ in spans}))
-    fragments, counts = [], Counter((row.rank, row.step) for row in rows)
-    for rank in ranks:
-        path = folder / f"rank{rank}.parquet"
-        by_step: dict[int, list[Row]] = {step: [] for of, step in spans if of == rank}
-        for row in rows:
-            if row.rank == rank:
-                by_step[row.step].append(row)
-        moved = (shift or {}).get(rank, 0.0)
-        tables = [_arrow(by_step[s], spans[rank, s], rank, s, moved, on_device) for s in sorted(by_step)]
-        write_fragment(path, [pa.concat_tables(tables)], {"rank": rank})
-        fragments.append(path)
+    of_step: dict[tuple[int, int], list[Row]] = {span: [] for span in spans}
+    for row in rows:
+        of_step[row.rank, row.step].append(row)
+    fragments = []
+    for number, together in enumerate([[rank] for rank in ranks] if apart else [ranks]):
+        columns: list[dict[str, object]] = []
+        for rank, step in sorted((span for span in spans if span[0] in together), key=lambda span: (span[1], span[0])):
+            moved = (shift or {}).get(rank, 0.0)
+            columns += _columns(of_step[rank, step], spans[rank, step], rank, step, moved, on_device)
+        fragments.append(folder / f"ranks{number}.parquet")
+        write_fragment(fragments[-1], [pa.Table.from_pylist(columns, schema=_PLAIN)], {})
+    counts = {span: len(own) for span, own in of_step.items()}
     job = _job(folder, ranks, spans, counts, on_device, shift or {}, hosts or {}, layout)
     return Trace(job, tuple(fragments), job.steps)
 
@@ -165,9 +176,9 @@ def _ns(us: float) -> int:
     return round(us * 1000)
 
 
-def _arrow(
+def _columns(
     rows: Sequence[Row], span: tuple[float, float], rank: int, step: int, shift: float, on_device: bool
-) -> pa.Table:
+) -> list[dict[str, object]]:
     """One step of one rank, as the readers write it: by lane and start, occurrences counted by start."""
     scope = Row(rank, "main", STEP_SCOPE, *span, step=step, kind="scope")
     seen: Counter[tuple[str, str, str | None]] = Counter()
@@ -193,15 +204,7 @@ def _arrow(
         )
         seen[which] += 1
     columns.sort(key=lambda row: (row["lane"], row["start_ns"], -int(str(row["duration_ns"]))))
-    names = SCHEMA.names
-    return pa.Table.from_pylist(
-        [{name: row.get(name) for name in names} for row in columns],
-        schema=pa.schema([pa.field(f.name, _plain(f.type)) for f in SCHEMA]),
-    )
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    return columns
 
 
 def _job(

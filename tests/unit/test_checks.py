@@ -160,3 +160,9 @@ def test_of_a_range_only_what_is_sure_explains_the_waiting() -> None:
     shared = replace(finding(None, 15, "contention"), evidence=(between,))
     assert codes(checked(waited_for({2: 9}), shared)) == [("waited_for", (2,))]
     assert codes(checked(waited_for({2: 9}), replace(shared, evidence=()))) == []
+
+
+def test_what_waits_for_ticks_is_late_by_them_whatever_of_it_could_be_saved() -> None:
+    between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
+    shared = replace(finding(None, 30, "contention"), evidence=(Evidence("ticks"), between))
+    assert codes(checked(waited_for({2: 9}), shared)) == []

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from support.trace_builder import operations, trace
 
-from kair_engine.timeline.collectives import Collectives, dense, match
+from kair_engine.arrays import dense
+from kair_engine.timeline.collectives import Collectives, match
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.steps.loading import load_step
 

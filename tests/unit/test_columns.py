@@ -28,7 +28,7 @@ def made(tmp_path: Path) -> Trace:
     step 4: 100+100
     0-1 main | c 101+2
     """
-    return trace(tmp_path, table)
+    return trace(tmp_path, table, apart=True)
 
 
 def test_numbers_beside_nulls_stay_exact_and_names_have_one_code(made: Trace) -> None:

@@ -1,5 +1,7 @@
 """Distributions and estimators against scipy, which the engine does not load for them."""
 
+import random
+
 import numpy as np
 import pytest
 import scipy
@@ -10,6 +12,7 @@ from kair_engine.stats import (
     benjamini_hochberg,
     beta_binomial_tail,
     binomial_tail,
+    known_median,
     mad,
     median,
     student_t_tail,
@@ -87,6 +90,16 @@ def test_the_words_of_the_table_are_the_engines() -> None:
 def test_the_median_is_numpys(shape: tuple[int, ...], axis: int) -> None:
     values = np.random.default_rng(3).lognormal(size=shape)
     assert np.array_equal(median(values, axis), np.median(values, axis=axis))
+
+
+@PROPERTY
+@given(st.integers(0, 9), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_the_median_of_what_is_known_is_numpys(rows: int, columns: int, chance: random.Random) -> None:
+    values = np.array([[chance.choice((np.nan, chance.gauss(0, 1e6))) for _ in range(columns)] for _ in range(rows)])
+    values = values.reshape(rows, columns)
+    for column, found in zip(values.T, known_median(values), strict=True):
+        known = column[~np.isnan(column)]
+        assert np.array_equal(found, np.median(known) if len(known) else np.nan, equal_nan=True)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 5), (1, 8), (8, 8), (9, 8), (3, 50), (40, 200), (600, 1000)])

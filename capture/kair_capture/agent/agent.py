@@ -13,7 +13,7 @@ from kair_capture.agent.conversion import Conversion, KeyBox
 from kair_capture.agent.draining import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.journal import Journal
 from kair_capture.agent.leftovers import remove_dead_folders
-from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet, is_order, read_fit
+from kair_capture.agent.link import COUNTERS, PACE, Link, Packet, is_order, read_fit
 from kair_capture.agent.rank_files import communication_in, world_size_in
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.settings import AgentSettings
@@ -32,6 +32,8 @@ from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
 from kair_engine.store.remote import remote_of
 
 _TURN_S: Final = 0.1
+_NICE: Final = 10
+"""A tenth of a core's time beside one busy process; what the agent does all the time takes less."""
 _LOOK_S: Final = 0.5
 _FIRST_RANK_S: Final = 600.0
 """A job may take long until its first rank is there. Where one was, an agent before this one has been killed."""
@@ -82,6 +84,8 @@ class Agent:
         self._told: tuple[int, ...] | None = None
         self._described: set[Trainer] = set()
         """Of which it was told how they communicate."""
+        self._pace = (0, 0)
+        """What sampling took of the job's time, in millionths, and how seldom its ranks sample unasked."""
         self._lost_drops = 0
         self._was_reached = False
         self._ranks_since: float | None = None
@@ -90,7 +94,7 @@ class Agent:
     def run(self) -> None:
         """Until no rank has lived for the settings' idle time."""
         self._be_born()
-        _lowest_priority()
+        _low_priority()
         if self.settings.run_dir == default_run_dir(self.settings.job):
             # What lies beside a folder that somebody chose is not Kair's.
             remove_dead_folders(self.settings.run_dir)
@@ -169,6 +173,7 @@ class Agent:
         if ranks != self._told and self._tell_host(ranks):
             self._told = ranks
         self._tell_counters()
+        self._tell_pace()
         self._warn_if_alone()
 
     def _read_key(self) -> None:
@@ -209,13 +214,18 @@ class Agent:
             len(self._trainers),
             self._drops(),
             self.spool.delivered,
-            self.spool.waiting,
+            self.conversion.waiting + self.spool.waiting,
             self.spool.discarded + self.conversion.discarded + self.journal.discarded + self.scopes.discarded,
             self._generation,
             len(self.journal),
-            max((rings.sampled_every for rings in self._trainers.values()), default=0),
+            self._sampled_every,
         )
         self._send(Packet.COUNTERS, COUNTERS.pack(*(min(one, 0xFFFF_FFFF) for one in counters)))
+
+    @property
+    def _sampled_every(self) -> int:
+        """Steps between those that a rank here samples unasked, of the one that does so least."""
+        return max((rings.sampled_every for rings in self._trainers.values()), default=0)
 
     def _drops(self) -> int:
         return self._lost_drops + sum(rings.drops for rings in self._trainers.values())
@@ -292,9 +302,10 @@ class Agent:
             elif kind == Packet.REACHED:
                 self._was_reached |= content == b"\x01"
                 if content == b"\x00":
-                    self._tell_overhead(0)  # nobody asks for windows: ranks go by what they spent themselves
-            elif kind == Packet.OVERHEAD:
-                self._tell_overhead(*OVERHEAD.unpack(content))
+                    self._pace = (0, 0)  # nobody asks for windows: ranks go by what they and this host spent
+            elif kind == Packet.PACE:
+                overhead, every = PACE.unpack(content)
+                self._pace = (overhead, every)
             elif kind == Packet.KEY:
                 self._key.key = content
             elif kind == Packet.ORDER:
@@ -323,12 +334,13 @@ class Agent:
             with suppress(OSError), closing(self._control(rank)) as words:
                 words.ask(Window(order.first_step, order.steps))
 
-    def _tell_overhead(self, millionths: int) -> None:
-        """To ranks that sample without being asked, as part of the same budget."""
+    def _tell_pace(self) -> None:
+        """To ranks that sample without being asked: one budget, and the same steps on all of them."""
+        overhead, every = self._pace
         for trainer, rings in self._trainers.items():
             if rings.sampled_every:
                 with suppress(OSError), closing(self._control(trainer.rank)) as words:
-                    words.tell_overhead(millionths)
+                    words.tell_pace(overhead, max(every, self._sampled_every))
 
     def _control(self, rank: int) -> ControlWords:
         return ControlWords(self.settings.run_dir / f"rank-{rank}.control")
@@ -380,10 +392,13 @@ class Agent:
             return False
 
 
-def _lowest_priority() -> None:
-    """CPU and disk are the training's first. Without the permission the agent works as it is."""
+def _low_priority() -> None:
+    """CPU and disk are the training's first. Without the permission the agent works as it is.
+
+    Not the lowest: beside busy ranks that waits for seconds, and a slow rank is sampled as much later.
+    """
     with suppress(OSError):
-        os.nice(19)
+        os.nice(_NICE)
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     with suppress(OSError):

@@ -1,5 +1,6 @@
 """A thread that makes fragments of windows: reading a trace takes seconds, and draining must not wait for it."""
 
+import os
 import re
 import threading
 import time
@@ -61,11 +62,19 @@ class Conversion:
         self._hurries = True
 
     @property
+    def waiting(self) -> int:
+        """Windows that are no fragments yet."""
+        return len({(file.first, file.last) for file in window_files(self._folder)})
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing waits that can be delivered."""
-        return not window_files(self._folder) and not (self._key.key is not None and self._scopes.waiting)
+        return not self.waiting and not (self._key.key is not None and self._scopes.waiting)
 
     def _run(self) -> None:
+        # The priority of this thread alone: a trace takes seconds of CPU, and nobody waits for it.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         while not self._ended.wait(_LOOK_S):
             for files in self._ready(time.monotonic()):
                 self._convert(files)

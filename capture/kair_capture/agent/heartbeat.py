@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Never
 
-from kair_capture.agent.link import COUNTERS, OVERHEAD, Link, Packet, packed_fit
+from kair_capture.agent.link import COUNTERS, PACE, Link, Packet, packed_fit
 from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
 from kair_capture.clocks.fit import ClockFilter
 from kair_capture.places import address_of
@@ -130,6 +130,8 @@ class Heartbeat:
         elif reply.kind == Kind.ROWS_REPLY:
             if self._batches.pop(asked.batch, None) is not None:
                 self._link.send(Packet.KEPT, asked.batch.to_bytes(8, "little"))
+            if batch_of(reply.body) > self._generation:
+                self._next_beat = 0.0  # a window was ordered: its first step may be near
         elif reply.kind == Kind.HOST_REPLY:
             self._host_known = True
         elif reply.kind == Kind.COMMUNICATION_REPLY:
@@ -140,7 +142,7 @@ class Heartbeat:
             self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
             if self._clock.fit is not None:
                 self._link.send(Packet.FIT, packed_fit(self._clock.fit))
-            self._link.send(Packet.OVERHEAD, OVERHEAD.pack(answer.overhead_ppm))
+            self._link.send(Packet.PACE, PACE.pack(answer.overhead_ppm, answer.sampled_every))
             if answer.generation > self._generation and self._link.send(Packet.ORDER, reply.body):
                 self._generation = answer.generation
 

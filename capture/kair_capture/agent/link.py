@@ -1,6 +1,6 @@
 """Between the agent and its heartbeat, which are two processes: packets over a pair of sockets.
 
-The agent works at the lowest priority and may be late by milliseconds. The stamps of the clock's exchange must not be,
+The agent works at a low priority and may be late by milliseconds. The stamps of the clock's exchange must not be,
 so they are taken in a process of their own.
 """
 
@@ -16,8 +16,8 @@ from kair_capture.wire.messages import MOST_RANKS, BeatReply
 _MOST_BYTES: Final = 8192
 COUNTERS: Final = struct.Struct("<8I")
 """ranks, drops, delivered, spooled, discarded, generation, unsent rows, sampled every so many steps."""
-OVERHEAD: Final = struct.Struct("<I")
-"""In millionths."""
+PACE: Final = struct.Struct("<II")
+"""What sampling took, in millionths; and steps between those that ranks sample unasked, of the slowest to do so."""
 _FIT: Final = struct.Struct("<qddddI")
 
 
@@ -40,8 +40,8 @@ class Packet(IntEnum):
     """From it: whether the coordinator answers, one byte."""
     COMMUNICATION = 8
     """To the heartbeat: the body of a COMMUNICATION datagram."""
-    OVERHEAD = 9
-    """From it: the share of the job's time that sampling took, OVERHEAD."""
+    PACE = 9
+    """From it: what the ranks of the job that sample unasked keep to, PACE."""
     KEY = 10
     """From it: the job's key. The store may hang where it is read, and the agent must not wait for that."""
 

@@ -81,7 +81,7 @@ class Coordinator:
         with _listening(settings.listen, "--listen"):
             self.endpoint: Final = Endpoint(settings.listen, key, self)
         self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
-        self._delivered = 0
+        self._delivered = self._sampled_every = 0
         self._settled = 0
         self._changed = False
         self._stopping = False
@@ -96,11 +96,12 @@ class Coordinator:
         state = self._hosts.hear(sender, beat, time.monotonic())
         interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
         self._watching.interval_s = interval_ms / 1000
-        window, overhead_ppm = self._sampler.window, round(self._sampler.budget.overhead * 1e6)
+        window = self._sampler.window
+        pace = (round(self._sampler.budget.overhead * 1e6), self._sampled_every)
         if window is None or state is None:
-            return interval_ms, Order(overhead_ppm=overhead_ppm)
+            return interval_ms, Order(0, 0, 0, (), *pace)
         here = tuple(rank for rank in window.ranks if rank in set(state.ranks))
-        return interval_ms, Order(window.generation, window.first, window.steps, here, overhead_ppm)
+        return interval_ms, Order(window.generation, window.first, window.steps, here, *pace)
 
     def on_host(self, sender: int, host: Host) -> bool:
         """An agent says who it is."""
@@ -114,8 +115,8 @@ class Coordinator:
         if self._watching.roles.tell(communication):
             self._changed = True
 
-    def on_rows(self, sender: int, rows: Rows) -> bool:
-        """Step times; kept once they are written down."""
+    def on_rows(self, sender: int, rows: Rows) -> int | None:
+        """Step times; kept once they are written down. An agent that hears of a window by this asks at once for it."""
         found = np.frombuffer(rows.rows, ROW)
         new = self._table.unknown(found)
         try:
@@ -125,7 +126,7 @@ class Coordinator:
             self._log.append(new)
         except OSError:
             self._log_gone = True
-            return False  # the agent keeps them, and asks again
+            return None  # the agent keeps them, and asks again
         self._table.add(new)
         for rank in new["rank"][(new["flags"] & StepFlag.MISSED) > 0].tolist():
             self._note_missed(rank)
@@ -133,7 +134,7 @@ class Coordinator:
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
             # By the host's clock, which may be wrong by any time.
             self._watching.note_lag(time.time() - (ended_us - self._hosts.clock_offset_us(sender)) / 1e6)
-        return True
+        return self._sampler.generation
 
     def on_capture(self, capture: Capture) -> CaptureReply:
         """A person wants a window."""
@@ -187,6 +188,7 @@ class Coordinator:
             self._tell_news()
         if window is not None:
             self._note_window(window)
+        self._sampled_every = self._hosts.sampled_every
         if (delivered := self._hosts.delivered) != self._delivered:
             self._delivered = delivered
             self._store.look()

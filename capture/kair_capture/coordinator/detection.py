@@ -1,8 +1,9 @@
 """What is slow: the job's steps against those before (when), and ranks' self times against their peers' (who).
 
 Synchronous training makes all ranks' steps equally long, so step times name nobody; self times, the steps without what
-was waited in collectives, do. Medians over 20 steps are tested, every 5 steps, and three tests in a row must agree.
-Peers are the ranks of one role; a rank that has none is compared with its own past.
+was waited in collectives, do. Medians over 20 steps are tested, every 5 steps, and three tests in a row must agree, or
+two without a common step show together as much as one has to. Peers are the ranks of one role; a rank that has none is
+compared with its own past.
 """
 
 from collections import deque
@@ -25,6 +26,11 @@ LEAST_EXCESS_OF_MANY: Final = 0.05
 MANY: Final = 32
 LEAST_SHIFT: Final = 0.15
 """The same of the job's steps."""
+_LEAST_Z: Final = 3.0
+"""Of what lasts, in each of its two halves."""
+_FRESH: Final = 6
+"""Tests whose changes do not count yet: 30 steps, within which a rank that becomes slow is to be noticed."""
+_FEW_CHANGES: Final = 8
 _FLOOR: Final = 0.01
 _FEW: Final = 8
 _PAIR: Final = 2
@@ -53,7 +59,7 @@ class Standing:
 
 
 def standing(recent: Recent, noise: float, role: Ints, past: "Past") -> Standing:
-    """Every rank's median self time against that of all others of its role (equal numbers in `role`).
+    """Every rank's self times against those of all others of its role (equal numbers in `role`) in the same steps.
 
     `noise` is how much an excess changes by itself. Where a role has fewer than FEWEST_RANKS, each of them is compared
     with its own `past`.
@@ -65,41 +71,68 @@ def standing(recent: Recent, noise: float, role: Ints, past: "Past") -> Standing
     excess, spread = np.zeros(len(median)), np.zeros(len(median))
     if alone.any():
         excess, spread = past.excess(recent.ranks, median)
+    within = np.nanmedian(np.abs(recent.self_us - median[:, None]), axis=1) / np.maximum(median, 1e-9)
     for code in np.flatnonzero(sizes >= FEWEST_RANKS).tolist():
         at = np.flatnonzero(role == code)
-        excess[at], spread[at] = _against_peers(median[at])
+        excess[at], spread[at], within[at] = _against_peers(recent.self_us[at])
     # How far a median of 20 steps is from the true one, by the steps' own spread.
-    within = np.nanmedian(np.abs(recent.self_us - median[:, None]), axis=1) / np.maximum(median, 1e-9)
     error = 1.2533 * _NORMAL * within / np.sqrt(recent.self_us.shape[1])
     scale = np.maximum.reduce([spread, error, np.full(len(median), max(noise, _FLOOR))])
     return Standing(recent.ranks.astype(float), median, excess, excess / scale, peers)
 
 
-def _against_peers(median: Floats) -> tuple[Floats, Floats]:
-    """Excess and spread of the ranks of one role."""
-    if np.median(median) <= 0:
-        return np.zeros(len(median)), np.zeros(len(median))
-    others, spread = _without_each(median) if len(median) <= _MANY_ALIKE else _of_all(median)
-    return median / np.maximum(others, 1e-9) - 1, spread
+def _against_peers(self_us: Floats) -> tuple[Floats, Floats, Floats]:
+    """Of the ranks of one role (rank, step): excess, the peers' spread, and how much the excess of a step differs.
+
+    Step by step: what holds up the whole machine for a moment holds up the peers as well.
+    """
+    if not np.nanmedian(self_us) > 0:
+        return (np.zeros(len(self_us)),) * 3
+    return _without_each(self_us) if len(self_us) <= _MANY_ALIKE else _of_all(self_us)
 
 
-def _without_each(values: Floats) -> tuple[Floats, Floats]:
-    """For each value the median of the others, and their spread about it, as a share."""
-    middle, spread = np.empty(len(values)), np.empty(len(values))
-    for at in range(len(values)):
-        others = np.delete(values, at)
-        middle[at] = np.median(others)
-        away = np.abs(others - middle[at])
-        # A median of few distances can be small by chance; the largest of them is not.
-        spread[at] = away.max() / 1.2 if len(others) < _FEW else np.median(away) * _NORMAL
-    return middle, spread / np.maximum(middle, 1e-9)
+def _without_each(self_us: Floats) -> tuple[Floats, Floats, Floats]:
+    """Each rank against the median of all others, and these among themselves."""
+    middle = np.maximum(_of_others(self_us), 1e-9)
+    ratios = self_us / middle
+    excess = _medians(ratios) - 1
+    within = _medians(np.abs(ratios - 1 - excess[:, None]))
+    if len(self_us) > _FEW:
+        return excess, _of_others(np.abs(excess)[:, None])[:, 0] * _NORMAL, within
+    # A median of few distances can be small by chance; the largest of them is not.
+    away = np.abs(_medians(self_us / middle[:, None, :]) - 1)
+    np.fill_diagonal(away, 0.0)
+    return excess, away.max(axis=1) / 1.2, within
 
 
-def _of_all(values: Floats) -> tuple[Floats, Floats]:
+def _of_all(self_us: Floats) -> tuple[Floats, Floats, Floats]:
     """The same where one among many moves neither."""
-    middle = float(np.median(values))
-    spread = float(np.median(np.abs(values - middle))) * _NORMAL / max(middle, 1e-9)
-    return np.full(len(values), middle), np.full(len(values), spread)
+    told = ~np.isnan(self_us).all(axis=0)
+    ratios = self_us[:, told] / np.maximum(_medians(self_us[:, told].T), 1e-9)
+    excess = _medians(ratios) - 1
+    spread = float(np.median(np.abs(excess - np.median(excess)))) * _NORMAL
+    return excess, np.full(len(excess), spread), _medians(np.abs(ratios - 1 - excess[:, None]))
+
+
+def _of_others(values: Floats) -> Floats:
+    """For each value the median of the others in its column; NaN where none of them is told."""
+    order = np.argsort(values, axis=0)  # what is not told comes last
+    place, in_order = np.argsort(order, axis=0), np.take_along_axis(values, order, axis=0)
+    told = ~np.isnan(values)
+    others = told.sum(axis=0) - told
+    low, high = (
+        np.take_along_axis(in_order, np.minimum(at + (at >= place), len(values) - 1), axis=0)
+        for at in (np.maximum(others - 1, 0) // 2, others // 2)
+    )
+    return np.where(others > 0, (low + high) / 2, np.nan)
+
+
+def _medians(values: Floats) -> Floats:
+    """Along the last axis, of what is told; 1 where nothing is."""
+    told = ~np.isnan(values)
+    if told.all():  # a tenth of the time
+        return np.asarray(np.median(values, axis=-1))
+    return np.asarray(np.nanmedian(np.where(told.any(axis=-1, keepdims=True), values, 1.0), axis=-1))
 
 
 def computing(recent: Recent) -> Recent | None:
@@ -176,23 +209,29 @@ def _median_of_others(changes: Floats) -> Floats:
 
 
 class Who:
-    """Ranks that stand out for three tests in a row."""
+    """Ranks that stand out for three tests in a row, or for twice as many steps by as much evidence."""
 
     def __init__(self) -> None:
         self._hits: dict[int, int] = {}
+        self._fresh: deque[Floats] = deque(maxlen=_FRESH)
+        """How much ranks' excesses changed from 20 steps to the next 20, by the last tests."""
         self._changes: deque[float] = deque(maxlen=4096)
-        """How much ranks' excesses changed from one block of 20 steps to the next."""
-        self._before: dict[int, float] = {}
+        """The same by the tests before."""
+        self._tests: deque[tuple[Ints, Standing, Bools]] = deque(maxlen=STEPS // EVERY)
+        """The last ones: ranks, and which of them stood out; the first shares no step with the present one."""
         self._past = Past()
         self._roles: list[tuple[int, int]] = []
         self._blocks = 0
 
     @property
     def noise(self) -> float:
-        """How much an excess changes by itself. A rank that becomes slow does so in one block: that does not count."""
-        if not self._changes:
-            return 0.0
-        return float(np.median(np.abs(self._changes))) * _NORMAL / 2**0.5
+        """How much an excess changes by itself.
+
+        What becomes slow changes its own excess, and by being their peer the others' too: so the last tests do not
+        count, where enough is known from before.
+        """
+        changes = self._changes if len(self._changes) >= _FEW_CHANGES else [one for of in self._fresh for one in of]
+        return float(np.median(np.abs(changes))) * _NORMAL / 2**0.5 if len(changes) else 0.0
 
     def look(self, recent: Recent, role: Ints, *, whole_block: bool) -> tuple[Standing, list[int]]:
         """The standing, and the ranks that are slow now; `role` has a number per rank, equal for peers.
@@ -203,13 +242,31 @@ class Who:
         now = standing(recent, self.noise, role, self._past)
         least = np.where(now.peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
         has_peers = now.peers + 1 >= FEWEST_RANKS
-        ready = ~has_peers | (self._blocks > _WARM_UP and len(self._changes) >= _LEAST_BLOCKS)
-        stands_out = (now.z > Z) & (now.excess > least) & ready
+        ready = ~has_peers | (self._blocks > _WARM_UP and len(self._fresh) > 0)
+        is_more = (now.excess > least) & ready
+        stands_out = (now.z > Z) & is_more
+        lasts = is_more & has_peers & self._lasts(recent.ranks, now)
         if whole_block:
-            self._note(now, recent.ranks, stands_out)
+            self._blocks += 1
+            if self._blocks > _WARM_UP:
+                self._past.add(recent.ranks, np.where(stands_out, np.nan, now.self_us))
+        if self._blocks > _WARM_UP:
+            self._note_changes(recent.ranks, now, stands_out | ~has_peers)
         hit = set(recent.ranks[stands_out].tolist())
         self._hits = {rank: self._hits.get(rank, 0) + 1 for rank in hit}
-        return now, sorted(rank for rank, hits in self._hits.items() if hits >= HITS)
+        slow = {rank for rank, hits in self._hits.items() if hits >= HITS}
+        return now, sorted(slow | set(recent.ranks[lasts].tolist()))
+
+    def _lasts(self, ranks: Ints, now: Standing) -> Bools:
+        """Who stood out little enough to be chance, and did so in the 20 steps before as well: both are one test."""
+        if len(self._tests) < STEPS // EVERY:
+            return np.zeros(len(ranks), np.bool_)
+        before, then, _ = self._tests[0]
+        _, now_at, then_at = np.intersect1d(ranks, before, assume_unique=True, return_indices=True)
+        earlier = np.zeros(len(ranks))
+        earlier[now_at] = then.z[then_at]
+        least = np.minimum(earlier, now.z)
+        return np.asarray((least > _LEAST_Z) & (earlier + now.z > Z * 2**0.5))
 
     def _compare_anew(self, ranks: Ints, role: Ints) -> None:
         """Excesses that were found among other peers say nothing any more."""
@@ -218,18 +275,21 @@ class Who:
         if roles != self._roles:
             known = dict(self._roles)
             if any(known.get(rank, peer) != peer for rank, peer in roles):
-                self._before, self._hits = {}, {}
+                self._hits = {}
+                self._tests.clear()
             self._roles = roles
 
-    def _note(self, now: Standing, ranks: Ints, stands_out: Bools) -> None:
-        self._blocks += 1
-        if self._blocks <= _WARM_UP:
-            return
-        self._past.add(ranks, np.where(stands_out, np.nan, now.self_us))
-        with_peers = now.peers + 1 >= FEWEST_RANKS
-        excess = dict(zip(ranks[with_peers].tolist(), now.excess[with_peers].tolist(), strict=True))
-        self._changes.extend(one - self._before[rank] for rank, one in excess.items() if rank in self._before)
-        self._before = excess
+    def _note_changes(self, ranks: Ints, now: Standing, left_out: Bools) -> None:
+        """Of ranks that do not stand out, and did not 20 steps ago."""
+        if len(self._tests) == STEPS // EVERY:
+            before, then, left_out_then = self._tests[0]
+            _, now_at, then_at = np.intersect1d(ranks, before, assume_unique=True, return_indices=True)
+            counts = ~left_out[now_at] & ~left_out_then[then_at]
+            if counts.any():
+                if len(self._fresh) == _FRESH:
+                    self._changes.extend(self._fresh[0].tolist())
+                self._fresh.append((now.excess[now_at] - then.excess[then_at])[counts])
+        self._tests.append((ranks, now, left_out))
 
 
 class When:

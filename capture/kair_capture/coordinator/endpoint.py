@@ -37,6 +37,8 @@ class Order:
     ranks: tuple[int, ...] = ()
     overhead_ppm: int = 0
     """The share of the job's time that sampling took, in millionths."""
+    sampled_every: int = 0
+    """Steps between those that ranks sample unasked, of the rank that does so least."""
 
 
 class Service(Protocol):
@@ -51,8 +53,8 @@ class Service(Protocol):
     def on_communication(self, communication: Communication) -> None:
         """How one of its ranks communicates."""
 
-    def on_rows(self, sender: int, rows: Rows) -> bool:
-        """Whether they are kept: only then the agent may forget them."""
+    def on_rows(self, sender: int, rows: Rows) -> int | None:
+        """Where they are kept, and the agent may forget them, the number of the last window; else None."""
 
     def on_capture(self, capture: Capture) -> CaptureReply:
         """A person wants a window."""
@@ -144,12 +146,13 @@ class Endpoint:
             interval_ms, order = self._service.on_beat(asked.sender, Beat.read(asked.body))
             # The second stamp last of all; what follows it is 10 µs.
             window = (order.generation, order.first_step, order.steps, order.ranks)
-            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, order.overhead_ppm)
+            pace = (order.overhead_ppm, order.sampled_every)
+            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, *pace)
             return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
         if asked.kind == Kind.ROWS:
             rows = Rows.read(asked.body)
-            kept = self._service.on_rows(asked.sender, rows)
-            return self._sealed(asked, Kind.ROWS_REPLY, numbered(rows.batch)) if kept else None
+            generation = self._service.on_rows(asked.sender, rows)
+            return None if generation is None else self._sealed(asked, Kind.ROWS_REPLY, numbered(generation))
         if asked.kind == Kind.HOST:
             known = self._service.on_host(asked.sender, Host.read(asked.body))
             return self._sealed(asked, Kind.HOST_REPLY, b"") if known else None

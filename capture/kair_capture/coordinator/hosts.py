@@ -119,6 +119,12 @@ class Hosts:
         return lost, found
 
     @property
+    def sampled_every(self) -> int:
+        """Steps between those that ranks sample unasked, of the living rank that does so least; 0 for none."""
+        living = (state.beat for state in self._by_name.values() if not state.is_silent)
+        return max((beat.sampled_every for beat in living if beat.ranks), default=0)
+
+    @property
     def delivered(self) -> int:
         """Fragments that the agents delivered: when it changes, there is something to commit."""
         return sum(state.beat.delivered for state in self._by_name.values())

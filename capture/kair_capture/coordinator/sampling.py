@@ -23,6 +23,7 @@ _MOST_COST_US: Final = 500_000.0
 _FEWEST_STEPS: Final = 2
 _FEWEST_LENT: Final = 4
 """Of a suspect's window that is not saved for: with fewer its rank is rarely told from chance."""
+_AGENT_TURN_S: Final = 0.1
 _WORSE: Final = 1.5
 """A suspect that is so much worse than when it was sampled is sampled again at once."""
 
@@ -143,9 +144,11 @@ class Sampler:
 
 
 def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) -> int:
-    """A step that all ranks will hear of in time: two beats and what an agent takes later, and three steps more.
+    """A step that all ranks will hear of in time, and three steps more.
 
-    `lag_s`: how late steps are told of. What they are told by is as late again on the way back.
+    An agent hears that there is a window when it tells of its next steps or with its next beat, asks what it is, and
+    looks at the answer within its next turn. `lag_s`: how late steps are told of; the way back takes as long again.
     """
-    ahead = (2 * interval_s + 0.3 + 2 * lag_s) / max(step_us * 1e-6, 1e-6)
-    return latest + 3 + min(math.ceil(ahead), 100_000)
+    step_s = max(step_us * 1e-6, 1e-6)
+    ahead = min(1.1 * interval_s, max(step_s, _AGENT_TURN_S)) + 2 * _AGENT_TURN_S + 2 * lag_s
+    return latest + 3 + min(math.ceil(ahead / step_s), 100_000)

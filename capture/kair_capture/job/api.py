@@ -100,7 +100,7 @@ def _arm(settings: Settings) -> bool:
     if not found:
         from kair_capture.frameworks.plain import PlainJob
 
-        current.arm("none", lambda begin: Session(settings, PlainJob(), begin=begin))
+        current.arm("none", lambda begin: Session(settings, PlainJob(), begin=begin), settings.run_dir)
         return True
     if "torch" in found:
         torch_settings()

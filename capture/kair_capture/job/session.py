@@ -3,11 +3,13 @@
 import atexit
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Final
 
-from kair_capture.job.failing import described, warn
+from kair_capture.job.claims import Claim
+from kair_capture.job.failing import described, warn, warn_of
 from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Framework
 from kair_capture.job.identity import write_identity
 from kair_capture.job.recorder import Recorder, ScopeStack
@@ -30,30 +32,34 @@ class Session:
     def __init__(self, settings: Settings, framework: Framework, *, begin: int | None) -> None:
         """Makes the process' files. `begin`: of the first step (CLOCK_MONOTONIC, ns); None where it is under way.
 
-        Raises OSError.
+        Raises TakenError where another process is this rank, OSError.
         """
         rank, world_size = framework.place() or (settings.rank, settings.world_size)
         make_own_folder(settings.run_dir)
-        rings = ThreadRings(settings.run_dir, rank, settings.ring_records)
-        self.recorder: Final = Recorder(rings, settings.run_dir / f"rank-{rank}-{os.getpid()}.names")
-        self.depths: Final = ScopeStack()
-        control = ControlWords(settings.run_dir / f"rank-{rank}.control")
-        folder = settings.run_dir / "windows"
-        every = settings.sample_every
-        periodic = Periodic(every, settings.max_overhead) if every else None
-        self._windows = Windows(
-            folder, (rank, world_size), self.recorder, framework, control=control, periodic=periodic
-        )
-        self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
-        self._marks_input = framework.marks_input
-        self.recorder.watch_pauses()
-        self._framework = framework
-        self._identify = partial(write_identity, settings, rank, world_size)
-        description = framework.description()
-        self._identify(description)
-        if description.get("device") == "cpu":
-            # With a GPU the host waits for it busily: then its CPU time says nothing.
-            self.steps.count_cpu()
+        with ExitStack() as unless_made:
+            self._claim = Claim(settings.run_dir / f"rank-{rank}.lock", f"rank {rank}")
+            unless_made.callback(self._claim.release)
+            rings = ThreadRings(settings.run_dir, rank, settings.ring_records)
+            self.recorder: Final = Recorder(rings, settings.run_dir / f"rank-{rank}-{os.getpid()}.names")
+            self.depths: Final = ScopeStack()
+            control = ControlWords(settings.run_dir / f"rank-{rank}.control")
+            folder = settings.run_dir / "windows"
+            every = settings.sample_every
+            periodic = Periodic(every, settings.max_overhead) if every else None
+            self._windows = Windows(
+                folder, (rank, world_size), self.recorder, framework, control=control, periodic=periodic
+            )
+            self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
+            self._marks_input = framework.marks_input
+            self.recorder.watch_pauses()
+            self._framework = framework
+            self._identify = partial(write_identity, settings, rank, world_size)
+            description = framework.description()
+            self._identify(description)
+            if description.get("device") == "cpu":
+                # With a GPU the host waits for it busily: then its CPU time says nothing.
+                self.steps.count_cpu()
+            unless_made.pop_all()
 
     def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope in the profiler's recording; None in steps that are not sampled."""
@@ -66,9 +72,12 @@ class Session:
 
     def close(self) -> None:
         """Ends the last step, and the recording."""
-        self.steps.finish()
-        self._windows.close()
-        self.recorder.close()
+        try:
+            self.steps.finish()
+            self._windows.close()
+            self.recorder.close()
+        finally:
+            self._claim.release()
 
     def _between(self, step: int, begin: int, end: int) -> bool:
         if step <= COMMUNICATION_UNTIL:
@@ -94,12 +103,13 @@ class Current:
     def __init__(self) -> None:
         self.session: Session | None = None
         self._starts: dict[str, Callable[[int | None], Session]] = {}
+        self._run_dir: Path | None = None
         self._failed = False
 
-    def arm(self, framework: str, start: Callable[[int | None], Session]) -> None:
+    def arm(self, framework: str, start: Callable[[int | None], Session], run_dir: Path) -> None:
         """A session is to be started by `start(begin)` at the first sign that this framework trains."""
         if not self._failed:
-            self._starts[framework] = start
+            self._starts[framework], self._run_dir = start, run_dir
 
     def begin(self, begin: int | None = None, *, framework: str | None = None, alone: bool = False) -> Session | None:
         """The session, started now where it is armed. `begin` as in Session.
@@ -124,7 +134,7 @@ class Current:
         self._starts.clear()
         if not self._failed:
             self._failed = True
-            warn(f"capture is off, training goes on: {described(error)}")
+            warn_of(error, "capture is off, training goes on", self._run_dir)
         if session is not None:
             _closed(session)
 

@@ -33,7 +33,7 @@ class BadMessageError(Exception):
 
 
 _BEAT: Final = struct.Struct("<qdQIIIIIIII")
-_BEAT_REPLY: Final = struct.Struct("<QQIIIIIH")
+_BEAT_REPLY: Final = struct.Struct("<QQIIIIIIH")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Beat:
     delivered: int = 0
     """Fragments that were put into the store."""
     spooled: int = 0
-    """Fragments that wait for the store."""
+    """Fragments that wait for the store, and windows that are to become some."""
     discarded: int = 0
     """Fragments and windows that were given up: no room, or not to be read."""
     generation: int = 0
@@ -101,6 +101,8 @@ class BeatReply:
     """Those on this host that are to be sampled."""
     overhead_ppm: int = 0
     """The share of the job's time that sampling took, in millionths: ranks that sample unasked keep to it."""
+    sampled_every: int = 0
+    """Steps between those that ranks sample unasked, of the rank of the job that does so least; 0 for none."""
 
     def packed(self) -> bytes:
         """The body."""
@@ -112,6 +114,7 @@ class BeatReply:
             self.first_step,
             self.steps,
             min(self.overhead_ppm, 0xFFFF_FFFF),
+            self.sampled_every,
             len(self.ranks),
         )
         return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
@@ -119,11 +122,11 @@ class BeatReply:
     @classmethod
     def read(cls, body: bytes) -> "BeatReply":
         """Raises BadMessageError."""
-        received, sent, interval, generation, first, steps, overhead, count = _head(_BEAT_REPLY, body)
+        received, sent, interval, generation, first, steps, overhead, every, count = _head(_BEAT_REPLY, body)
         if steps > 10_000:
             raise BadMessageError("steps")
         ranks = _numbers(body[_BEAT_REPLY.size :], count)
-        return cls(received, sent, interval, generation, first, steps, ranks, overhead)
+        return cls(received, sent, interval, generation, first, steps, ranks, overhead, every)
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ _COMMUNICATION: Final = struct.Struct("<IIHHH")
 
 @dataclass(frozen=True)
 class Rows:
-    """Step times; the batch's number comes back in the reply once they are kept."""
+    """Step times; they are kept once there is a reply."""
 
     batch: int
     rows: bytes
@@ -268,7 +271,7 @@ def batch_of(body: bytes) -> int:
 
 
 def numbered(number: int) -> bytes:
-    """The body of ROWS_REPLY and EPOCH_REPLY."""
+    """The body of ROWS_REPLY (the last window's) and EPOCH_REPLY."""
     return number.to_bytes(8, "little")
 
 

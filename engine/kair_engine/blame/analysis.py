@@ -28,6 +28,7 @@ from kair_engine.results.blame import (
     RootCause,
 )
 from kair_engine.results.common import Method, StepClock
+from kair_engine.stats import median
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
@@ -295,7 +296,7 @@ def _node(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> 
 
 def _end(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> PathNode:
     peers = late.peers(row)
-    expected_us = float(np.median(graph.ops.duration_ns[peers])) / 1e3 if len(peers) > 1 else None
+    expected_us = float(median(graph.ops.duration_ns[peers].astype(float))) / 1e3 if len(peers) > 1 else None
     return replace(_node(graph, late, row, role), expected_us=expected_us)
 
 

@@ -16,6 +16,7 @@ from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
+from kair_engine.stats import median
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
@@ -306,7 +307,7 @@ def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
     result = np.zeros(values.shape)
     for code in np.unique(role):
         members = role == code
-        result[..., members] = np.median(values[..., members], axis=-1, keepdims=True)
+        result[..., members] = median(values[..., members])[..., None]
     return result
 
 

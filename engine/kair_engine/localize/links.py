@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.localize.noise import inflation, noise_of_mean, surely_above
 from kair_engine.localize.outlying import FEWEST_DF, Peers, single
 from kair_engine.ranks import Rank
 from kair_engine.stats import median_by
-from kair_engine.timeline.collectives import dense, ordinal
+from kair_engine.timeline.collectives import ordinal
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.operations import COLLECTIVE, SEND
 

@@ -26,6 +26,7 @@ EvidenceKind = Literal[
     "delays_on_changing_ranks",
     "longest_delays",
     "host_stops",
+    "ticks",
     "more_calls",
     "launches_more",
     "slower_launches",

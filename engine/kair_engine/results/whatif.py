@@ -106,6 +106,10 @@ class HostStops:
     """Per step."""
     inside_by_rank_us: dict[int, float]
     """Of it, in the middle of operators; the rest is between them, where Python runs, sleeps or collects garbage."""
+    tick_us: float | None = None
+    """The scheduler's tick, where operations end with it: their threads wait for others that have no core."""
+    ticked_share: float = 0.0
+    """What threads do that is as long as such a tick, of the mean rank's step; no stop, as it is so at all times."""
 
 
 @dataclass(frozen=True)

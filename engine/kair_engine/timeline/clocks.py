@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median_by
-from kair_engine.timeline.collectives import Collectives, dense, disagreement_ns
+from kair_engine.timeline.collectives import Collectives, disagreement_ns
 from kair_engine.trace.operations import COLLECTIVE
 
 _SWEEPS = 500

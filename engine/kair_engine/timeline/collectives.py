@@ -5,18 +5,14 @@ lateness come from durations alone and need no common clock.
 """
 
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, order_by
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, one_of_each, order_by
 from kair_engine.frozen import dataclass
+from kair_engine.stats import median
 from kair_engine.timeline.transfer_ends import ends
 from kair_engine.trace.operations import COLLECTIVE, RECV, SEND, Operations
-
-_LARGEST_KEY = 1 << 62
-_SPARSE = 4
-"""Keys per value up to which a table of all keys is faster than a sort."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +160,8 @@ def _programs(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:
 
 def _group_size(ops: Operations, rows: Ints) -> Ints:
     """Per row, how many ranks use its process group in this step."""
-    pairs = np.unique(np.stack((ops.group[rows], ops.rank[rows])), axis=1)
-    groups, sizes = np.unique(pairs[0], return_counts=True)
-    return np.asarray(sizes[np.searchsorted(groups, ops.group[rows])])
+    group = dense(ops.group[rows][None])
+    return np.asarray(np.bincount(group[one_of_each(dense(np.stack((group, ops.rank[rows]))))])[group])
 
 
 def disagreement_ns(collectives: Collectives, offset_ns: Floats) -> Floats:
@@ -180,17 +175,18 @@ def instance_median(collectives: Collectives, values: Floats) -> Floats:
     result = np.empty(len(values))
     for size in np.unique(collectives.sizes):
         index = collectives.starts[collectives.sizes == size][:, None] + np.arange(size)
-        result[index] = np.median(values[index], axis=1, keepdims=True)
+        result[index] = median(values[index])[:, None]
     return result
 
 
 def _even(rank: Ints, call: Ints) -> Bools:
     """Per row: has every rank of its call as many of them as the others?"""
-    cells, counts = np.unique(np.stack((call, rank)), axis=1, return_counts=True)
+    cell = dense(np.stack((call, rank)))
+    counts, of_cell = np.bincount(cell), call[one_of_each(cell)]
     fewest = np.full(int(call.max()) + 1, np.iinfo(np.int64).max)
     most = np.zeros_like(fewest)
-    np.minimum.at(fewest, cells[0], counts)
-    np.maximum.at(most, cells[0], counts)
+    np.minimum.at(fewest, of_cell, counts)
+    np.maximum.at(most, of_cell, counts)
     return np.asarray((fewest == most)[call])
 
 
@@ -200,10 +196,13 @@ def _complete(kind: SmallInts, instance: Ints, family: Ints, agreed: Bools) -> t
     sizes = np.bincount(instance, minlength=count)
     first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     of_family = family[first]
+    cell = dense(np.stack((of_family, sizes)))
+    one = one_of_each(cell)
+    # The most frequent size of a family comes last of its sizes, among equally frequent ones the largest.
+    one = one[order_by(of_family[one], np.bincount(cell), sizes[one])]
+    last = one[np.flatnonzero(np.diff(of_family[one], append=NONE))]
     usual = np.zeros(int(family.max()) + 1, dtype=np.int64)
-    for code in np.unique(of_family):
-        often = np.bincount(sizes[of_family == code])
-        usual[code] = np.flatnonzero(often == often.max())[-1]
+    usual[of_family[last]] = sizes[last]
     good = (sizes == usual[of_family]) & (sizes > 1) & agreed[first]
     sends = np.bincount(instance[kind == SEND], minlength=count)
     good &= (kind[first] == COLLECTIVE) | ((sizes == 2) & (sends == 1))
@@ -221,30 +220,6 @@ def _by_start(ops: Operations, rows: Ints, instance: Ints) -> tuple[Ints, Ints]:
     number = np.repeat(place, sizes)
     order = np.argsort(number, kind="stable")
     return rows[order], number[order]
-
-
-def dense(columns: Ints) -> Ints:
-    """For each column of integers a number, equal for equal ones."""
-    low, high = columns.min(axis=1, initial=0), columns.max(axis=1, initial=0)
-    # Numbers of recordings can be any: the difference of two need not fit into 64 bits.
-    spans = [int(most) - int(least) + 1 for least, most in zip(low, high, strict=True)]
-    if prod(spans) >= _LARGEST_KEY:
-        return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    # One key for each column sorts ten times as fast as the columns themselves.
-    key = np.zeros(columns.shape[1], dtype=np.int64)
-    for row, lowest, span in zip(columns, low, spans, strict=True):
-        key *= span
-        key += row
-        key -= lowest
-    if prod(spans) <= _SPARSE * len(key):
-        occurs = np.zeros(prod(spans), dtype=bool)
-        occurs[key] = True
-        return np.asarray((np.cumsum(occurs) - 1)[key])
-    order = order_by(key)
-    fresh = np.diff(key[order], prepend=key[order[:1]]) != 0
-    result = np.empty(len(key), dtype=np.int64)
-    result[order] = np.cumsum(fresh)
-    return result
 
 
 def ordinal(columns: Ints) -> Ints:

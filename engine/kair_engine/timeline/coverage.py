@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.ranks import Rank, as_positions, rank_at, ranks_at
+from kair_engine.stats import known_median
 from kair_engine.timeline.operator_sums import ByOperator, by_operator
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning
@@ -120,7 +121,4 @@ def _named(ranks: Ints, some: Bools) -> tuple[Rank, ...]:
 
 def _median(counts: Floats) -> Floats:
     """Over steps, 0 for a rank without any."""
-    known = ~np.isnan(counts).all(axis=0)
-    result = np.zeros(counts.shape[1])
-    result[known] = np.nanmedian(counts[:, known], axis=0)
-    return result
+    return zero_for_nan(known_median(counts))

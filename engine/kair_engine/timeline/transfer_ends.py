@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Ints
+from kair_engine.arrays import NONE, Ints, dense, one_of_each
 from kair_engine.trace.operations import COLLECTIVE, SEND, Operations
 
 _RANKS: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
@@ -28,10 +28,11 @@ def ends(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
         return sender, receiver
     sends = ops.kind[rows[known]] == SEND
     columns = np.stack((ops.group[rows[known]], sends, ops.rank[rows[known]], ops.peer[rows[known]]))
-    distinct, which, count = np.unique(columns, axis=1, return_inverse=True, return_counts=True)
-    found = [(int(group), bool(sending), int(own), int(other)) for group, sending, own, other in distinct.T]
-    settled = _settled(ops, dict(zip(found, count.tolist(), strict=True)))
-    other = np.array([settled[end] for end in found], dtype=np.int64)[which.reshape(-1)]
+    which = dense(columns)
+    distinct, count = columns[:, one_of_each(which)].T.tolist(), np.bincount(which).tolist()
+    found = [(group, bool(sending), own, other) for group, sending, own, other in distinct]
+    settled = _settled(ops, dict(zip(found, count, strict=True)))
+    other = np.array([settled[end] for end in found], dtype=np.int64)[which]
     own = ops.rank[rows[known]]
     sender[known], receiver[known] = np.where(sends, own, other), np.where(sends, other, own)
     return sender, receiver
@@ -46,7 +47,8 @@ def _settled(ops: Operations, ends_of: dict[_End, int]) -> dict[_End, int]:
     for end, count in ends_of.items():
         (sent if end[1] else received)[_link(end, end[3])] += count
     settled = {end: end[3] for end in ends_of}
-    places = {group: _places(ops, group) for group in {end[0] for end in ends_of}}
+    position = {rank: at for at, rank in enumerate(ops.ranks.tolist())}
+    places = {group: _places(ops.group_text.get(group, ""), position) for group in {end[0] for end in ends_of}}
     for end, count in ends_of.items():
         mine, theirs = (sent, received) if end[1] else (received, sent)
         recorded = _link(end, end[3])
@@ -66,14 +68,13 @@ def _link(end: _End, other: int) -> _Link:
     return (group, own, other) if sends else (group, other, own)
 
 
-def _places(ops: Operations, group: int) -> dict[int, int]:
+def _places(group: str, position: dict[int, int]) -> dict[int, int]:
     """Per member of a group (as positions) the member whose rank is the place of that one in the group.
 
     A recorded number was taken for a place: had it been a rank, it would have been that one's.
     """
-    listed = _RANKS.search(ops.group_text.get(group, ""))
+    listed = _RANKS.search(group)
     ranks = [int(number) for number in listed[1].split(",")] if listed else []
-    position = {int(rank): at for at, rank in enumerate(ops.ranks)}
     return {
         position[rank]: position[place]
         for place, rank in enumerate(ranks)

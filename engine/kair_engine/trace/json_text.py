@@ -1,9 +1,12 @@
 """JSON of any text, that of file names which are not UTF-8 too."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+_ENCODER = msgspec.json.Encoder()
 
 
 def encode_json(value: Any) -> bytes:  # noqa: ANN401
@@ -14,11 +17,21 @@ def encode_json(value: Any) -> bytes:  # noqa: ANN401
         return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value, str_keys=True)))
 
 
-def encode_ascii_json(value: Any) -> bytes:  # noqa: ANN401
-    """The same in ASCII without DEL: nothing in it, shown on a terminal, moves the cursor or turns text around."""
-    text = encode_json(value)
+def encode_ascii_lines(values: Sequence[Any]) -> bytes:
+    """Each as JSON in a line, without a last line end, in ASCII without DEL.
+
+    Nothing in it, shown on a terminal, moves the cursor or turns text around.
+    """
+    try:
+        text = _ENCODER.encode_lines(values)[:-1]
+    except UnicodeEncodeError:
+        text = b"\n".join(map(encode_json, values))
     if text.isascii() and b"\x7f" not in text:
         return text
+    return b"\n".join(map(_escaped, text.split(b"\n")))
+
+
+def _escaped(text: bytes) -> bytes:
     return json.dumps(msgspec.json.decode(text), separators=(",", ":")).replace("\x7f", "\\u007f").encode()
 
 

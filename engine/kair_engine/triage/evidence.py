@@ -82,6 +82,18 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
 
 def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
     """What speaks for threads that stand still."""
+    return (*_alone(stops), *_with_ticks(stops))
+
+
+def _with_ticks(stops: HostStops) -> Iterator[Evidence]:
+    if stops.tick_us is not None:
+        figures = {"tick_us": stops.tick_us, "share_of_step": stops.ticked_share}
+        yield Evidence("ticks", figures, ShownBy("whatif"))
+
+
+def _alone(stops: HostStops) -> Iterator[Evidence]:
+    if not stops.per_step:
+        return
     figures = {
         "per_step": stops.per_step,
         "median_us": stops.median_us,
@@ -90,7 +102,7 @@ def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
         "slowest_rank_us": stops.slowest_rank_us,
         "together": stops.together,
     }
-    return (Evidence("host_stops", figures, ShownBy("whatif")),)
+    yield Evidence("host_stops", figures, ShownBy("whatif"))
 
 
 def price_evidence(

@@ -26,6 +26,8 @@ from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbe
 
 STOPPED_SHARE = 0.05
 """Of the step: what the mean rank must stand still for, and half of the ranks."""
+TICKED_SHARE = 0.10
+"""Of the step: what the mean rank must spend on what is as long as ticks, where threads wait for those."""
 INSIDE_SHARE = 0.015
 """Of the step: what three of four ranks must stand still for in the middle of operators, beside a device."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
@@ -75,7 +77,8 @@ class SharedCosts:
         """What is asked besides where all steps have stops as the first ones have."""
         if stops is None or self._model is None or not any(self._is_contended(stops)):
             return ()
-        asked: Sequence[Counterfactual] = _RANGE if self._devices.threads_communicate else ()
+        ranged = self._devices.threads_communicate or stops.tick_us is not None
+        asked: Sequence[Counterfactual] = _RANGE if ranged else ()
         return [*asked, *self._others(self._model, stops, (self._contended(stops, ()),))]
 
     def findings(self, job: JobExcess) -> Iterator[Finding]:
@@ -109,7 +112,7 @@ class SharedCosts:
         if not (often or seldom):
             return
         shown: tuple[Evidence, ...] = ()
-        if self._devices.threads_communicate:
+        if self._devices.threads_communicate or stops.tick_us is not None:
             least, lost, most = self._without_stops(self._model)
             if lost < STOPPED_SHARE * self._step_time_ns and not often:
                 return
@@ -122,6 +125,7 @@ class SharedCosts:
         # Of single ranks their peers show it.
         least = STOPPED_SHARE * self._step_time_ns
         often = stops.share_of_step >= STOPPED_SHARE and float(np.median(own)) >= least
+        often |= stops.ticked_share >= TICKED_SHARE
         # Beside a device a stop shows as such only where it hits an operator of the program.
         within = float(np.quantile(inside, 0.25)) >= INSIDE_SHARE * self._step_time_ns
         return often, self._devices.threads_communicate and within
@@ -131,7 +135,7 @@ class SharedCosts:
             self._trace,
             cause="contention",
             seen_on=tuple(Rank(rank) for rank in stops.by_rank_us),
-            lost_ns=stops.share_of_step * self._step_time_ns,
+            lost_ns=max(stops.share_of_step, stops.ticked_share) * self._step_time_ns,
             step_time_ns=self._step_time_ns,
             evidence=(*stops_evidence(stops), *shown),
         )

@@ -23,7 +23,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.view import View
-from kair_tui.render.words.stops import stops_in_words
+from kair_tui.render.words.stops import stops_in_words, ticks_in_words
 from kair_tui.render.words.whatif import RemedyInWords, WhatifInWords
 
 if TYPE_CHECKING:
@@ -118,8 +118,11 @@ def _body(result: WhatifInWords, page: Page) -> None:
         f"{percent(result.simulation_error)} off the recording, with delays that no recorded operation explains kept; "
         f"{percent(result.delay_share)} of the step rests on them alone",
     )
-    if result.host_stops is not None:
-        page.fact("threads stop", f"of the mean rank {stops_in_words(vars(result.host_stops))}")
+    stops = result.host_stops
+    if stops is not None and stops.per_step:
+        page.fact("threads stop", f"of the mean rank {stops_in_words(vars(stops))}")
+    if stops is not None and stops.tick_us is not None:
+        page.fact("threads wait", ticks_in_words(stops.tick_us, stops.ticked_share))
     page.line()
     _parts(
         "kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "operation type",

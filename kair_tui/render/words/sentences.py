@@ -9,7 +9,7 @@ from kair_engine.results.evidence import Evidence
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant
 from kair_tui.render.words import hangs
-from kair_tui.render.words.stops import stops_in_words
+from kair_tui.render.words.stops import stops_in_words, ticks_in_words
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -122,6 +122,11 @@ def _longest_delays(one: Evidence) -> str:
 
 def _host_stops(one: Evidence) -> str:
     return f"threads of the mean rank stand still {stops_in_words(one.figures)}"
+
+
+def _ticks(one: Evidence) -> str:
+    waited = ticks_in_words(one.figures["tick_us"], one.figures["share_of_step"])
+    return f"threads wait for others that have no core: {waited}"
 
 
 def _more_calls(one: Evidence) -> str:
@@ -285,6 +290,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "delays_on_changing_ranks": _delays_on_changing_ranks,
     "longest_delays": _longest_delays,
     "host_stops": _host_stops,
+    "ticks": _ticks,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,
     "stopped": _stopped,

@@ -9,6 +9,14 @@ TOGETHER: Final = 1.5
 """Stops at moments of each rank's own would take so many times the time of a host that stops of ranks together take."""
 
 
+def ticks_in_words(tick_us: float, share: float) -> str:
+    """What waits for the scheduler's ticks, and its share of the step."""
+    return (
+        f"whatever they compute, operations end with the scheduler's ticks; what is as long as a tick "
+        f"({duration(tick_us)}) or longer is {percent(share)} of the mean rank's step"
+    )
+
+
 def stops_in_words(figures: Mapping[str, Any]) -> str:
     """`32.0 times a step (half of them longer than 13.2 ms, …), 77.5 % of the step, …`, of the figures of HostStops."""
     when = "each rank at moments of its own, as when cores are shared"

@@ -45,7 +45,9 @@ def summary(result: TriageResult) -> str:
         if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
             waited = _first(result.warnings, ("waited_for",))
             why += f"; {waited}" if waited else ""
-        return f"inconclusive: {scope}; {why}{_most_of_step(result)}"
+        shared = _shared(result.findings)
+        told = f"; no rank's fault: {shared}" if shared else ""
+        return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
     cleared = _first(result.warnings, ("nobody_waits",))
     return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"
 

@@ -73,7 +73,7 @@ def arm(settings: Settings) -> None:
     if _Installed.job is None:
         _Installed.job = _install(settings)
     job, armed = _Installed.job, clock()
-    current.arm("jax", lambda begin: Session(settings, job, begin=armed if begin is None else begin))
+    current.arm("jax", lambda begin: Session(settings, job, begin=armed if begin is None else begin), settings.run_dir)
 
 
 def _install(settings: Settings) -> JaxJob:

@@ -9,7 +9,7 @@ from typing import Final
 CONTROL_BYTES: Final = 64
 MOST_STEPS: Final = 100
 
-_GENERATION, _FIRST_STEP, _STEPS, _OVERHEAD = range(4)
+_GENERATION, _FIRST_STEP, _STEPS, _OVERHEAD, _EVERY = range(5)
 _MILLION: Final = 1_000_000
 
 
@@ -27,14 +27,15 @@ class Window:
 
 
 class ControlWords:
-    """64 bytes of shared memory, 64-bit words: generation, first step, number of steps; what sampling took so far."""
+    """64 bytes of shared memory, 64-bit words: generation, first step, number of steps; what sampling took so far, and
+    steps between those that are sampled unasked."""
 
     def __init__(self, path: Path) -> None:
         """Opens the file, or makes it. Raises OSError."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            if os.fstat(handle).st_size < CONTROL_BYTES:
-                os.ftruncate(handle, CONTROL_BYTES)
+            # Without its page a full /dev/shm would end the training process by SIGBUS at the first touch.
+            os.posix_fallocate(handle, 0, CONTROL_BYTES)
             self._map = mmap.mmap(handle, CONTROL_BYTES)
         finally:
             os.close(handle)
@@ -59,9 +60,14 @@ class ControlWords:
         """The share of the job's time that sampling took, as the coordinator has it; 0 without one."""
         return self._words[_OVERHEAD] / _MILLION
 
-    def tell_overhead(self, millionths: int) -> None:
-        """Says so; what an agent does."""
-        self._words[_OVERHEAD] = millionths
+    @property
+    def sampled_every(self) -> int:
+        """Steps between those that ranks sample unasked, of the one that does so least; 0 where nobody says."""
+        return self._words[_EVERY]
+
+    def tell_pace(self, overhead_ppm: int, every: int) -> None:
+        """Says both, the overhead in millionths; what an agent does."""
+        self._words[_OVERHEAD], self._words[_EVERY] = overhead_ppm, every
 
     def ask(self, window: Window) -> None:
         """Asks for a window; what an agent does."""

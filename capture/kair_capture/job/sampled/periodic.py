@@ -1,5 +1,7 @@
 """Samples one step in so many without being asked, and more seldom where that would cost too much.
 
+Ranks are compared where they sampled the same steps: all keep to the interval of the one that can afford least.
+
 At no time has a rank's sampling cost more than its share of the time so far, and one window. Steps that it was asked
 for count, and go before; so do those of other ranks, for which it waits, as far as a coordinator tells of them.
 """
@@ -18,10 +20,10 @@ _EASIER: Final = 0.8
 
 
 class Periodic:
-    """Of one rank; its ranks need not speak with each other.
+    """Of one rank; it waits for no other, which may be dead.
 
-    Intervals are `every` times a power of two: ranks whose windows cost differently still sample the same steps, as
-    those of the longer interval are among those of the shorter.
+    Intervals are `every` times a power of two: until ranks hear of each other's, the steps of the longer interval are
+    among those of the shorter.
     """
 
     def __init__(self, every: int, share: float) -> None:
@@ -32,9 +34,12 @@ class Periodic:
         self._costs: deque[int] = deque(maxlen=_COSTS)
         self._spent = self._elapsed = 0
 
-    def is_due(self, step: int, job_overhead: float = 0.0) -> bool:
-        """Whether to sample this step. `job_overhead`: the share of the time that sampling took on all ranks."""
-        if step % self.interval or not self._share:
+    def is_due(self, step: int, job_overhead: float = 0.0, job_interval: int = 0) -> bool:
+        """Whether to sample this step.
+
+        `job_overhead`: the share of the time that sampling took on all ranks. `job_interval`: the longest of theirs.
+        """
+        if step % max(self.interval, job_interval) or not self._share:
             return False
         return self._is_free or (self._spent <= self._share * self._elapsed and job_overhead <= self._share)
 

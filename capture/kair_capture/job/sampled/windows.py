@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from kair_capture.job.failing import described, warn
+from kair_capture.job.failing import warn, warn_of
 from kair_capture.job.framework import Framework, Profile
 from kair_capture.job.recorder import Recorder, clock
 from kair_capture.job.sampled.control import ControlWords, Window
@@ -35,7 +35,7 @@ class Windows:
         self._framework = framework
         self._control = control
         self._periodic = periodic
-        control.tell_overhead(0)  # until this process is told
+        control.tell_pace(0, 0)  # until this process is told
         self._told_interval = 0
         """Told anew after each window: the agent may be another one by then."""
         self._is_asked = False
@@ -99,10 +99,13 @@ class Windows:
             wanted = self._wanted = None
         if self._is_off:
             return False
-        if wanted is None and self._periodic is not None and self._periodic.is_due(following, self._control.overhead):
+        if wanted is None and self._periodic is not None and self._is_due(self._periodic, following):
             wanted = self._wanted = Window(following, 1)
             self._is_asked = False
         return wanted is not None and wanted.first == following
+
+    def _is_due(self, periodic: Periodic, following: int) -> bool:
+        return periodic.is_due(following, self._control.overhead, self._control.sampled_every)
 
     def _switch(self, step: int, begin: int, end: int) -> None:
         if self._open is not None:
@@ -172,7 +175,7 @@ class Windows:
 
     def _give_up(self, error: Exception) -> None:
         self._is_off, self._open, self._wanted = True, None, None
-        warn(f"no more steps are sampled, the rest of capture goes on: {described(error)}")
+        warn_of(error, "no more steps are sampled, the rest of capture goes on", self._folder.parent)
 
 
 def _unix(monotonic: int) -> int:

@@ -96,7 +96,7 @@ def start_session(settings: Settings, begin: int | None) -> Session:
 def arm(settings: Settings) -> None:
     """Installs the hooks; the session starts with the first sign of training."""
     install(settings)
-    current.arm("torch", lambda begin: start_session(settings, begin))
+    current.arm("torch", lambda begin: start_session(settings, begin), settings.run_dir)
 
 
 def _process_groups() -> dict[str, list[int]]:

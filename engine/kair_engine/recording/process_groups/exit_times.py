@@ -12,6 +12,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.recording.process_groups.families import Family, as_columns
+from kair_engine.stats import known_median
 
 FEWEST: Final = 8
 """Collectives that two ranks must have in common before their times tell anything."""
@@ -100,7 +101,7 @@ def _spread(times: Floats, clock: Ints, pairs: Ints) -> float:
     difference = times[:, pairs[0]] - times[:, pairs[1]]
     enough = np.count_nonzero(~np.isnan(difference), axis=0) >= FEWEST
     apart = _apart(difference[:, enough], clock[pairs[:, enough]])
-    return float(np.nanmedian(np.abs(apart))) if apart.size else float("nan")
+    return float(known_median(np.abs(apart).reshape(-1, 1))[0]) if apart.size else float("nan")
 
 
 def _apart(difference: Floats, clock: Ints) -> Floats:
@@ -113,16 +114,8 @@ def _apart(difference: Floats, clock: Ints) -> Floats:
     if not foreign.any() or len(difference) < 2:
         return result
     half = len(difference) // 2
-    first, second = _usual(difference[:half, foreign]), _usual(difference[half:, foreign])
+    first, second = known_median(difference[:half, foreign]), known_median(difference[half:, foreign])
     # From the middle of one half to that of the other.
     along = (np.arange(len(difference)) - (half - 1) / 2) / (len(difference) / 2)
     result[:, foreign] -= first + along[:, None] * (second - first)
-    return result
-
-
-def _usual(difference: Floats) -> Floats:
-    """Each column's median; NaN for a column of nothing else."""
-    result = np.full(difference.shape[1], np.nan)
-    known = ~np.isnan(difference).all(axis=0)
-    result[known] = np.nanmedian(difference[:, known], axis=0)
     return result

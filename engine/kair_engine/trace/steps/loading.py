@@ -36,7 +36,7 @@ def each_step(trace: Trace) -> Iterator[Operations]:
     Raises InputError where one of them takes more memory than there is.
     """
     if trace.memory is not None:
-        yield from trace.memory.each(trace.steps, lambda steps: each_step(_unremembered(trace, steps)))
+        yield from trace.memory.each(step_batches(trace), lambda steps: each_step(_unremembered(trace, steps)))
         return
     require_memory(trace)
     for steps in step_batches(trace):

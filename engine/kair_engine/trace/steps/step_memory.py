@@ -26,14 +26,23 @@ class StepMemory:
     """What was derived of several steps together."""
 
     def each(
-        self, wanted: Sequence[int], read: "Callable[[Sequence[int]], Iterable[Operations]]"
+        self, batches: Iterable[Sequence[int]], read: "Callable[[Sequence[int]], Iterable[Operations]]"
     ) -> "Iterator[Operations]":
-        """The steps in order; `read` gives those that are not known yet."""
+        """The steps of all batches in order; `read` gives a batch.
+
+        Steps that are not known as of one reading are read again together: what is told of several, as what usually
+        is the case in them, would else depend on what was asked before.
+        """
+        found: list[Operations] = []
         with self._lock:
-            missing = [step for step in wanted if step not in self._known]
-            for operations in read(missing) if missing else ():
-                self._known[operations.step] = replace(operations, remembered={})
-        return (self._known[step] for step in wanted)
+            for batch in batches:
+                if not self._read_together(batch):
+                    self._known.update((one.step, replace(one, remembered={})) for one in read(batch))
+                found += [self._known[step] for step in batch]
+        return iter(found)
+
+    def _read_together(self, batch: Sequence[int]) -> bool:
+        return all(step in self._known for step in batch) and len({id(self._known[s].name_text) for s in batch}) == 1
 
 
 def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:

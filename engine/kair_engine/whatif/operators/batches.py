@@ -16,6 +16,7 @@ from kair_engine.trace.steps.memory_limit import REPLAYED, require_memory
 from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
+from kair_engine.whatif.operators.stopped_parts import StoppedParts
 from kair_engine.whatif.replay.plan import plan
 from kair_engine.whatif.replay.replay import replay
 
@@ -95,9 +96,9 @@ class Batch:
         return zip(ranks.tolist(), excess.tolist(), strict=True)
 
     @property
-    def stopped_ns(self) -> Floats:
-        """Per part, what of it is a stop of its thread."""
-        return self._durations.stopped.of_threads_ns
+    def stopped(self) -> StoppedParts:
+        """What of its parts is stops."""
+        return self._durations.stopped
 
     def values_ns(self, at: int, fix: Fix) -> Floats:
         """The parts of the `at`-th step, in their order, with the fix made."""

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS, STOPS, Fix
-from kair_engine.timeline.collectives import dense
 from kair_engine.timeline.subgraphs import scopes_named, within
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.model import Baseline, Counterfactual, Undisturbed

@@ -155,4 +155,6 @@ class OperatorModel:
 
 def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: Batch) -> None:
     lengths = np.array([float(np.median(of.length_ns)) for of in batch.steps])
-    tally.add(batch.dependencies.parts, batch.stopped_ns, [of.ranks for of in batch.steps], lengths, hosts)
+    ranks = [of.ranks for of in batch.steps]
+    tally.add(batch.dependencies.parts, batch.stopped.of_threads_ns, ranks, lengths, hosts)
+    tally.add_ticked(batch.stopped.ticked)

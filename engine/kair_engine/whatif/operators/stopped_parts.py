@@ -11,6 +11,7 @@ from kair_engine.trace.operations import RECV, SEND, Operations
 from kair_engine.whatif.model import Undisturbed
 from kair_engine.whatif.operators.parts import NodeParts
 from kair_engine.whatif.operators.stops import beyond_usual_ns, stops_ns
+from kair_engine.whatif.operators.ticks import Ticked, ticked
 
 LONGEST_LATENCY_NS = 100_000
 """Between a kernel's launch and its begin on a device that is free: 2 to 10 µs on an H100, at most 20."""
@@ -33,9 +34,15 @@ class StoppedParts:
         return stops_ns(self._parts)
 
     @cached_property
+    def ticked(self) -> Ticked | None:
+        """What of them waited for the scheduler's ticks; None where that is nothing."""
+        return ticked(self._parts)
+
+    @cached_property
     def ns(self) -> Floats:
-        """Per part, what a fix of stops takes away."""
-        return np.asarray(stops_ns(self._parts, self._others)) if self._served else self.of_threads_ns
+        """Per part, what a fix of stops takes away; where threads wait for ticks, all that may be such a wait."""
+        stopped = stops_ns(self._parts, self._others) if self._served else self.of_threads_ns
+        return stopped if self.ticked is None else np.maximum(stopped, self.ticked.value_ns)
 
     def disturbed_ns(self, by: Undisturbed) -> Floats:
         """Per part, what is taken away from it."""

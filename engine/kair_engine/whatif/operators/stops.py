@@ -9,11 +9,11 @@ from dataclasses import field
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
-from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.operators.parts import NodeParts
+from kair_engine.whatif.operators.ticks import Ticked
 
 SHORTEST_NS = 1_000_000
 """Schedulers give a thread's core away for a millisecond at least; less can be anything."""
@@ -100,6 +100,9 @@ class StopTally:
     """The same if each rank stood still at moments of its own."""
     worst_ns: float = 0.0
     """Of the rank that stood still longest in each step."""
+    tick_ns: float | None = None
+    ticked_ns: float = 0.0
+    """What was as long as ticks where threads wait for those."""
 
     def add(
         self, parts: NodeParts, stopped: Floats, ranks: Iterable[Ints], lengths_ns: Floats, host: Mapping[int, str]
@@ -127,10 +130,16 @@ class StopTally:
                 share = np.minimum(of_rank[places] / max(float(lengths_ns[at]), 1.0), 1.0)
                 self.expected_ns += float((1 - np.prod(1 - share)) * lengths_ns[at])
 
+    def add_ticked(self, one: Ticked | None) -> None:
+        """Adds what waited for ticks in a batch."""
+        if one is not None:
+            self.tick_ns = one.tick_ns
+            self.ticked_ns += float(one.value_ns.sum())
+
     def result(self, step_time_ns: float) -> HostStops | None:
         """None where no thread stood still."""
         lengths = np.concatenate(self.lengths) if self.lengths else np.zeros(0)
-        if not len(lengths):
+        if not len(lengths) and self.tick_ns is None:
             return None
         ranks = max(len(self.by_rank), 1)
         by_rank, inside = (
@@ -139,13 +148,15 @@ class StopTally:
         )
         return HostStops(
             per_step=len(lengths) / self.steps / ranks,
-            median_us=float(np.median(lengths)) / 1e3,
-            longest_us=float(lengths.max()) / 1e3,
+            median_us=float(np.median(lengths)) / 1e3 if len(lengths) else 0.0,
+            longest_us=float(lengths.max(initial=0.0)) / 1e3,
             share_of_step=self.stopped_ns / self.steps / ranks / max(step_time_ns, 1.0),
             slowest_rank_us=self.worst_ns / self.steps / 1e3,
             together=self.expected_ns / max(self.any_stopped_ns, 1.0),
             by_rank_us=by_rank,
             inside_by_rank_us=inside,
+            tick_us=None if self.tick_ns is None else self.tick_ns / 1e3,
+            ticked_share=self.ticked_ns / self.steps / ranks / max(step_time_ns, 1.0),
         )
 
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, order_by, ranges, whole_parts
-from kair_engine.timeline.collectives import dense
+from kair_engine.arrays import NONE, Bools, Ints, dense, order_by, ranges, whole_parts
 from kair_engine.whatif.pipeline.dependencies import pipeline_graph, schedule_of
 from kair_engine.whatif.pipeline.order import RecordedOrder, recorded_order
 from kair_engine.whatif.pipeline.rows import PipelineRows

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, order_by
-from kair_engine.timeline.collectives import dense, ordinal
+from kair_engine.arrays import NONE, Bools, Ints, dense, order_by
+from kair_engine.timeline.collectives import ordinal
 from kair_engine.whatif.pipeline.order import RecordedOrder, turns
 from kair_engine.whatif.pipeline.rows import (
     BACKWARD,

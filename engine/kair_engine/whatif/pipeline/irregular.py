@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints, present
+from kair_engine.arrays import NONE, Floats, Ints, dense, present
 from kair_engine.results.whatif import CauseName, SlowdownCause
 from kair_engine.stats import binomial_tail, median_by
-from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.pipeline.microbatches import Microbatches
 from kair_engine.whatif.pipeline.rows import TRANSFERS, TYPES, PipelineRows, is_type
 from kair_engine.whatif.pipeline.times import PipelineTimes

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.timeline.collectives import dense
+from kair_engine.arrays import NONE, Floats, Ints, dense
 from kair_engine.whatif.pipeline.rows import BACKWARD, FORWARD_BACKWARD, PipelineRows, is_type
 
 

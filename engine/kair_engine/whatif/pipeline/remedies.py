@@ -5,9 +5,8 @@ from heapq import heappop, heapreplace
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.results.whatif import Remedy
-from kair_engine.timeline.collectives import dense
 from kair_engine.whatif.pipeline.microbatches import numbers
 from kair_engine.whatif.pipeline.rows import FORWARD_BACKWARD, PipelineRows
 from kair_engine.whatif.pipeline.times import PipelineTimes

@@ -5,13 +5,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, Ints
 from kair_engine.whatif.pipeline.rows import COMMUNICATION, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline.times import PipelineTimes
 from kair_engine.whatif.replay.critical_path import Piece, critical_path, starts, waits
 from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane, process
 
 _LANES = ("compute", "data-parallel communication", *TRANSFERS)
+
+
+def _lane_of(name: str) -> int:
+    """The number of a type's lane; above all of them is the critical path's."""
+    return 1 + _LANES.index(name if name in TRANSFERS else _LANES[1] if name in COMMUNICATION else _LANES[0])
+
+
+_LANE_OF_TYPE = np.array([_lane_of(name) for name in TYPES])
 
 
 def pipeline_timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event]:
@@ -75,28 +83,38 @@ class _Timeline:
                 yield from lane(pid, tid, text)
 
     def operations(self) -> Iterator[Event]:
-        for at in np.flatnonzero(~np.isnan(self.end_ns)).tolist():
-            name = TYPES[self.rows.type[at]]
-            row = name if name in TRANSFERS else _LANES[1] if name in COMMUNICATION else _LANES[0]
-            yield self._event(at, 1 + _LANES.index(row), self.start_ns[at], self.end_ns[at])
+        at = np.flatnonzero(~np.isnan(self.end_ns))
+        yield from self._events(at, _LANE_OF_TYPE[self.rows.type[at]], self.start_ns[at], self.end_ns[at])
 
     def critical(self, path: Sequence[Piece], offset: Floats) -> list[Event]:
         """The pieces of one step that take any time."""
+        pieces = [piece for piece in path if piece.end > piece.begin]
+        at = np.array([piece.node for piece in pieces], dtype=np.int64)
+        begin, end = (np.array([getattr(piece, side) for piece in pieces]) for side in ("begin", "end"))
         shift = offset[self.rows.step[path[0].node]]
-        return [
-            {**self._event(piece.node, 0, shift + piece.begin, shift + piece.end), "cat": "critical"}
-            for piece in path
-            if piece.end > piece.begin
-        ]
+        events = self._events(at, np.zeros_like(at), shift + begin, shift + end)
+        return [event | {"cat": "critical"} for event in events]
 
-    def _event(self, at: int, tid: int, start_ns: float, end_ns: float) -> Event:
-        rows, begin = self.rows, round(float(start_ns) / 1e3, 3)
-        return {
-            "ph": "X",
-            "name": TYPES[rows.type[at]],
-            "pid": self.first + self.rank_of[int(rows.dp[at]), int(rows.stage[at])],
-            "tid": tid,
-            "ts": begin,
-            "dur": round(round(float(end_ns) / 1e3, 3) - begin, 3),
-            "args": {"step": rows.steps[rows.step[at]], "microbatch": int(rows.microbatch[at])},
-        }
+    def _events(self, at: Ints, lanes: Ints, start_ns: Floats, end_ns: Floats) -> Iterator[Event]:
+        """Of these rows, in these lanes."""
+        rows = self.rows
+        begin = np.rint(start_ns)
+        columns = (
+            rows.type[at],
+            self._process_of(at),
+            lanes,
+            begin / 1e3,
+            (np.rint(end_ns) - begin) / 1e3,
+            rows.step[at],
+            rows.microbatch[at],
+        )
+        for kind, pid, tid, ts, took, step, microbatch in zip(*(column.tolist() for column in columns), strict=True):
+            args = {"step": rows.steps[step], "microbatch": microbatch}
+            yield {"ph": "X", "name": TYPES[kind], "pid": pid, "tid": tid, "ts": ts, "dur": took, "args": args}
+
+    def _process_of(self, at: Ints) -> Ints:
+        """The numbers of the processes that these rows are drawn in."""
+        number = np.zeros((self.rows.dp_size, self.rows.pp_size), dtype=np.int64)
+        for place, rank in self.rank_of.items():
+            number[place] = self.first + rank
+        return number[self.rows.dp[at], self.rows.stage[at]]
