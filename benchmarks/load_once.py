@@ -28,6 +28,32 @@ def kair(file: Path) -> Callable[[], int]:
     return load
 
 
+class _InMemory:
+    """Stands in for the file of a fragment: its tables are kept, and nothing is written."""
+
+    def __init__(self, _: Path) -> None:
+        self._tables: list[object] = []
+
+    def __enter__(self) -> "_InMemory":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def write(self, table: object) -> None:
+        self._tables.append(table)
+
+    def commit(self, _: object) -> None:
+        """Nothing is written."""
+
+
+def kair_tables(file: Path) -> Callable[[], int]:
+    """The same as Arrow tables in memory: where the peer stops, which writes nothing."""
+    reader = import_module("kair_engine.readers.kineto.reader")
+    reader.FragmentWriter = _InMemory
+    return kair(file)
+
+
 def kair_parse(file: Path) -> Callable[[], int]:
     """The file's operations as records in memory, which spill to disk beyond 64 MB."""
     reader = import_module("kair_engine.readers.kineto.reader")
@@ -68,6 +94,7 @@ def hta_parse(file: Path) -> Callable[[], int]:
 
 READERS = {
     "kair": (kair, "kair"),
+    "kair-tables": (kair_tables, "kair"),
     "kair-parse": (kair_parse, "kair"),
     "hta": (hta, "HolisticTraceAnalysis"),
     "hta-parse": (hta_parse, "HolisticTraceAnalysis"),

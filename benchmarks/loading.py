@@ -4,10 +4,10 @@
 
 The large files are made from a real trace of one step by make_large_trace.py. PYTHON is the interpreter of an
 environment with HolisticTraceAnalysis. `kair` reads each file into a fragment on disk, every operation with its step,
-stage and launch; `kair-parse` stops where the JSON has become records in memory. Of the peer, `hta` is the former,
-into a DataFrame, and `hta-parse` the latter. On the largest file all take turns: ratios are medians of the rounds'.
-MB/s are of CPU time, which other processes on the machine disturb least. Without numba, or with --decode, Kair decodes
-the events instead of scanning them.
+stage and launch; `kair-tables` keeps the same in memory; `kair-parse` stops where the JSON has become records in
+memory. Of the peer, which writes no file, `hta` is all of that, into a DataFrame, and `hta-parse` the JSON alone. On
+the largest file all take turns: ratios are medians of the rounds'. MB/s are of CPU time, which other processes on the
+machine disturb least. Without numba, or with --decode, Kair decodes the events instead of scanning them.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from measuring import Row, report, run_child, say
 
 HERE = Path(__file__).parent
 SIZES_MB = (75, 300, 600)
-MINE = ("kair", "kair-parse")
-PAIRS = (("kair-parse", "hta-parse"), ("kair", "hta-parse"), ("kair", "hta"))
-"""What is compared: the same work, and all of Kair's with the peer's parsing alone."""
+MINE = ("kair", "kair-tables", "kair-parse")
+PAIRS = (("kair-parse", "hta-parse"), ("kair", "hta-parse"), ("kair", "hta"), ("kair-tables", "hta"))
+"""What is compared: the same work, with and without Kair's file, and all of Kair's with the peer's parsing alone."""
 
 
 @dataclass(frozen=True)
