@@ -123,7 +123,7 @@ class StopTally:
                 self.by_rank[rank] = self.by_rank.get(rank, 0.0) + time
                 self.inside_by_rank[rank] = self.inside_by_rank.get(rank, 0.0) + within
             hosts = np.array([host.get(rank, "") for rank in of_step.tolist()])
-            for name in set(hosts.tolist()):
+            for name in sorted(set(hosts.tolist())):
                 places = np.flatnonzero(hosts == name)
                 here = mine[np.isin(parts.rank[mine], places)]
                 self.any_stopped_ns += _union(parts.over_ns[here] - stopped[here], parts.over_ns[here])
