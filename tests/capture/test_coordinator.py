@@ -14,14 +14,14 @@ from support.captured import fragment_of, rows_for
 from kair_capture.agent.fragment_names import named
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool
-from kair_capture.agent.step_rows import ScopeSum
+from kair_capture.agent.step_rows import ROW, ScopeSum
 from kair_capture.coordinator.budget import Budget
 from kair_capture.coordinator.detection import STEPS, When, Who
 from kair_capture.coordinator.hosts import Hosts
 from kair_capture.coordinator.keeping import step_log
 from kair_capture.coordinator.keeping.committing import Committed, Committer
 from kair_capture.coordinator.keeping.scope_log import ScopeLog
-from kair_capture.coordinator.keeping.step_log import StepLog, read_all
+from kair_capture.coordinator.keeping.step_log import StepLog, read_all, write_part
 from kair_capture.coordinator.roles import Roles, role_names
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import Recent, StepTable
@@ -192,6 +192,22 @@ def test_steps_are_counted_once_in_whatever_order_they_come(tmp_path: Path) -> N
     assert len(again.unknown(later)) == 5
     again.add(later)
     assert again.latest.tolist() == [100, 100, 94, 100]
+
+
+def test_a_row_that_comes_again_after_more_steps_than_are_remembered_counts_once(tmp_path: Path) -> None:
+    """Its answer was lost, and the coordinator had no core for as long as its host took 600 steps."""
+    rows, (table, log) = rows_for(0, range(600)), (StepTable(), StepLog(tmp_path))
+    for part in [*np.array_split(rows, 30), rows[:20]]:
+        log.append(new := table.unknown(part))
+        table.add(new)
+    (journal,) = tmp_path.glob("*.journal")
+    assert journal.stat().st_size == 620 * ROW.itemsize
+    assert read_all(tmp_path)["step"].tolist() == list(range(600))
+    write_part(tmp_path / "elsewhere.parquet", np.concatenate((rows, rows[:20])))
+    assert len(pq.read_table(tmp_path / "elsewhere.parquet")) == 600
+    # The same steps of a later attempt are other steps.
+    log.append(rows_for(0, range(20), begin_us=2 * 10**15))
+    assert len(read_all(tmp_path)) == 620
 
 
 def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twice(tmp_path: Path) -> None:

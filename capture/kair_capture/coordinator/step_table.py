@@ -11,6 +11,9 @@ from kair_capture.agent.step_rows import Rows
 
 HISTORY: Final = 256
 """Steps that are remembered of a rank."""
+ONE_STEP_US: Final = 2000
+"""Between two begins of the same step of the same attempt: an agent that was killed reads its clocks anew, within a
+millisecond."""
 STEPS_SHOWN: Final = 20
 MOST_RANKS: Final = 1 << 17
 _NONE: Final = -1
@@ -72,8 +75,7 @@ class StepTable:
         rank, step, begin = _keys(rows)
         self._grow(int(rank.max()) + 1)
         place = step % HISTORY
-        # The same step of the same attempt: an agent that was killed reads its clocks anew, within a millisecond.
-        known = (self._step[rank, place] == step) & (np.abs(self._begin_us[rank, place] - begin) < 2000)
+        known = (self._step[rank, place] == step) & (np.abs(self._begin_us[rank, place] - begin) < ONE_STEP_US)
         unknown: Rows = rows[~known]
         return unknown
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from kair_capture.agent.step_rows import COLUMNS, ROW, Rows
-from kair_capture.coordinator.step_table import MOST_RANKS
+from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
 from kair_engine.trace.private_files import append_kept, make_folder, read_kept
 
 ROWS_A_PART: Final = 1 << 17
@@ -123,7 +123,7 @@ def write_part(path: Path, rows: Rows) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = rows[np.lexsort((rows["rank"], rows["step"]))]
+    rows = _once_each(rows)
     table = pa.table({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
     temporary = path.with_name(f".{path.name}")
     try:
@@ -163,8 +163,15 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
             rows[name] = table[name].to_numpy()
         found.append(rows)
     rows = np.concatenate(found)
-    rows = rows[rows["rank"] < MOST_RANKS]
-    return rows[np.lexsort((rows["rank"], rows["step"]))]
+    return _once_each(rows[rows["rank"] < MOST_RANKS])
+
+
+def _once_each(rows: Rows) -> Rows:
+    """By step and rank. A row that came again after more steps than a coordinator remembers was written twice."""
+    rows = rows[np.lexsort((rows["begin_us"], rows["rank"], rows["step"]))]
+    again = (np.diff(rows["step"]) == 0) & (np.diff(rows["rank"]) == 0) & (np.diff(rows["begin_us"]) < ONE_STEP_US)
+    distinct: Rows = rows[np.concatenate((np.ones(min(len(rows), 1), np.bool_), ~again))]
+    return distinct
 
 
 def _number(path: Path) -> str | None:
