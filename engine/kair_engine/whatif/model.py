@@ -14,7 +14,7 @@ from kair_engine.trace.model import Job, KairWarning
 from kair_engine.whatif.ratios import OfParts
 
 if TYPE_CHECKING:
-    from kair_engine.whatif.replay.trace_events import Event
+    from kair_engine.whatif.replay.trace_events import Event, Slice
 
 
 class Baseline(Enum):
@@ -164,5 +164,5 @@ class Model(Protocol):
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should, and how far it is off the recording."""
 
-    def timeline(self) -> "Iterator[Event]":
+    def timeline(self) -> "Iterator[Event | Slice]":
         """Trace events of the job as recorded, and of the ideal one."""

@@ -25,7 +25,7 @@ from kair_engine.whatif.ratios import OfParts, largest_first
 from kair_engine.whatif.remembered import RememberedSteps
 
 if TYPE_CHECKING:
-    from kair_engine.whatif.replay.trace_events import Event
+    from kair_engine.whatif.replay.trace_events import Event, Slice
 
 
 class PipelineModel:
@@ -126,7 +126,7 @@ class PipelineModel:
         """What of the recording the replay could not take as it should."""
         return (*self._left_out, *replay_warnings(self._times, replayed.times[0], replayed.measured))
 
-    def timeline(self) -> "Iterator[Event]":
+    def timeline(self) -> "Iterator[Event | Slice]":
         """Trace events of the job as recorded, and of the ideal one."""
         from kair_engine.whatif.pipeline.timeline import pipeline_timeline  # few ask for it
 

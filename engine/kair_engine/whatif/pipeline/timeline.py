@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.whatif.pipeline.rows import COMMUNICATION, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline.times import PipelineTimes
 from kair_engine.whatif.replay.critical_path import Piece, critical_path, starts, waits
-from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane, process
+from kair_engine.whatif.replay.trace_events import CRITICAL, Event, Slice, arrows, lane, process
 
 _LANES = ("compute", "data-parallel communication", *TRANSFERS)
 
@@ -22,7 +23,12 @@ def _lane_of(name: str) -> int:
 _LANE_OF_TYPE = np.array([_lane_of(name) for name in TYPES])
 
 
-def pipeline_timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event]:
+class _Args(msgspec.Struct, gc=False, frozen=True):
+    step: int
+    microbatch: int
+
+
+def pipeline_timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int]) -> Iterator[Event | Slice]:
     """Trace events, µs: processes are ranks, first the job as recorded (without launch delays), then the ideal one."""
     rows, graph = times.rows, times.graph
     drawn = 0
@@ -82,7 +88,7 @@ class _Timeline:
             for tid, text in enumerate((CRITICAL, *_LANES)):
                 yield from lane(pid, tid, text)
 
-    def operations(self) -> Iterator[Event]:
+    def operations(self) -> Iterator[Slice]:
         at = np.flatnonzero(~np.isnan(self.end_ns))
         yield from self._events(at, _LANE_OF_TYPE[self.rows.type[at]], self.start_ns[at], self.end_ns[at])
 
@@ -93,9 +99,9 @@ class _Timeline:
         begin, end = (np.array([getattr(piece, side) for piece in pieces]) for side in ("begin", "end"))
         shift = offset[self.rows.step[path[0].node]]
         events = self._events(at, np.zeros_like(at), shift + begin, shift + end)
-        return [event | {"cat": "critical"} for event in events]
+        return [{**msgspec.structs.asdict(event), "cat": "critical"} for event in events]
 
-    def _events(self, at: Ints, lanes: Ints, start_ns: Floats, end_ns: Floats) -> Iterator[Event]:
+    def _events(self, at: Ints, lanes: Ints, start_ns: Floats, end_ns: Floats) -> Iterator[Slice]:
         """Of these rows, in these lanes."""
         rows = self.rows
         begin = np.rint(start_ns)
@@ -109,8 +115,7 @@ class _Timeline:
             rows.microbatch[at],
         )
         for kind, pid, tid, ts, took, step, microbatch in zip(*(column.tolist() for column in columns), strict=True):
-            args = {"step": rows.steps[step], "microbatch": microbatch}
-            yield {"ph": "X", "name": TYPES[kind], "pid": pid, "tid": tid, "ts": ts, "dur": took, "args": args}
+            yield Slice("X", TYPES[kind], pid, tid, ts, took, _Args(rows.steps[step], microbatch))
 
     def _process_of(self, at: Ints) -> Ints:
         """The numbers of the processes that these rows are drawn in."""

@@ -6,9 +6,25 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, pairwise
 from typing import IO, Any, cast
 
+import msgspec
+
 from kair_engine.trace.json_text import encode_ascii_lines
 
 Event = dict[str, Any]
+
+
+class Slice(msgspec.Struct, gc=False, frozen=True):
+    """An operation that lasts, µs; the same as a dict, made and written in half the time."""
+
+    ph: str
+    name: str
+    pid: int
+    tid: int
+    ts: float
+    dur: float
+    args: msgspec.Struct
+
+
 CRITICAL = "critical path"
 """A lane of its own, at the top of each process."""
 _LEVEL = 3
@@ -17,7 +33,7 @@ _TOGETHER = 1000
 """Events that are written at once: to write each by itself takes longer than to compress it."""
 
 
-def write_events(file: IO[bytes], events: Iterable[Event], *, packed: bool) -> None:
+def write_events(file: IO[bytes], events: Iterable[Event | Slice], *, packed: bool) -> None:
     """Writes them as they come, few at a time in memory, compressed where they are to be. Raises OSError."""
     with compressing(file, packed=packed) as out:
         out.write(b'{"displayTimeUnit":"ms","traceEvents":[')
