@@ -164,25 +164,12 @@ def draw_pair(seed: int) -> Take:
     """
     rng = np.random.default_rng((seed, 0x70616972))
     drawn = draw(seed)
-    width, blocks, examples = draw_size(rng, drawn.model, CORES)
+    size = draw_size(rng, drawn.model, CORES)
     steps = int(rng.integers(20, 41))
     kind = list(ALL_RANKS)[seed % len(ALL_RANKS)]
-    return replace(
-        drawn,
-        width=width,
-        blocks=blocks,
-        examples=examples,
-        parallel=pick(rng, {"ddp": 0.8, "fsdp2": 0.2}),
-        compile=False,
-        ranks=CORES,
-        host_of_rank=(0,) * CORES,
-        steps=steps,
-        workers=0,
-        pinning="own_core",
-        load="none",
-        load_processes=0,
-        faults=(replace(draw_fault(rng, kind, tuple(range(CORES)), steps, {"forward": 1}), onset=0),),
-    )
+    parallel: Parallel = pick(rng, {"ddp": 0.8, "fsdp2": 0.2})
+    fault = draw_fault(rng, kind, tuple(range(CORES)), steps, {"forward": 1})
+    return _with_own_cores(drawn, parallel, size, steps, (replace(fault, onset=0),))
 
 
 def draw_own_cores(seed: int) -> Take:
@@ -194,11 +181,20 @@ def draw_own_cores(seed: int) -> Take:
     rng = np.random.default_rng((seed, 0x6F776E))
     drawn = draw(seed)
     parallel: Parallel = pick(rng, {"ddp": 0.8, "fsdp2": 0.2})
-    width, blocks, examples = draw_size(rng, drawn.model, CORES)
+    size = draw_size(rng, drawn.model, CORES)
     steps = log_uniform_int(rng, 3, 40)
     possible = possible_kinds(parallel, False, 1, "own_core")
     kinds = [pick(rng, {kind: weight for kind, weight in possible.items() if kind != "nice"})] * (rng.random() < 0.5)
-    guilty = (int(rng.integers(CORES)),)
+    guilty, places = (int(rng.integers(CORES)),), possible_places(parallel, False)
+    faults = tuple(draw_fault(rng, kind, guilty, steps, places) for kind in kinds)
+    return _with_own_cores(drawn, parallel, size, steps, faults)
+
+
+def _with_own_cores(
+    drawn: Take, parallel: Parallel, size: tuple[int, int, int], steps: int, faults: tuple[Fault, ...]
+) -> Take:
+    """As drawn, but of as many ranks as cores, with nothing beside them."""
+    width, blocks, examples = size
     return replace(
         drawn,
         width=width,
@@ -213,7 +209,7 @@ def draw_own_cores(seed: int) -> Take:
         pinning="own_core",
         load="none",
         load_processes=0,
-        faults=tuple(draw_fault(rng, kind, guilty, steps, possible_places(parallel, False)) for kind in kinds),
+        faults=faults,
     )
 
 
