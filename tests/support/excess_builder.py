@@ -26,6 +26,7 @@ def job(
     idle: Percents | None = None,
     optimizer: Percents | None = None,
     calls: dict[str, Percents] | None = None,
+    given: dict[str, Percents] | None = None,
     garbage: Percents | None = None,
     on_device: bool = True,
 ) -> JobExcess:
@@ -33,7 +34,8 @@ def job(
 
     In percent, too: `operators` are (steps × ranks) excesses of operators that take 5 % of the step, `work` is
     (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer` and `garbage` are (steps × ranks).
-    `calls` says how often each rank calls an operator in every step (once, where it says nothing).
+    `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
+    bytes each gives it in a call (not told, where it says nothing).
     """
     count, _, width = percents.shape
     ranks = np.arange(width)
@@ -45,7 +47,9 @@ def job(
 
     def operator(name: str, excess_ns: Percents) -> OperatorExcess:
         called = (calls or {}).get(name, np.ones(width))
-        return OperatorExcess(False, excess_ns, typical, called, np.full(width, np.median(called)))
+        told = (given or {}).get(name, np.zeros(width))
+        usual = (np.full(width, np.median(values)) for values in (called, told))
+        return OperatorExcess(False, excess_ns, typical, called, next(usual), told, next(usual))
 
     steps = tuple(
         StepExcess(

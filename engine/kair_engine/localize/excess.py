@@ -63,6 +63,9 @@ class OperatorExcess:
     calls: Floats
     usual_calls: Floats
     """Per rank, how often it was called, and what is usual: the role's median, with calls in place of others."""
+    input_bytes: Floats
+    usual_input_bytes: Floats
+    """Per rank, what a call was given in the mean, and the role's median; 0 where no shapes are recorded."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,13 @@ class JobExcess:
         known = [one for step in self.steps if (one := step.operators.get(name)) is not None]
         calls, usual = (np.stack(of) for of in zip(*((one.calls, one.usual_calls) for one in known), strict=True))
         return np.median(np.nan_to_num(calls), axis=0), np.median(np.nan_to_num(usual), axis=0)
+
+    def input_bytes(self, name: str, since: int) -> tuple[Floats, Floats]:
+        """(ranks) each: what a call of an operator is given in the median step from `since` on, and what is usual."""
+        known = [of for step in self.steps if step.step >= since and (of := step.operators.get(name)) is not None]
+        of_steps = [(of.input_bytes, of.usual_input_bytes) for of in known] or [(np.zeros(len(self.ranks)),) * 2]
+        told, usual = (np.stack(of) for of in zip(*of_steps, strict=True))
+        return np.median(np.nan_to_num(told), axis=0), np.median(np.nan_to_num(usual), axis=0)
 
     @cached_property
     def recorded(self) -> Floats | None:
@@ -273,6 +283,8 @@ def _by_operator(
     spent, calls = times.spent_ns.values, times.calls.values
     if not len(spent):
         return {}
+    given = times.input_bytes.values / np.maximum(calls, 1.0)
+    usually_given = role_medians(given, role)
     usual = role_medians(calls, role)
     more = calls - usual
     additional = np.where(more > 0, _additional(more), 1.0)
@@ -287,6 +299,8 @@ def _by_operator(
             per_rank(typical[at]),
             per_rank(calls[at]),
             per_rank(usual[at]),
+            per_rank(given[at]),
+            per_rank(usually_given[at]),
         )
         for at in kept.tolist()
     }

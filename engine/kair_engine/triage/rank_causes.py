@@ -28,6 +28,11 @@ LEAST_OPTIMIZER_NS = 10_000
 """An optimizer that takes less says nothing."""
 FEWEST_PERIODIC = 3
 """Events at equal distances, that these are no chance."""
+LARGER_INPUTS = 0.01
+"""Inputs of an operator that are larger by more than this share than a peer's are of another size."""
+LARGER_LIKE_SLOWER = 0.25
+"""Of the excess: larger inputs explain it that would take this part of it at the usual rate. Not all of it: weights are
+no larger, attention takes the square, and what no longer fits a cache takes still longer."""
 LIKE_ONE_ANOTHER = 0.2
 """A longer batch is longer in both passes, in each by at least this part of the other."""
 
@@ -61,20 +66,27 @@ def _why(
 ) -> Why:
     """By the class of their largest excess.
 
-    What more calls explain is uneven work; what stops in the middle of operators do is the processor's; a slow
-    forward and backward pass beside a usual optimizer is a longer batch.
+    What more calls or larger inputs explain is uneven work; what stops in the middle of operators do is the
+    processor's; a slow forward and backward pass beside a usual optimizer is a longer batch, unless the inputs show
+    that it is none.
     """
     name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
     if name == "host":
         return _of_device(job, stops, largest, ranks, late) or Why(_of_host(blamed, ranks))
-    if name != "compute" or (largest.operator is not None and not _calls_more(job, largest)):
+    if name != "compute":
         return Why(name)
-    if found := _more_calls(job, largest):
+    inputs = _inputs(job, largest)
+    if largest.operator is not None and not _calls_more(job, largest):
+        return _larger(largest, inputs, ranks) or Why(name)
+    if found := _more_calls(job, largest) or _larger(largest, inputs, ranks):
         return found
+    same = _same_inputs(largest, inputs, ranks)
     # A stall of the whole process lands in whatever operator it hits.
     if largest.kind != "intermittent" and one_operator(job, largest.positions[0], name) is not None:
-        return Why(name)
-    return _stopped(job, stops, largest, ranks) or _longer(job, largest) or Why(name)
+        return Why(name, None, same)
+    is_told = sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
+    longer = None if is_told else _longer(job, largest)
+    return _stopped(job, stops, largest, ranks) or longer or Why(name, None, same)
 
 
 def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
@@ -157,6 +169,76 @@ def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
     return Why("uneven_work", first, (Evidence("more_calls", figures, None, ranks, about=first),))
 
 
+@dataclass(frozen=True)
+class _Input:
+    """What a slow rank gives one of the operators that take it longer, beside what its peers do."""
+
+    operator: str
+    excess_ns: float
+    """In the mean of the steps."""
+    usual_ns: float
+    """What peers take for it in a step."""
+    given: float
+    usual: float
+    """Bytes of a call."""
+
+    @property
+    def larger(self) -> float:
+        """By what share."""
+        return self.given / self.usual - 1
+
+
+def _inputs(job: JobExcess, largest: Anomaly) -> list[_Input]:
+    """Of the operators whose inputs' shapes are recorded, on the slow ranks and on their peers."""
+    if largest.kind == "intermittent":
+        return []  # a median shows nothing of single steps
+    places, since = list(largest.positions), _since(job, largest)
+    later, away = np.array([step.step >= since for step in job.steps]), _of_median(job, places)
+    found = []
+    for name, fetches in job.operators.items():
+        told, usually = (values[places] for values in job.input_bytes(name, since))
+        usual = told - away * (told - usually)
+        excess, typical = job.operator_ns(name)
+        lost = away * float(excess[later][:, places].mean())
+        takes = float(typical[places].mean()) - (away - 1) * lost / away
+        if not fetches and lost > 0 and takes > 0 and min(told.min(), usual.min()) > 0:
+            found.append(_Input(name, lost, takes, float(told.mean()), float(usual.mean())))
+    return found
+
+
+def _larger(largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, ...]) -> Why | None:
+    """Operators that are given more than on peers, where those make up most of what the ranks lose."""
+    larger = [one for one in inputs if one.larger > LARGER_INPUTS]
+    lost = sum(one.excess_ns for one in larger)
+    if not larger or lost < MOST * largest.excess_ns:
+        return None
+    expected = sum(one.usual_ns * one.larger for one in larger)
+    if expected < LARGER_LIKE_SLOWER * lost:
+        return None
+    first = max(larger, key=lambda one: one.excess_ns)
+    figures = {
+        "input_bytes": first.given,
+        "usual_input_bytes": first.usual,
+        "larger_share": expected / sum(one.usual_ns for one in larger),
+        "excess_us_per_step": lost / 1e3,
+    }
+    evidence = Evidence("larger_inputs", figures, None, ranks, about=first.operator)
+    return Why("uneven_work", largest.operator, (evidence,))
+
+
+def _same_inputs(largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, ...]) -> tuple[Evidence, ...]:
+    """What says that it is no larger batch: operators that are given as much as on peers make up most of it."""
+    lost = sum(one.excess_ns for one in inputs if abs(one.larger) <= LARGER_INPUTS)
+    if lost < MOST * largest.excess_ns:
+        return ()
+    return (Evidence("same_inputs", {"excess_us_per_step": lost / 1e3}, None, ranks),)
+
+
+def _since(job: JobExcess, largest: Anomaly) -> int:
+    """The first of the steps in which the ranks are slow."""
+    return largest.since if largest.since is not None else job.steps[0].step
+
+
 def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
     """Stops in the middle of operators, where the ranks have so many more than their peers."""
     if stops is None:
@@ -178,8 +260,7 @@ def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
     """
     if largest.kind == "group" or not _peers(job, largest):
         return None
-    since = largest.since if largest.since is not None else job.steps[0].step
-    later = np.array([step.step >= since for step in job.steps])
+    later = np.array([step.step >= _since(job, largest) for step in job.steps])
     passes, optimizer = job.passes_ns.sum(axis=1)[later], job.optimizer_ns[later]
     if np.median(optimizer) < LEAST_OPTIMIZER_NS:
         return None

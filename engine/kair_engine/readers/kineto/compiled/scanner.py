@@ -18,6 +18,7 @@ from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
 from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.readers.kineto.tensor_sizes import size_of_inputs
 
 _ROWS: Final = 2017 * 8
 """An odd number of cache lines: columns that begin a power of two apart push each other out."""
@@ -27,6 +28,8 @@ _SIZE_OF_TEXT: Final = 64
 """Different names, threads and so on: room for so many at first, at most, and for so many bytes of each."""
 _NOT_SEEN: Final = -1
 _NO_SHAPE: Final = -1
+_NO_SIZE: Final = -1
+_INPUT_SHAPES: Final = b'"Input Dims"'
 _PIECES: Final = 1 << 16
 _NAMES: Final = 1 << 14
 _SIZE_OF_PIECE: Final = 128
@@ -77,6 +80,7 @@ class Scanner:
         self._track_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._details_of_shape: dict[int, CollectiveDetails] = {}
         self._detail_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
+        self._size_of_shape: Int64s = np.full(_PIECES, _NO_SIZE, np.int64)
 
     def _make_room(self, texts: int) -> None:
         """Begins anew with room for more different texts; what is met again, `tables` know."""
@@ -134,6 +138,7 @@ class Scanner:
         self._track_of_shape[:] = _NOT_SEEN
         self._details_of_shape.clear()
         self._detail_of_shape[:] = _NOT_SEEN
+        self._size_of_shape[:] = _NO_SIZE
 
     def _with_room(self, signs: Text, places: Int64s) -> int:
         """Finds the tokens at these places; returns of how many rows."""
@@ -154,9 +159,31 @@ class Scanner:
         result["track"] = tracks[:known]
         for column, field in enumerate(_FIELDS):
             result[field] = rows[column]
-        result["size"] = np.where(self._tables.categories()[tracks[:known]] == Category.COPY, rows[scanned.SIZE], -1)
         _read_odd_times(text, rows, result)
-        return self._with_details(text, rows, result)
+        return self._with_details(text, rows, self._with_sizes(text, rows, result))
+
+    def _with_sizes(self, text: bytes, rows: Int64s, records: Records) -> Records:
+        """The records with their bytes, up to the first whose arguments cannot be read.
+
+        Of a copy its own; of an operator its inputs', whose shapes are part of the event's.
+        """
+        shape, category = rows[scanned.SHAPE], self._tables.categories()[records["track"]]
+        of_operator = category == Category.CPU_OP
+        parsed = np.flatnonzero((rows[scanned.PARSED] != 0) & of_operator)
+        own: Int64s = np.full(len(parsed), _NO_SIZE, np.int64)
+        for at, (begin, end) in enumerate(rows[scanned.ARGS : scanned.ARGS + 2, parsed].T.tolist()):
+            if text.find(_INPUT_SHAPES, begin, end) >= 0:
+                try:
+                    own[at] = size_of_inputs(_ARGS.decode(text[begin:end]) or NO_ARGS)
+                except _JSON_ERRORS:
+                    return records[: parsed[at]]
+        has_shape = shape[parsed] != _NO_SHAPE
+        self._size_of_shape[shape[parsed][has_shape]] = own[has_shape]
+        records["size"] = np.where(of_operator, self._size_of_shape[shape], _NO_SIZE)
+        records["size"][parsed] = own
+        copies = category == Category.COPY
+        records["size"][copies] = rows[scanned.SIZE, copies]
+        return records
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
         """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
