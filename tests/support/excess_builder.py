@@ -45,11 +45,15 @@ def job(
     updated = np.zeros((count, width)) if optimizer is None else optimizer
     typical = np.full(width, OPERATOR / 100 * STEP_NS)
 
+    def of_told(given: Percents) -> Percents:
+        return np.where(given > 0, given, np.nan)
+
     def operator(name: str, excess_ns: Percents) -> OperatorExcess:
         called = (calls or {}).get(name, np.ones(width))
-        told = (given or {}).get(name, np.zeros(width))
-        usual = (np.full(width, np.median(values)) for values in (called, told))
-        return OperatorExcess(False, excess_ns, typical, called, next(usual), told, next(usual))
+        told = of_told((given or {}).get(name, np.zeros(width)))
+        usual = np.median(told[told > 0]) if (told > 0).any() else np.nan
+        of_all = (np.full(width, value) for value in (np.median(called), usual))
+        return OperatorExcess(False, excess_ns, typical, called, next(of_all), told, next(of_all))
 
     steps = tuple(
         StepExcess(
@@ -66,6 +70,7 @@ def job(
             garbage_ns=collected[step] * STEP_NS / 100,
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
+            given_bytes=of_told(sum((given or {}).values(), np.zeros(width))),
             operators={
                 name: operator(name, excess[step] * STEP_NS / 100) for name, excess in (operators or {}).items()
             },

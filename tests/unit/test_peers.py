@@ -237,7 +237,7 @@ def test_roles_are_the_same_from_a_step_that_is_at_hand(tmp_path: Path, monkeypa
 
 def input_bytes(made: Trace, name: str) -> tuple[list[float], list[float]]:
     """What a call of an operator is given on each rank, and what is usual."""
-    told, usual = job_excess(made).input_bytes(name, since=0)
+    told, usual = job_excess(made).input_bytes(name, np.array([True]))
     return told.tolist(), usual.tolist()
 
 

@@ -124,6 +124,18 @@ def test_larger_inputs_that_do_not_explain_it_are_not_why(excess: float, of_slow
     assert reason(of, anomaly(10)) == Why("compute")
 
 
+def test_another_kernel_for_the_same_inputs_is_no_larger_one() -> None:
+    of = made(10, operators={"big": slow_by(6), "small": slow_by(-6)}, given={"big": given(150), "small": given(50)})
+    assert reason(of, anomaly(10)) == Why("compute")
+
+
+def test_inputs_that_no_peer_tells_are_not_as_large_as_theirs() -> None:
+    told = {"mm": given(100, 0), "relu": given(100, 0)}
+    halves = {"mm": slow_by(3), "relu": slow_by(3)}
+    of = made(6, passes=passes(10), optimizer=optimizer(1), operators=halves, given=told)
+    assert [one.kind for one in reason(of, anomaly(6)).evidence] == ["longer_batches"]
+
+
 def test_inputs_as_large_as_peers_are_no_longer_batch() -> None:
     of = made(6, passes=passes(10), optimizer=optimizer(1), operators={"mm": slow_by(4)}, given={"mm": given(100)})
     found = reason(of, anomaly(6))

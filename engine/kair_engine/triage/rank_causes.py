@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
@@ -15,6 +15,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.triage.devices.late_launches import OFTEN, LateLaunches
+from kair_engine.triage.more_work import LARGER_INPUTS, given_more
 
 MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
@@ -28,8 +29,6 @@ LEAST_OPTIMIZER_NS = 10_000
 """An optimizer that takes less says nothing."""
 FEWEST_PERIODIC = 3
 """Events at equal distances, that these are no chance."""
-LARGER_INPUTS = 0.01
-"""Inputs of an operator that are larger by more than this share than a peer's are of another size."""
 LARGER_LIKE_SLOWER = 0.25
 """Of the excess: larger inputs explain it that would take this part of it at the usual rate. Not all of it: weights are
 no larger, attention takes the square, and what no longer fits a cache takes still longer."""
@@ -77,8 +76,8 @@ def _why(
         return Why(name)
     inputs = _inputs(job, largest)
     if largest.operator is not None and not _calls_more(job, largest):
-        return _larger(largest, inputs, ranks) or Why(name)
-    if found := _more_calls(job, largest) or _larger(largest, inputs, ranks):
+        return _larger(job, largest, inputs, ranks) or Why(name)
+    if found := _more_calls(job, largest) or _larger(job, largest, inputs, ranks):
         return found
     same = _same_inputs(largest, inputs, ranks)
     # A stall of the whole process lands in whatever operator it hits.
@@ -192,23 +191,28 @@ def _inputs(job: JobExcess, largest: Anomaly) -> list[_Input]:
     """Of the operators whose inputs' shapes are recorded, on the slow ranks and on their peers."""
     if largest.kind == "intermittent":
         return []  # a median shows nothing of single steps
-    places, since = list(largest.positions), _since(job, largest)
-    later, away = np.array([step.step >= since for step in job.steps]), _of_median(job, places)
-    found = []
+    places, later, away = list(largest.positions), _later(job, largest), _of_median(job, list(largest.positions))
+    peers, found = np.searchsorted(job.ranks, _peers(job, largest)), []
     for name, fetches in job.operators.items():
-        told, usually = (values[places] for values in job.input_bytes(name, since))
-        usual = told - away * (told - usually)
+        of_ranks, usually = job.input_bytes(name, later)
+        told = of_ranks[places]
+        usual = told - away * (told - usually[places])
         excess, typical = job.operator_ns(name)
         lost = away * float(excess[later][:, places].mean())
         takes = float(typical[places].mean()) - (away - 1) * lost / away
-        if not fetches and lost > 0 and takes > 0 and min(told.min(), usual.min()) > 0:
+        is_told = min(told.min(), usual.min(), of_ranks[peers].max(initial=0)) > 0
+        if not fetches and lost > 0 and takes > 0 and is_told:
             found.append(_Input(name, lost, takes, float(told.mean()), float(usual.mean())))
     return found
 
 
-def _larger(largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, ...]) -> Why | None:
-    """Operators that are given more than on peers, where those make up most of what the ranks lose."""
-    larger = [one for one in inputs if one.larger > LARGER_INPUTS]
+def _larger(job: JobExcess, largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, ...]) -> Why | None:
+    """Operators that are given more than on peers, where those make up most of what the ranks lose.
+
+    A library may choose another kernel for the same inputs: all operators together have to be given more, too.
+    """
+    in_all = float(np.median(given_more(job)[_later(job, largest)][:, list(largest.positions)]))
+    larger = [one for one in inputs if one.larger > LARGER_INPUTS] if in_all > LARGER_INPUTS else []
     lost = sum(one.excess_ns for one in larger)
     if not larger or lost < MOST * largest.excess_ns:
         return None
@@ -234,9 +238,9 @@ def _same_inputs(largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, 
     return (Evidence("same_inputs", {"excess_us_per_step": lost / 1e3}, None, ranks),)
 
 
-def _since(job: JobExcess, largest: Anomaly) -> int:
-    """The first of the steps in which the ranks are slow."""
-    return largest.since if largest.since is not None else job.steps[0].step
+def _later(job: JobExcess, largest: Anomaly) -> Bools:
+    """The steps from the one in which the ranks began to be slow."""
+    return np.array([largest.since is None or step.step >= largest.since for step in job.steps])
 
 
 def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
@@ -260,7 +264,7 @@ def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
     """
     if largest.kind == "group" or not _peers(job, largest):
         return None
-    later = np.array([step.step >= _since(job, largest) for step in job.steps])
+    later = _later(job, largest)
     passes, optimizer = job.passes_ns.sum(axis=1)[later], job.optimizer_ns[later]
     if np.median(optimizer) < LEAST_OPTIMIZER_NS:
         return None
