@@ -206,7 +206,7 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             None,
             {"passes_share": 0.21, "optimizer_share": 0.001},
             "rank 1 takes 21.0 % longer than peers in forward and backward passes, 0.1 % in the optimizer: longer "
-            "batches rather than a slower device",
+            "batches rather than a slower device (recorded shapes would tell)",
         ),
         (
             "larger_inputs",

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, zero_for_nan
+from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly, can_accuse
 from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess, known_role_medians, role_medians
 from kair_engine.localize.localization import Localization, also_slow
-from kair_engine.localize.noise import above_peers, inflation, on_top_by_chance
+from kair_engine.localize.noise import above_peers, on_top_by_chance
 from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, trimmed_mean
 
@@ -50,8 +50,8 @@ def _anomalies(job: JobExcess) -> Iterator[Anomaly]:
             lost = float(trimmed_mean(above_peers(computed[later][:, members], at), TRIM)) if expected else 0.0
             if expected <= least or lost < SEEN * expected:
                 continue
-            of_role = work[later][:, members]
-            p_value = min(1.0, (first + 1) * on_top_by_chance(of_role, (at,), inflation(of_role)))
+            # Batches are drawn anew for every step: what one step has says nothing of the next one's.
+            p_value = min(1.0, (first + 1) * on_top_by_chance(work[later][:, members], (at,), 1.0))
             if p_value < FALSE_ALARM_RATE:
                 since = job.steps[first].step if first else None
                 yield Anomaly("persistent", (Position(int(members[at])),), _COMPUTE, p_value, lost, since=since)
@@ -66,23 +66,23 @@ def _begin(is_more: Bools) -> int:
 def more_work_ns(job: JobExcess) -> Floats:
     """(steps × ranks): what a rank's work beyond its role's median should cost at the usual speed.
 
-    Each operator's further calls, and the share by which its inputs are larger, at what it usually takes. Libraries
-    choose kernels by what they are given, so that a kernel can have larger inputs on one rank though all of its kernels
-    together have not: those count where the rank's inputs are larger in all.
+    Each operator's inputs beyond the usual, in the share that they are more, at what it usually takes; where shapes are
+    not recorded its further calls. Libraries choose kernels by what they are given, so that one rank can give more to a
+    kernel though it gives all of them together no more: inputs count where they are more in all.
     """
-    work = np.zeros((len(job.steps), len(job.ranks)))
-    in_all = given_more(job)
+    work, in_all = np.zeros((len(job.steps), len(job.ranks))), given_more(job)
     for name, fetches in job.operators.items():
         if not fetches:
             known = [(at, of) for at, step in enumerate(job.steps) if (of := step.operators.get(name)) is not None]
             steps, of_steps = [at for at, _ in known], [of for _, of in known]
-            work[steps] += _further_calls_ns(of_steps, job) + _larger_inputs_ns(of_steps, in_all[steps])
+            more = _more_inputs_ns(of_steps, in_all[steps], job)
+            work[steps] += np.where(np.isnan(more), _further_calls_ns(of_steps, job), more)
     return work
 
 
 def given_more(job: JobExcess) -> Floats:
     """(steps × ranks): by what share of its role's median a rank gives all its operators together more."""
-    return _growth(job.given_bytes, known_role_medians(job.given_bytes, job.role))
+    return zero_for_nan(_growth(job.given_bytes, job.role))
 
 
 def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
@@ -99,14 +99,17 @@ def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Flo
     return np.asarray(further * np.median(of_call, axis=0))
 
 
-def _larger_inputs_ns(of_steps: Sequence[OperatorExcess], in_all: Floats) -> Floats:
-    """(steps × ranks), of one operator; of smaller ones it is below 0. `in_all`: by what share all are larger."""
-    more = _growth(np.stack([of.input_bytes for of in of_steps]), np.stack([of.usual_input_bytes for of in of_steps]))
+def _more_inputs_ns(of_steps: Sequence[OperatorExcess], in_all: Floats, job: JobExcess) -> Floats:
+    """(steps × ranks), of one operator, below 0 of less; NaN where a rank or its peers do not tell its inputs.
+
+    `in_all`: by what share all inputs are more.
+    """
+    more = _growth(np.stack([of.input_bytes * of.calls for of in of_steps]), job.role)
     typical = np.median([zero_for_nan(of.typical_ns) for of in of_steps], axis=0)
     is_more = np.minimum(more * np.sign(in_all), np.abs(in_all)) > LARGER_INPUTS
-    return np.asarray(np.where(is_more, more, 0.0) * typical)
+    return np.asarray(np.where(np.isnan(more), np.nan, np.where(is_more, more, 0.0) * typical))
 
 
-def _growth(given: Floats, usual: Floats) -> Floats:
-    """By what share of the usual more is given; 0 where that is not recorded."""
-    return zero_for_nan(given / usual - 1)
+def _growth(given: Floats, role: Ints) -> Floats:
+    """By what share of its role's median each of (steps × ranks) is given more; NaN where that is not told."""
+    return given / known_role_medians(given, role) - 1

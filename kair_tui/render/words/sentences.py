@@ -140,7 +140,7 @@ def _longer_batches(one: Evidence) -> str:
     passes, optimizer = percent(one.figures["passes_share"]), percent(one.figures["optimizer_share"])
     return (
         f"{_who(one)} {_verb(one, 'take')} {passes} longer than peers in forward and backward passes, {optimizer} "
-        "in the optimizer: longer batches rather than a slower device"
+        "in the optimizer: longer batches rather than a slower device (recorded shapes would tell)"
     )
 
 
