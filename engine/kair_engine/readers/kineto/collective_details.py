@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.readers.kineto.events import EventArgs
 from kair_engine.readers.kineto.tensor_sizes import element_bytes, json_list, size_of_tensors
@@ -40,11 +41,47 @@ class CollectiveDetails(msgspec.Struct, frozen=True, gc=False):
 _UNKNOWN: Final = CollectiveDetails("collective")
 
 
+class Details:
+    """What is known of a recording's collectives, by their numbers.
+
+    Many differ in their sequence number alone: of those only that number is kept, and which one they are like.
+    """
+
+    def __init__(self) -> None:
+        self.different: list[CollectiveDetails] = []
+        self.like: list[int] = []
+        """Of each number a position in `different`."""
+        self.sequence: list[int] = []
+        """Of each number its sequence number, -1 where it is that of the one it is like."""
+
+    def add(self, one: CollectiveDetails) -> int:
+        """Its number."""
+        self.like.append(len(self.different))
+        self.sequence.append(-1)
+        self.different.append(one)
+        return len(self.like) - 1
+
+    def add_like(self, numbers: Sequence[int], sequence: Sequence[int]) -> npt.NDArray[np.int64]:
+        """The numbers of as many more, each like one that is there but for its sequence number where that is not -1."""
+        before = len(self.like)
+        self.like += [self.like[number] for number in numbers]
+        self.sequence += sequence
+        return np.arange(before, len(self.like))
+
+    def __getitem__(self, number: int) -> CollectiveDetails:
+        one, sequence = self.different[self.like[number]], self.sequence[number]
+        return one if sequence < 0 else msgspec.structs.replace(one, sequence=sequence)
+
+    def __setitem__(self, number: int, one: CollectiveDetails) -> None:
+        self.like[number], self.sequence[number] = len(self.different), -1
+        self.different.append(one)
+
+
 class DetailColumns:
     """Details as arrays, by their numbers and one more, which -1 finds: what is known of nothing. -1 is for None."""
 
-    def __init__(self, details: Sequence[CollectiveDetails]) -> None:
-        self.groups = list(dict.fromkeys(one.group for one in details if one.group))
+    def __init__(self, details: Details) -> None:
+        self.groups = list(dict.fromkeys(one.group for one in details.different if one.group))
         number = {group: at for at, group in enumerate(self.groups)}
         columns = [
             (
@@ -53,11 +90,13 @@ class DetailColumns:
                 -1 if one.sequence is None else one.sequence,
                 -1 if one.size is None else one.size,
                 -1 if one.peer is None else one.peer,
+                one.known,
             )
-            for one in (*details, _UNKNOWN)
+            for one in (*details.different, _UNKNOWN)
         ]
-        self.kind, self.group, self.sequence, self.size, self.peer = np.array(columns, np.int64).T.copy()
-        self.known = np.array([*(one.known for one in details), False], np.bool_)
+        like, sequence = np.array([*details.like, -1]), np.array([*details.sequence, -1])
+        self.kind, self.group, of_like, self.size, self.peer, known = np.array(columns, np.int64)[like].T.copy()
+        self.sequence, self.known = np.where(sequence < 0, of_like, sequence), known.astype(np.bool_)
 
 
 def collective_details(args: EventArgs) -> CollectiveDetails:
