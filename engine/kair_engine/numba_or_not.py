@@ -36,12 +36,13 @@ def _probe() -> int:
 IS_COMPILED: Final = not isinstance(_probe, FunctionType)
 
 
-def _readers() -> tuple[Any, Any]:
+def _readers() -> tuple[Any, Any, Any]:
     """The functions that look at several signs at once: machine code looks at an array's items one by one."""
     if not IS_COMPILED:
         return (
             lambda text, at: int.from_bytes(bytes(text[at : at + 8]), "little", signed=True),
             lambda text, at, other, place: bytes(text[at : at + 32]) == bytes(other[place : place + 32]),
+            lambda bits: (bits & -bits).bit_length() - 1,
         )
     from llvmlite import ir
     from numba.core import types
@@ -66,12 +67,19 @@ def _readers() -> tuple[Any, Any]:
 
         return types.boolean(text, types.intp, other, types.intp), generate
 
-    return intrinsic(word_), intrinsic(same_block_)
+    def lowest_(_: object, __: object) -> Any:  # noqa: ANN401
+        def generate(_: Any, builder: Any, __: Any, values: Any) -> Any:  # noqa: ANN401
+            return builder.cttz(values[0], ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(types.int64), generate
+
+    return intrinsic(word_), intrinsic(same_block_), intrinsic(lowest_)
 
 
-word, same_block = _readers()
+word, same_block, lowest = _readers()
 """`word(text, at)`: the eight signs from `at` on, which have to be there, as one number. `same_block(text, at, other,
-place)`: whether 32 signs are the same."""
+place)`: whether 32 signs are the same. `lowest(bits)`: which bit is the lowest of those that are set, of which there
+is one."""
 
 
 def as_signs(text: bytes) -> Any:  # noqa: ANN401

@@ -206,7 +206,20 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             None,
             {"passes_share": 0.21, "optimizer_share": 0.001},
             "rank 1 takes 21.0 % longer than peers in forward and backward passes, 0.1 % in the optimizer: longer "
-            "batches, not a slower device",
+            "batches rather than a slower device (recorded shapes would tell)",
+        ),
+        (
+            "larger_inputs",
+            "aten::mm",
+            {"input_bytes": 713_000, "usual_input_bytes": 508_000, "larger_share": 0.388, "excess_us_per_step": 15_100},
+            "rank 1 gives aten::mm 713 kB a call, peers 508 kB; larger inputs, by 38.8 % in the mean, are what takes "
+            "it 15.1 ms a step longer",
+        ),
+        (
+            "same_inputs",
+            None,
+            {"excess_us_per_step": 15_100},
+            "rank 1 takes 15.1 ms a step longer for inputs as large as peers': no larger batch",
         ),
         (
             "stopped",

@@ -75,7 +75,9 @@ def texts(draw: st.DrawFn) -> bytes:
         if draw(st.integers(0, 3)) == 0:
             one["args"] = dict(one.get("args") or {}) if isinstance(one.get("args"), dict | None) else {}
             one["args"][draw(_ARGUMENTS)] = draw(_VALUES)
-    events += [alike(one, draw) for one in events if draw(st.booleans())]
+    # From the third time on an event is expected where it came before.
+    first, often = list(events), draw(st.integers(0, 4))
+    events += [alike(one, draw) for _ in range(often) for one in first if draw(st.integers(0, 4))]
     written = [{name: value for name, value in one.items() if value is not ...} for one in events]
     as_is = draw(st.booleans())
     parts = [json.dumps(drop(one), ensure_ascii=as_is, indent=draw(st.sampled_from([None, 1]))) for one in written]

@@ -82,6 +82,68 @@ def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
     assert reason(of, anomaly(10)) == Why("compute")
 
 
+def given(slow: float, peers: float = 100.0) -> np.ndarray:
+    """(ranks): bytes of a call."""
+    return np.where(np.arange(RANKS) == SLOW, slow, peers)
+
+
+def test_what_takes_longer_because_it_is_given_more_is_uneven_work() -> None:
+    """Operators take peers 5 % of the step. One is given half as much again, 2.5 % of the step's worth; one is not."""
+    of = made(10, operators={"mm": slow_by(6), "relu": slow_by(3)}, given={"mm": given(150), "relu": given(100)})
+    found = reason(of, anomaly(10))
+    assert (found.cause, found.operator) == ("uneven_work", None)
+    (evidence,) = found.evidence
+    assert (evidence.kind, evidence.ranks, evidence.about) == ("larger_inputs", (SLOW,), "mm")
+    assert evidence.figures == pytest.approx(
+        {"input_bytes": 150, "usual_input_bytes": 100, "larger_share": 0.5, "excess_us_per_step": 6000}
+    )
+    alone = reason(of, anomaly(6, operator="mm"))
+    assert (alone.cause, alone.operator) == ("uneven_work", "mm")
+
+
+def test_of_two_ranks_one_is_given_more_than_the_other() -> None:
+    """The usual is halfway. At the other's rate, 2 % of the step, 80 % more take 1.6 % of it, of 6 % in all."""
+    percents = nothing(STEPS, 2)
+    percents[:, COMPUTE] += np.array([-3, 3])
+    halves = np.tile(np.array([-3.0, 3]), (STEPS, 1))
+    two = Anomaly("persistent", (1,), COMPUTE, 0.001, 6 / 100 * STEP_NS)
+    found = reason(job(percents, operators={"mm": halves}, given={"mm": np.array([100.0, 180])}), two)
+    assert found.evidence[0].figures == pytest.approx(
+        {"input_bytes": 180, "usual_input_bytes": 100, "larger_share": 0.8, "excess_us_per_step": 6000}
+    )
+    little = job(percents, operators={"mm": halves}, given={"mm": np.array([100.0, 170])})
+    assert reason(little, two) == Why("compute")
+
+
+@pytest.mark.parametrize(
+    ("excess", "of_slow"),
+    [(4, 150), (6, 125), (6, 0), (6, 50)],
+    ids=["little of it", "little more", "not told", "less"],
+)
+def test_larger_inputs_that_do_not_explain_it_are_not_why(excess: float, of_slow: float) -> None:
+    of = made(10, operators={"mm": slow_by(excess), "relu": slow_by(0.5)}, given={"mm": given(of_slow)})
+    assert reason(of, anomaly(10)) == Why("compute")
+
+
+def test_another_kernel_for_the_same_inputs_is_no_larger_one() -> None:
+    of = made(10, operators={"big": slow_by(6), "small": slow_by(-6)}, given={"big": given(150), "small": given(50)})
+    assert reason(of, anomaly(10)) == Why("compute")
+
+
+def test_inputs_that_no_peer_tells_are_not_as_large_as_theirs() -> None:
+    told = {"mm": given(100, 0), "relu": given(100, 0)}
+    halves = {"mm": slow_by(3), "relu": slow_by(3)}
+    of = made(6, passes=passes(10), optimizer=optimizer(1), operators=halves, given=told)
+    assert [one.kind for one in reason(of, anomaly(6)).evidence] == ["longer_batches"]
+
+
+def test_inputs_as_large_as_peers_are_no_longer_batch() -> None:
+    of = made(6, passes=passes(10), optimizer=optimizer(1), operators={"mm": slow_by(4)}, given={"mm": given(100)})
+    found = reason(of, anomaly(6))
+    assert found.cause == "compute"
+    assert [(one.kind, one.figures) for one in found.evidence] == [("same_inputs", {"excess_us_per_step": 4000})]
+
+
 def passes(percent: float) -> np.ndarray:
     """(steps × PASSES × ranks): forward of 20 % of the step and backward of 40 %; one rank's take longer."""
     result = np.full((STEPS, 2, RANKS), 20.0)

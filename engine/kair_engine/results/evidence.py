@@ -34,6 +34,8 @@ EvidenceKind = Literal[
     "launches_more",
     "slower_launches",
     "longer_batches",
+    "larger_inputs",
+    "same_inputs",
     "stopped",
     "device_idle",
     "one_by_one",

@@ -7,7 +7,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.results.blame import STEP_BEGIN, RootCause
 from kair_engine.results.evidence import Evidence
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, size
 from kair_tui.render.words import hangs
 from kair_tui.render.words.stops import cores_in_words, stops_in_words, throttled_in_words, ticks_in_words
 
@@ -162,8 +162,22 @@ def _longer_batches(one: Evidence) -> str:
     passes, optimizer = percent(one.figures["passes_share"]), percent(one.figures["optimizer_share"])
     return (
         f"{_who(one)} {_verb(one, 'take')} {passes} longer than peers in forward and backward passes, {optimizer} "
-        "in the optimizer: longer batches, not a slower device"
+        "in the optimizer: longer batches rather than a slower device (recorded shapes would tell)"
     )
+
+
+def _larger_inputs(one: Evidence) -> str:
+    given, usual = size(round(one.figures["input_bytes"])), size(round(one.figures["usual_input_bytes"]))
+    more, excess = percent(one.figures["larger_share"]), duration(one.figures["excess_us_per_step"])
+    return (
+        f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {given} a call, peers {usual}; larger inputs, by {more} in "
+        f"the mean, are what takes {_it(one)} {excess} a step longer"
+    )
+
+
+def _same_inputs(one: Evidence) -> str:
+    excess = duration(one.figures["excess_us_per_step"])
+    return f"{_who(one)} {_verb(one, 'take')} {excess} a step longer for inputs as large as peers': no larger batch"
 
 
 def _stopped(one: Evidence) -> str:
@@ -318,6 +332,8 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "computes_more": _computes_more,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,
+    "larger_inputs": _larger_inputs,
+    "same_inputs": _same_inputs,
     "stopped": _stopped,
     "device_idle": _device_idle,
     "one_by_one": _one_by_one,

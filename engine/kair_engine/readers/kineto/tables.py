@@ -15,9 +15,10 @@ import numpy.typing as npt
 from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, category_of, name_class_of
-from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
+from kair_engine.readers.kineto.collective_details import Details, collective_details
 from kair_engine.readers.kineto.events import NO_ARGS, Event
 from kair_engine.readers.kineto.rows import RECORD, Records, chosen
+from kair_engine.readers.kineto.tensor_sizes import size_of_inputs
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
 # 31 years; begin and end of any operation then fit int64.
@@ -102,7 +103,7 @@ class EventTables:
 
     tracks: _Tracks = field(default_factory=_Tracks)
     names: _Names = field(default_factory=_Names)
-    details: list[CollectiveDetails] = field(default_factory=list)
+    details: Details = field(default_factory=Details)
     bad_events: int = 0
     """Events dropped because their time or duration is missing, negative, or no number."""
     without_category: int = 0
@@ -132,11 +133,13 @@ class EventTables:
         result["correlation"] = _integers(list(map(_correlation, args)))
         result["external_id"] = _integers(list(map(_external_id, args)))
         result["size"] = result["detail"] = -1
-        for at in np.flatnonzero(self.categories()[result["track"]] == Category.COPY).tolist():
+        category = self.categories()[result["track"]]
+        for at in np.flatnonzero(category == Category.COPY).tolist():
             result["size"][at] = args[at].size if args[at].size in _INT64 else -1
+        for at in np.flatnonzero(category == Category.CPU_OP).tolist():
+            result["size"][at] = size_of_inputs(args[at])
         detailed = self.detailed(result)
-        result["detail"][detailed] = np.arange(len(self.details), len(self.details) + len(detailed))
-        self.details += (collective_details(args[at]) for at in detailed.tolist())
+        result["detail"][detailed] = [self.details.add(collective_details(args[at])) for at in detailed.tolist()]
 
     def detailed(self, records: Records) -> npt.NDArray[np.int64]:
         """The rows that are collectives, sends or receives, or stand for one."""

@@ -1,6 +1,6 @@
 """What a scan of events tells: why it ended, the columns of its rows, and what values of arguments are looked at.
 
-Machine code keeps these numbers: whoever changes one, touches scan.py and shapes.py.
+Machine code keeps these numbers: whoever changes one, touches scan.py, alike.py and learning.py.
 """
 
 from typing import Final

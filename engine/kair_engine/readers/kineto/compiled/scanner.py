@@ -9,15 +9,18 @@ import numpy as np
 from kair_engine.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import Category, NameClass
-from kair_engine.readers.kineto.collective_details import CollectiveDetails, collective_details
+from kair_engine.readers.kineto.collective_details import collective_details
 from kair_engine.readers.kineto.compiled import marks, scanned, shapes, tokens
+from kair_engine.readers.kineto.compiled.alike import UNLIKE, take_alike
 from kair_engine.readers.kineto.compiled.keys import KEYS
+from kair_engine.readers.kineto.compiled.learning import learn
 from kair_engine.readers.kineto.compiled.scan import scan_events
-from kair_engine.readers.kineto.compiled.shapes import learn, no_shapes, take_alike
+from kair_engine.readers.kineto.compiled.shapes import no_shapes
 from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
 from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.readers.kineto.tensor_sizes import size_of_inputs
 
 _ROWS: Final = 2017 * 8
 """An odd number of cache lines: columns that begin a power of two apart push each other out."""
@@ -27,6 +30,8 @@ _SIZE_OF_TEXT: Final = 64
 """Different names, threads and so on: room for so many at first, at most, and for so many bytes of each."""
 _NOT_SEEN: Final = -1
 _NO_SHAPE: Final = -1
+_NO_SIZE: Final = -1
+_INPUT_SHAPES: Final = b'"Input Dims"'
 _PIECES: Final = 1 << 16
 _NAMES: Final = 1 << 14
 _SIZE_OF_PIECE: Final = 128
@@ -75,8 +80,10 @@ class Scanner:
         self._shapes = no_shapes(_PIECES, _NAMES, _SIZE_OF_PIECE * _PIECES)
         self._name_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._track_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
-        self._details_of_shape: dict[int, CollectiveDetails] = {}
         self._detail_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
+        self._size_of_shape: Int64s = np.full(_PIECES, _NO_SIZE, np.int64)
+        self._is_numbered = np.zeros(_PIECES, np.bool_)
+        """The shapes whose details have a sequence number."""
 
     def _make_room(self, texts: int) -> None:
         """Begins anew with room for more different texts; what is met again, `tables` know."""
@@ -118,7 +125,7 @@ class Scanner:
         while True:
             begin = int(self._ended[1])
             status = take_alike(signs, end, self._rows, self._ended, self._shapes)
-            if status != shapes.UNLIKE:
+            if status != UNLIKE:
                 return status
             # Calls from Python take as long as several events.
             alike = int(self._ended[1]) - begin
@@ -132,8 +139,8 @@ class Scanner:
         shapes.forget(self._shapes)
         self._name_of_shape[:] = _NOT_SEEN
         self._track_of_shape[:] = _NOT_SEEN
-        self._details_of_shape.clear()
         self._detail_of_shape[:] = _NOT_SEEN
+        self._size_of_shape[:] = _NO_SIZE
 
     def _with_room(self, signs: Text, places: Int64s) -> int:
         """Finds the tokens at these places; returns of how many rows."""
@@ -154,9 +161,31 @@ class Scanner:
         result["track"] = tracks[:known]
         for column, field in enumerate(_FIELDS):
             result[field] = rows[column]
-        result["size"] = np.where(self._tables.categories()[tracks[:known]] == Category.COPY, rows[scanned.SIZE], -1)
         _read_odd_times(text, rows, result)
-        return self._with_details(text, rows, result)
+        return self._with_details(text, rows, self._with_sizes(text, rows, result))
+
+    def _with_sizes(self, text: bytes, rows: Int64s, records: Records) -> Records:
+        """The records with their bytes, up to the first whose arguments cannot be read.
+
+        Of a copy its own; of an operator its inputs', whose shapes are part of the event's.
+        """
+        shape, category = rows[scanned.SHAPE], self._tables.categories()[records["track"]]
+        of_operator = category == Category.CPU_OP
+        parsed = np.flatnonzero((rows[scanned.PARSED] != 0) & of_operator)
+        own: Int64s = np.full(len(parsed), _NO_SIZE, np.int64)
+        for at, (begin, end) in enumerate(rows[scanned.ARGS : scanned.ARGS + 2, parsed].T.tolist()):
+            if text.find(_INPUT_SHAPES, begin, end) >= 0:
+                try:
+                    own[at] = size_of_inputs(_ARGS.decode(text[begin:end]) or NO_ARGS)
+                except _JSON_ERRORS:
+                    return records[: parsed[at]]
+        has_shape = shape[parsed] != _NO_SHAPE
+        self._size_of_shape[shape[parsed][has_shape]] = own[has_shape]
+        records["size"] = np.where(of_operator, self._size_of_shape[shape], _NO_SIZE)
+        records["size"][parsed] = own
+        copies = category == Category.COPY
+        records["size"][copies] = rows[scanned.SIZE, copies]
+        return records
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
         """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
@@ -187,29 +216,39 @@ class Scanner:
         records["detail"] = -1
         detailed = self._tables.detailed(records)
         shape = rows[scanned.SHAPE, detailed]
-        shared = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
+        details = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
+        first = details == _NOT_SEEN
+        for at in np.flatnonzero(first).tolist():
+            # Another of its shape may have come before.
+            known = self._detail_of_shape[shape[at]] if shape[at] != _NO_SHAPE else _NOT_SEEN
+            first[at] = known == _NOT_SEEN
+            number = self._detail(text, rows[:, detailed[at]]) if first[at] else known
+            if number is None:
+                records = records[: detailed[at]]
+                detailed, shape, details, first = detailed[:at], shape[:at], details[:at], first[:at]
+                break
+            details[at] = number
+        # Among the inputs no other number stands where the sequence number does, and none of a peer.
+        sequence = np.where(self._is_numbered[shape], rows[scanned.NUMBER, detailed], -1)
         # A row that is told its own details later shares none.
-        shared[self._tables.name_classes()[records["name"][detailed]] == NameClass.HOST_COLLECTIVE] = _NOT_SEEN
-        records["detail"][detailed] = shared
-        left = np.flatnonzero(shared == _NOT_SEEN)
-        places = rows[[scanned.SHAPE, scanned.NUMBER, scanned.ARGS, scanned.ARGS + 1]][:, detailed[left]].tolist()
-        for row, of_shape, of_inputs, begin, end in zip(detailed[left].tolist(), *places, strict=True):
-            found = self._details_of_shape.get(of_shape)
-            if found is None:
-                try:
-                    found = collective_details((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
-                except _JSON_ERRORS:
-                    return records[:row]
-                if of_shape != _NO_SHAPE and self._shapes.pieces[of_shape, shapes.SAYS_ALL]:
-                    self._details_of_shape[of_shape] = found
-                    if of_inputs < 0 or found.sequence is None:
-                        self._detail_of_shape[of_shape] = len(self._tables.details)
-            elif of_inputs >= 0 and found.sequence is not None:
-                # Among the inputs no other number stands there, and none of a peer.
-                found = CollectiveDetails(found.kind, found.group, of_inputs, found.size, found.peer)
-            records["detail"][row] = len(self._tables.details)
-            self._tables.details.append(found)
+        own = self._tables.name_classes()[records["name"][detailed]] == NameClass.HOST_COLLECTIVE
+        own |= sequence >= 0
+        own &= ~first
+        details[own] = self._tables.details.add_like(details[own].tolist(), sequence[own].tolist())
+        records["detail"][detailed] = details
         return records
+
+    def _detail(self, text: bytes, row: Int64s) -> int | None:
+        """The number of a row's own details, which others of its shape may share; None where they cannot be read."""
+        begin, end = row[scanned.ARGS : scanned.ARGS + 2].tolist()
+        try:
+            found = collective_details((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
+        except _JSON_ERRORS:
+            return None
+        number, shape = self._tables.details.add(found), row[scanned.SHAPE]
+        if shape != _NO_SHAPE and self._shapes.pieces[shape, shapes.SAYS_ALL]:
+            self._detail_of_shape[shape], self._is_numbered[shape] = number, found.sequence is not None
+        return number
 
     def _number_names(self, names: Int32s) -> int:
         """Numbers the names that are new; of how many rows they are known, up to one that cannot be read."""
