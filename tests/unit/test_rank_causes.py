@@ -9,6 +9,7 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import LateLaunches, MoreCalls
 from kair_engine.triage.rank_causes import Why, one_operator, why
 
@@ -253,3 +254,44 @@ def test_delays_every_fifth_step_are_meant() -> None:
 )
 def test_delays_here_and_there_are_the_hosts(hit: list[int]) -> None:
     assert delays(hit) == Why("host")
+
+
+def measured(ready_ms: list[float], computed_ms: list[float]) -> ProcessorTimes:
+    """By rank, alike in all steps."""
+    ready, computed = (np.tile(np.array([of]).T * 1e6, (1, STEPS)) for of in (ready_ms, computed_ms))
+    untold = np.full(ready.shape, np.nan)
+    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), computed, ready, untold, untold)
+
+
+@pytest.mark.parametrize("row", [COMPUTE, HOST])
+@pytest.mark.parametrize("operator", [None, "mlp"])
+def test_a_rank_that_was_ready_without_a_core_lacks_one_whatever_it_looks_like(row: int, operator: str | None) -> None:
+    """It loses 10 ms a step: it was ready without a core for 9 ms more than its peers, and computed as long."""
+    of, times = made(operators={"mlp": slow_by(10)}), measured([1, 2, 3, 11], [80, 82, 84, 82])
+    found = why(of, NOBODY, None, anomaly(10, row, operator), None, times)
+    assert (found.cause, found.operator) == ("contention", None)
+    (evidence,) = found.evidence
+    assert (evidence.kind, evidence.ranks) == ("no_core", (SLOW,))
+    assert evidence.figures == pytest.approx({"ready_us_per_step": 11e3, "peers_least_us": 1e3, "peers_most_us": 3e3})
+
+
+def test_a_rank_that_computes_more_with_the_cores_it_needs_is_slow_itself() -> None:
+    """Its stops would explain what it loses, but its thread computed all the while."""
+    inside, times = {0: 0.0, 1: 0.0, 2: 0.0, 3: 9e3}, measured([1, 2, 3, 2], [80, 82, 84, 91])
+    assert why(made(), NOBODY, stops(inside), anomaly(10)).cause == "contention"
+    found = why(made(), NOBODY, stops(inside), anomaly(10), None, times)
+    assert found.cause == "compute"
+    assert [one.kind for one in found.evidence] == ["computes_more"]
+    assert found.evidence[0].figures == pytest.approx(
+        {"computed_us_per_step": 91e3, "peers_least_us": 80e3, "peers_most_us": 84e3}
+    )
+
+
+def test_a_rank_that_sleeps_neither_lacks_cores_nor_computes() -> None:
+    times = measured([1, 2, 3, 3], [80, 82, 84, 82])
+    assert why(made(), NOBODY, None, anomaly(10, HOST), None, times) == why(made(), NOBODY, None, anomaly(10, HOST))
+
+
+def test_where_some_rank_was_not_measured_nothing_follows() -> None:
+    times = measured([1, 2, np.nan, 11], [80, 82, np.nan, 82])
+    assert why(made(), NOBODY, None, anomaly(10), None, times) == why(made(), NOBODY, None, anomaly(10))

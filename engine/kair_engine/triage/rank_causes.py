@@ -14,7 +14,9 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import OFTEN, LateLaunches
+from kair_engine.triage.measured_causes import beside_peers
 from kair_engine.triage.more_work import LARGER_INPUTS, given_more
 
 MOST = 0.5
@@ -45,15 +47,26 @@ class Why:
     evidence: tuple[Evidence, ...] = ()
 
 
-def why(
-    job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly, late: LateLaunches | None = None
+def why(  # noqa: PLR0917  (each of another type)
+    job: JobExcess,
+    blamed: BlameResult,
+    stops: HostStops | None,
+    largest: Anomaly,
+    late: LateLaunches | None = None,
+    processor: ProcessorTimes | None = None,
 ) -> Why:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
     Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
-    whose device idles what it waits for.
+    whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before all else.
     """
-    reason, periodic = _why(job, blamed, stops, largest, late), _periodic(job, largest)
+    measured = None if processor is None else beside_peers(processor, _peers(job, largest), largest, job.ranks)
+    if measured is not None and measured.lacks_cores:
+        return Why("contention", None, (measured.evidence(),))
+    computes = measured is not None and measured.computes_more
+    reason, periodic = _why(job, blamed, None if computes else stops, largest, late), _periodic(job, largest)
+    if measured is not None and computes:
+        reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
     if periodic is None:
         return reason
     cause = "periodic_pause" if reason.cause == "host" else reason.cause
