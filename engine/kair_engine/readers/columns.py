@@ -1,6 +1,7 @@
 """Arrays of numbers as columns of the operations table; -1 stands for absent until then."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,11 @@ def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = N
     # The last entry, which -1 finds, stands for null.
     used = np.zeros(len(values) + 1, np.bool_)
     used[codes] = True
-    number = (np.cumsum(used) - 1).astype(np.int32)[codes]
+    number = (np.cumsum(used) - 1).astype(np.int32).take(codes, mode="wrap")
     absent = codes < 0 if used[-1] else None
     if rows is not None:
         number, absent = number[rows], None if absent is None else absent[rows]
-    kept = [values[at] for at in np.flatnonzero(used[:-1]).tolist()]
+    kept = tuple([values[at] for at in np.flatnonzero(used[:-1]).tolist()])
     return pa.DictionaryArray.from_arrays(numbers(number, absent), _texts(kept))
 
 
@@ -58,7 +59,9 @@ def numbers(values: Integers, absent: npt.NDArray[np.bool_] | None = None) -> pa
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
 
 
-def _texts(values: Sequence[str]) -> pa.StringArray:
+@lru_cache(maxsize=8)
+def _texts(values: tuple[str, ...]) -> pa.StringArray:
+    """Those of each column are, in the next step, mostly the same."""
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

@@ -236,8 +236,9 @@ def _partition(spill: RowSpill, by_step: RowSpill, tables: EventTables, member: 
     # The records of the only rank are looked at for the last time.
     for batch in spill.drained() if member.tracks is None else member.own(spill):
         steps = step_indices(batch, tables, windows, by_correlation, by_external_id)
-        order = np.argsort(steps, kind="stable")
-        batch, steps = chosen(batch, order), steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
+        if np.any(steps[1:] < steps[:-1]):
+            order = np.argsort(steps, kind="stable")
+            batch, steps = chosen(batch, order), steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
         bounds = np.flatnonzero(np.diff(steps, prepend=OUTSIDE - 1, append=OUTSIDE - 1))
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             if steps[begin] != OUTSIDE:

@@ -75,10 +75,11 @@ class StepAssembler:
         numbers = {lane: number for number, lane in enumerate(self._lanes)}
         self._lane = np.array([numbers[lane] for lane in lanes], np.int64)
         self.has_device = lost_device or bool(self._on_device.any())
-        self._kinds = kind_codes(
+        kinds = kind_codes(
             has_device=self.has_device,
             host_collectives=bool(np.isin(self._name_class, _HOST_TIMED).any()),
         )
+        self._kinds = kinds.astype(np.int64)
         self._names = [*tables.names.items_, STEP_SCOPE]
         self.groups_missing = False
         """Whether communication timed on the host, in the tables made so far, does not say its process group."""
@@ -120,7 +121,7 @@ class StepAssembler:
         columns = _Columns(
             lane=thread,
             name=name,
-            kind=self._kinds[category, name_class].astype(np.int64),
+            kind=self._kinds.take(category * len(NameClass) + name_class),
             phase=phase,
             start=start + self._base,
             duration=duration.copy(),
