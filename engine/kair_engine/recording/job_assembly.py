@@ -218,7 +218,8 @@ def _joined_layout(layouts: Sequence[Layout]) -> Layout | None:
 
 
 def _joined_step_times(infos: Sequence[FragmentInfo]) -> StepTimes:
-    return StepTimes.of_rows(sorted(row for info in infos for row in info.step_times.rows()))
+    measured = any(info.step_times.is_measured for info in infos)
+    return StepTimes.of_rows(sorted(row for info in infos for row in info.step_times.rows(measured=measured)))
 
 
 def _truncated(infos: Sequence[FragmentInfo]) -> tuple[Rank, ...]:

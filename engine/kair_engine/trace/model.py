@@ -102,15 +102,22 @@ class StepTimes:
         if len({*map(len, (*self._needed, *filter(None, self._measured)))}) > 1:
             raise ValueError("the columns of step times are of different lengths")
 
-    def rows(self) -> Iterator[tuple[int, ...]]:
-        """An entry of each column, those of untold ones too."""
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything was, of some step."""
+        return any(self._measured)
+
+    def rows(self, *, measured: bool = True) -> Iterator[tuple[int, ...]]:
+        """An entry of each column, of untold ones too; of those of what was `measured` where that is asked for."""
+        if not measured:
+            return zip(*self._needed, strict=True)
         untold = (NOT_TOLD,) * len(self.rank)
         return zip(*self._needed, *(column or untold for column in self._measured), strict=True)
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, ...]]) -> "StepTimes":
         """Those that `rows` gave."""
-        columns = tuple(zip(*rows, strict=True)) or ((),) * 9
+        columns = tuple(zip(*rows, strict=True)) or ((),) * 5
         measured = (() if all(one == NOT_TOLD for one in column) else column for column in columns[5:])
         return cls(*columns[:5], *measured)
 
