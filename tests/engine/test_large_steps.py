@@ -1,6 +1,6 @@
 """Steps that are too large to be held are read some ranks at a time: what is found is what the whole steps tell."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,15 @@ from host_faults import GarbageCollection, SlowInput
 from layouts import STANDARD, JobLayout
 from network_faults import SlowLink
 from simulator import JobSpec, simulate
+from support.answers import recorded
+from support.places import SAMPLES
 from table import write_table
 
 from kair_engine.blame.analysis import blame
 from kair_engine.comparison.analysis import compare
 from kair_engine.comparison.profile import profile_of
+from kair_engine.export.timeline import Item, Mark, Slice, Track
+from kair_engine.export.timeline import timeline as exported
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import JobRoles, StepExcess, job_excess
 from kair_engine.pinpoint.analysis import pinpoint
@@ -27,7 +31,8 @@ from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import Trace
 from kair_engine.trace.steps import large_steps
-from kair_engine.trace.steps.loading import load_step, read_rows
+from kair_engine.trace.steps.large_steps import each_part
+from kair_engine.trace.steps.loading import each_step, load_step, read_rows
 from kair_engine.triage.analysis import triage
 from kair_engine.views.frequency import frequency
 from kair_engine.views.operator_times import operator_times
@@ -173,6 +178,40 @@ def test_a_rank_is_held_against_some_peers(tmp_path: Path, limits: Limits) -> No
     for found in (some, pinpoint(job, rank=5)):
         (warning,) = found.warnings
         assert (warning.code, "7 of its peers" in warning.message) == ("some_peers", True)
+
+
+def test_an_exported_timeline_has_all_of_a_step_some_ranks_at_a_time(tmp_path: Path, limits: Limits) -> None:
+    job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.2))
+    found, paths = triage(job).findings, blame(job).paths
+    assert found and paths
+    whole = drawn(exported(job, found, paths))
+    limits.set(job)
+    assert [len(part) for part in each_part(job)] != [len(ops) for ops in each_step(job)]
+    some = drawn(exported(job, found, paths))
+    assert some == whole
+    assert sum(len(item.leaves) for item in exported(job, found, paths) if isinstance(item, Slice)) > 0
+
+
+def drawn(items: Iterable[Item]) -> list[Any]:
+    """What is seen of a timeline, whichever of its tracks came first."""
+    items = list(items)
+    tracks = {item.number: (item.rank, item.name) for item in items if isinstance(item, Track)}
+    seen = (
+        (tracks[item.track], *(getattr(item, one.name) for one in fields(item) if one.name != "track"))
+        if isinstance(item, Slice)
+        else (item.rank, item.name, *((item.kind, item.time_ns, item.step) if isinstance(item, Mark) else ()))
+        for item in items
+    )
+    return sorted(seen, key=repr)
+
+
+def test_what_runs_in_a_scope_is_counted_alike(limits: Limits) -> None:
+    job = recorded(SAMPLES / "slow_input")
+    asked: list[dict[str, Any]] = [{"scope": "Optimizer"}, {"scope": "Parallel.forward", "operator": "mm"}]
+    whole = [frequency(job, windows=20, **one) for one in asked]
+    limits.set(job)
+    assert {len(part.ranks) for part in each_part(job)} != {len(job.job.ranks)}
+    assert [frequency(job, windows=20, **one) for one in asked] == whole
 
 
 def test_some_ranks_are_replayed_in_place_of_all(tmp_path: Path, limits: Limits) -> None:

@@ -1,6 +1,6 @@
 """One timeline of all ranks on the job's clock: a slice for every operation, marks, and arrows along blame."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
@@ -14,7 +14,7 @@ from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE, Operations
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import each_part, large_steps, of_steps
 
 CLOCK_STEPS: Final = 8
 """The clocks' offsets are medians over so many steps: one offset for a rank, or its steps would overlap."""
@@ -75,33 +75,53 @@ Item = Process | Track | Slice | Mark
 def timeline(trace: Trace, findings: Sequence[Finding] = (), paths: Sequence[BlamePath] = ()) -> Iterator[Item]:
     """All ranks, then step by step their slices and marks; a track comes before its first slice.
 
-    An arrow leads from each stop of a blame path to the next one that it made late.
+    An arrow leads from each stop of a blame path to the next one that it made late. Of a step that is too large to be
+    held some ranks come at a time.
     """
     for rank in trace.job.ranks:
         host = host_of(trace.job, rank)
         yield Process(rank, f"rank {rank}" + (f" ({host})" if host is not None else ""))
-    offset = _offsets(trace)
-    rows, arrows, origin = _Rows(), _Arrows(paths), None
-    for ops in each_step(trace):
+    offset, origin = _clock(trace)
+    rows, arrows, large = _Rows(), _Arrows(paths), set(large_steps(trace))
+    step, ends = None, _Ends({}, {})
+    for ops in each_part(trace):
+        if ops.step != step:
+            step = ops.step
+            ends = arrows.of(step, arrows.around(trace, step) if step in large else [ops])
         shift = offset[np.searchsorted(np.array(trace.job.ranks), ops.ranks)]
-        if origin is None:
-            first = np.r_[ops.begin_ns - shift, ops.start_ns - shift[ops.rank]].min()
-            origin = ops.origin_ns + int(np.floor(first))
         begins = np.rint(ops.begin_ns - shift).astype(np.int64) + (ops.origin_ns - origin)
         yield from _marks(ops, begins, findings)
-        yield from _slices(ops, shift, ops.origin_ns - origin, rows, arrows)
+        yield from _slices(ops, shift, ops.origin_ns - origin, rows, ends)
 
 
-def _offsets(trace: Trace) -> Floats:
-    """Per rank of the job, how far its clock is ahead, in ns."""
+def _clock(trace: Trace) -> tuple[Floats, int]:
+    """Per rank of the job, how far its clock is ahead, in ns; and when the first step begins, on the job's clock."""
     some = trace.steps[:: max(len(trace.steps) // CLOCK_STEPS, 1)][:CLOCK_STEPS]
-    seen = np.full((len(some), len(trace.job.ranks)), np.nan)
-    for at, ops in enumerate(each_step(trace.select(some))):
-        seen[at, np.searchsorted(np.array(trace.job.ranks), ops.ranks)] = synchronise(ops).clocks.offset_ns
+    ranks = np.array(trace.job.ranks)
+    seen = np.full((len(some), len(ranks)), np.nan)
+    earliest: list[tuple[Ints, Ints]] = []
+    steps = of_steps(
+        trace.select(some),
+        lambda ops: (ops.ranks, synchronise(ops), [_earliest(ops)]),
+        _earliest,
+        lambda step, looked: ((ops := step.operations()).ranks, synchronise(ops), looked),
+    )
+    for at, (of_step, found, begins) in enumerate(steps):
+        seen[at, np.searchsorted(ranks, of_step)] = found.clocks.offset_ns
+        earliest = earliest or begins
     known = ~np.isnan(seen).all(axis=0)
-    result = np.zeros(len(trace.job.ranks))
-    result[known] = np.nanmedian(seen[:, known], axis=0)
-    return result
+    offset = np.zeros(len(ranks))
+    offset[known] = np.nanmedian(seen[:, known], axis=0)
+    places, begin = (np.concatenate(of) for of in zip(*earliest, strict=True))
+    low = int(begin.min())
+    return offset, low + int(np.floor(((begin - low) - offset[np.searchsorted(ranks, places)]).min()))
+
+
+def _earliest(ops: Operations) -> tuple[Ints, Ints]:
+    """The ranks, and when the first operation of each begins, or its step, on its own clock."""
+    begin = ops.begin_ns.copy()
+    np.minimum.at(begin, ops.rank, ops.start_ns)
+    return ops.ranks, begin + ops.origin_ns
 
 
 def _marks(ops: Operations, begins: Ints, findings: Sequence[Finding]) -> Iterator[Mark]:
@@ -151,37 +171,61 @@ class _Arrows:
                     number += 1
                     self._of_step.setdefault(path.step, []).append((earlier, later, number))
 
-    def of(self, ops: Operations) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
-        """(row → arrows that begin there, row → arrows that end there); both ends have to be operations."""
-        leaves: dict[int, list[int]] = {}
-        enters: dict[int, list[int]] = {}
-        for earlier, later, number in self._of_step.get(ops.step, ()):
-            source, target = _row_of(ops, earlier), _row_of(ops, later)
-            if NONE not in (source, target) and source != target:
-                leaves.setdefault(source, []).append(number)
-                enters.setdefault(target, []).append(number)
-        return leaves, enters
+    def around(self, trace: Trace, step: int) -> Iterator[Operations]:
+        """The step's operations on the ranks that the paths of the step lead through."""
+        ranks = {node.rank for earlier, later, _ in self._of_step.get(step, ()) for node in (earlier, later)}
+        return each_part(trace.select([step]).of_ranks(ranks)) if ranks else iter(())
+
+    def of(self, step: int, parts: Iterable[Operations]) -> "_Ends":
+        """Where the step's arrows begin and end; both ends have to be operations in `parts`."""
+        arrows = self._of_step.get(step, ())
+        nodes = [node for earlier, later, _ in arrows for node in (earlier, later)]
+        places: list[_Place | None] = [None] * len(nodes)
+        for ops in parts if nodes else ():
+            places = [known or _place(ops, node) for known, node in zip(places, nodes, strict=True)]
+        ends = _Ends({}, {})
+        for source, target, (_, _, number) in zip(places[::2], places[1::2], arrows, strict=True):
+            if source is not None and target is not None and source != target:
+                ends.leaves.setdefault(source, []).append(number)
+                ends.enters.setdefault(target, []).append(number)
+        return ends
 
 
-def _row_of(ops: Operations, node: PathNode) -> int:
-    """The row that a stop of a path stands for; a path counts from the rank's own begin of the step."""
-    rank = int(np.searchsorted(ops.ranks, node.rank))
+_Place = tuple[int, int]
+"""A rank, and which of its operations of a step."""
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The numbers of the arrows that begin at an operation, and of those that end there."""
+
+    leaves: dict[_Place, list[int]]
+    enters: dict[_Place, list[int]]
+
+
+def _place(ops: Operations, node: PathNode) -> _Place | None:
+    """The operation that a stop of a path stands for; a path counts from the rank's own begin of the step."""
     codes = [code for code, name in ops.name_text.items() if name == node.operator]
-    rows = np.flatnonzero((ops.rank == rank) & np.isin(ops.name, codes))
-    if not len(rows):
-        return NONE
-    return int(rows[np.abs(ops.start_ns[rows] - ops.begin_ns[rank] - node.start_us * 1e3).argmin()])
+    for rank in np.flatnonzero(ops.ranks == node.rank).tolist():
+        first, end = np.searchsorted(ops.rank, [rank, rank + 1]).tolist()
+        rows = np.flatnonzero(np.isin(ops.name[first:end], codes))
+        if len(rows):
+            off = np.abs(ops.start_ns[first:end][rows] - ops.begin_ns[rank] - node.start_us * 1e3)
+            return int(node.rank), int(rows[off.argmin()])
+    return None
 
 
-def _slices(ops: Operations, shift: Floats, since: int, rows: _Rows, arrows: _Arrows) -> Iterator[Item]:
+def _slices(ops: Operations, shift: Floats, since: int, rows: _Rows, ends: _Ends) -> Iterator[Item]:
     """Of every operation but the steps themselves, lane by lane; parents before what lies in them."""
     steps = [code for code, name in ops.name_text.items() if name == STEP_SCOPE]
     shown = np.flatnonzero(~((ops.kind == SCOPE) & np.isin(ops.name, steps)))
     start = np.rint(ops.start_ns - shift[ops.rank]).astype(np.int64) + since
     order = shown[np.lexsort((-ops.duration_ns[shown], start[shown], ops.lane_key[shown]))]
-    leaves, enters = arrows.of(ops)
+    first = np.searchsorted(ops.rank, np.arange(len(ops.ranks))).tolist()
     for row in order.tolist():
-        rank, begin, length = int(ops.ranks[ops.rank[row]]), int(start[row]), int(ops.duration_ns[row])
+        at = int(ops.rank[row])
+        rank, begin, length = int(ops.ranks[at]), int(start[row]), int(ops.duration_ns[row])
+        place = (rank, row - first[at])
         track, new = rows.place(rank, ops.lane_text[int(ops.lane[row])], begin, begin + length)
         if new is not None:
             yield new
@@ -193,6 +237,6 @@ def _slices(ops: Operations, shift: Floats, since: int, rows: _Rows, arrows: _Ar
             length,
             ops.step,
             None if ops.phase[row] == NONE else PHASE_NAMES[ops.phase[row]],
-            tuple(leaves.get(row, ())),
-            tuple(enters.get(row, ())),
+            tuple(ends.leaves.get(place, ())),
+            tuple(ends.enters.get(place, ())),
         )

@@ -66,6 +66,8 @@ class BlockReader:
                 return
             self.bytes_read += len(block)
             yield block
+            # Its memory is the next one's, if nobody else has it.
+            del block
 
     def _blocks(self) -> Iterator[bytes]:
         with open_file(self._path) as file:

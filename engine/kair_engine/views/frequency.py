@@ -1,6 +1,6 @@
 """The time-frequency view [K, figure 4]: how often an operator ran, per window of time and rank."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from kair_engine.timeline.subgraphs import scopes_named, within
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE
 from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.large_steps import each_part
 
 MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""
@@ -55,7 +55,7 @@ def frequency(
     ranks = np.array(trace.job.ranks, dtype=np.int64)
     grid = _grid(trace, ranks, windows)
     if scope is not None:
-        counts = _counts(_in_scope(trace, scope, operator, phase), ranks, grid)
+        counts = _counts_of_parts(_in_scope(trace, scope, operator, phase), ranks, grid)
     else:
         counts = _counts(_chosen(trace, operator, phase), ranks, grid)
         if operator is not None and not counts.any():
@@ -106,19 +106,15 @@ def _hint(trace: Trace) -> str:
     )
 
 
-def _in_scope(trace: Trace, scope: str, operator: str | None, phase: str | None) -> pl.LazyFrame:
-    """The ranks and begins of what runs within scopes."""
-    ranks, starts = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for ops in each_step(trace):
+def _in_scope(trace: Trace, scope: str, operator: str | None, phase: str | None) -> Iterator[tuple[Ints, Ints]]:
+    """The ranks and begins of what runs within scopes, part by part."""
+    for ops in each_part(trace):
         chosen = within(ops, scopes_named(ops, lambda name: scope in name))
         if operator is not None:
             chosen &= np.isin(ops.name, [code for code, name in ops.name_text.items() if operator in name])
         if phase is not None:
             chosen &= ops.phase == PHASE_NAMES.index(phase)
-        ranks.append(ops.ranks[ops.rank[chosen]])
-        starts.append(ops.start_ns[chosen] + ops.origin_ns)
-    columns = {"rank": np.concatenate(ranks).astype(np.int32), "start_ns": np.concatenate(starts)}
-    return pl.LazyFrame(columns)
+        yield ops.ranks[ops.rank[chosen]], ops.start_ns[chosen] + ops.origin_ns
 
 
 def _chosen(trace: Trace, operator: str | None, phase: str | None, *, scopes: bool = False) -> pl.LazyFrame:
@@ -144,6 +140,16 @@ def _counts(rows: pl.LazyFrame, ranks: Ints, grid: _Grid) -> Ints:
     )
     result = np.zeros((len(ranks), grid.windows), dtype=np.int64)
     result[np.searchsorted(ranks, counted["rank"].to_numpy()), counted["window"].to_numpy()] = counted["len"]
+    return result
+
+
+def _counts_of_parts(parts: Iterable[tuple[Ints, Ints]], ranks: Ints, grid: _Grid) -> Ints:
+    """The same of ranks and begins."""
+    result = np.zeros((len(ranks), grid.windows), dtype=np.int64)
+    for rank, start in parts:
+        place = np.searchsorted(ranks, rank)
+        window = np.floor((start - grid.origin_ns[place]) / grid.width_ns).clip(0, grid.windows - 1)
+        np.add.at(result, (place, window.astype(np.int64)), 1)
     return result
 
 

@@ -68,9 +68,8 @@ class EventStream:
         """Bytes of text that were taken, and that were looked at in vain."""
 
     def __iter__(self) -> Iterator[list[Event] | Records]:
-        rest = self._read_header()
         ended = False
-        for chunk in self._chunks(rest):
+        for chunk in self._chunks(self._read_header()):
             if ended:
                 self._rest += chunk
                 if len(self._rest) > _MAX_HEADER:
@@ -86,6 +85,8 @@ class EventStream:
             ended = yield from self._scanned(text, begin, cut)
             if self._gave_up:
                 break
+            # The next one is read into the same memory.
+            del chunk, text
         if not ended and self._rest and not self._gave_up:
             events, consumed, ended = self._decode_tail(self._rest)
             self._rest = self._rest[consumed:]
@@ -97,10 +98,16 @@ class EventStream:
         """The text of the events array in pieces of about the chunk size."""
         pieces, size = [first], len(first)
         self._taken += size
+        if 2 * size >= self._chunk_size:
+            # With the next one it would have to be copied.
+            yield first
+            pieces, size = [], 0
+        del first
         for block in self._blocks:
             pieces.append(block)
             size += len(block)
             self._taken += len(block)
+            del block
             # An event longer than a chunk is tried again only when its text has doubled.
             if size >= max(self._chunk_size, len(self._rest)):
                 yield b"".join(pieces)

@@ -47,7 +47,7 @@ class LargeStep:
         looked, met = [], []
         for rows in _some_ranks_each(trace, step):
             met.append(_without_unused_texts(rows.chosen(np.flatnonzero(_is_meeting(rows)))))
-            looked.append(look(replace(operations_of(trace, rows, step), in_device_job=trace.job.has_device)))
+            looked.append(look(_operations_of_some(trace, rows, step)))
             del rows
         return cls(trace, step, joined(met)), looked
 
@@ -93,6 +93,24 @@ def of_steps(
             yield of_large(*LargeStep.read(part, step, look))
         else:
             yield from map(of_step, each_step(part.select([step])))
+
+
+def each_part(trace: Trace) -> Iterator[Operations]:
+    """The chosen steps' operations in order, those of a step that is too large some ranks at a time, in their order.
+
+    Times of its parts count from one origin.
+    """
+    large = set(large_steps(trace))
+    if not large:
+        yield from each_step(trace)
+        return
+    times = trace.job.step_times
+    for step in trace.steps:
+        if step not in large:
+            yield from each_step(trace.select([step]))
+            continue
+        origin = min(begin for begin, of in zip(times.begin_ns, times.step, strict=True) if of == step)
+        yield from (_since(_operations_of_some(trace, rows, step), origin) for rows in _some_ranks_each(trace, step))
 
 
 def large_steps(trace: Trace) -> list[int]:
@@ -158,6 +176,15 @@ def _told_apart(trace: Trace, step: int, ranks: list[int]) -> Iterator[tuple[lis
         files[fragment] = None
     if files:
         yield members(), files
+
+
+def _operations_of_some(trace: Trace, rows: Columns, step: int) -> Operations:
+    return replace(operations_of(trace, rows, step), in_device_job=trace.job.has_device)
+
+
+def _since(ops: Operations, origin_ns: int) -> Operations:
+    later = ops.origin_ns - origin_ns
+    return replace(ops, origin_ns=origin_ns, begin_ns=ops.begin_ns + later, start_ns=ops.start_ns + later)
 
 
 def _some_ranks_each(trace: Trace, step: int) -> Iterator[Columns]:

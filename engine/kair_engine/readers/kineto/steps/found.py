@@ -170,8 +170,10 @@ def find_launches(batches: Iterable[Records], tables: EventTables, windows: Step
         ids.append(of_calls[known])
         steps.append(windows.index_at(batch["start"][calls[known]]))
     all_ids, all_steps = np.concatenate(ids), np.concatenate(steps)
-    order = np.argsort(all_ids, kind="stable")
-    return Launches(all_ids[order], all_steps[order])
+    if np.any(all_ids[1:] < all_ids[:-1]):
+        order = np.argsort(all_ids, kind="stable")
+        all_ids, all_steps = all_ids[order], all_steps[order]
+    return Launches(all_ids, all_steps)
 
 
 def step_indices(
