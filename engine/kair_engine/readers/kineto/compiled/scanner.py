@@ -14,6 +14,7 @@ from kair_engine.readers.kineto.compiled import marks, scanned, shapes, tokens
 from kair_engine.readers.kineto.compiled.alike import UNLIKE, take_alike
 from kair_engine.readers.kineto.compiled.keys import KEYS
 from kair_engine.readers.kineto.compiled.learning import learn
+from kair_engine.readers.kineto.compiled.packing import WORDS, pack
 from kair_engine.readers.kineto.compiled.scan import scan_events
 from kair_engine.readers.kineto.compiled.shapes import no_shapes
 from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
@@ -149,14 +150,10 @@ class Scanner:
     def _taken(self, text: bytes, signs: Text, rows: Int64s) -> Records:
         """The scanned rows as records, up to the first that is not known for sure."""
         names, tracks = self._names_and_tracks(signs, rows)
-        known = _known(names, tracks)
-        rows = rows[:, :known]
-        result = np.empty(known, RECORD)
-        result["name"] = names[:known]
-        result["track"] = tracks[:known]
-        for column, field in enumerate(_FIELDS):
-            result[field] = rows[column]
-        result["size"] = np.where(self._tables.categories()[tracks[:known]] == Category.COPY, rows[scanned.SIZE], -1)
+        result = np.empty(len(names), RECORD)
+        copies = self._tables.categories() == Category.COPY
+        known = pack(self._rows, names, tracks, copies, result.view(np.int64).reshape(-1, WORDS))
+        rows, result = rows[:, :known], result[:known]
         _read_odd_times(text, rows, result)
         return self._with_details(text, rows, result)
 
@@ -186,7 +183,6 @@ class Scanner:
 
     def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
         """The records with their details, up to the first whose arguments cannot be read."""
-        records["detail"] = -1
         detailed = self._tables.detailed(records)
         shape = rows[scanned.SHAPE, detailed]
         details = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
@@ -259,12 +255,6 @@ def _read_odd_times(text: bytes, rows: Int64s, records: Records) -> None:
 def _not_seen(numbers: Int32s, met: Int32s) -> Iterable[int]:
     """Those that are met for the first time, in order."""
     return dict.fromkeys(met[numbers[met] == _NOT_SEEN].tolist())
-
-
-def _known(names: Int32s, tracks: Int32s) -> int:
-    """Of how many rows both have numbers, up to the first."""
-    unknown = (names == _NOT_SEEN) | (tracks == _NOT_SEEN)
-    return int(unknown.argmax()) if unknown.any() else len(names)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Value], text: bytes, default: _Value) -> _Value | None:
