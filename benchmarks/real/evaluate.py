@@ -1,9 +1,10 @@
 """Ask triage about every recorded take, and keep what it says beside what was measured.
 
-python benchmarks/real/evaluate.py TAKES --out ANSWERS.json.gz [--seeds 0:100] [--jobs 2]
+python benchmarks/real/evaluate.py TAKES --out ANSWERS.json.gz [--seeds 0:100] [--jobs 2] [--unmeasured]
 
 The answers are small tables: for each take the draw, the measured times and the verdict. `take_report.py` makes the
-accuracy table of them.
+accuracy table of them. Of captured takes `--unmeasured` leaves out what the kernel measured: then triage has what any
+profiler records.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from captured import open_captured, unmeasured
 
 
 def recorded(takes: Path, seeds: str) -> list[Path]:
@@ -37,17 +40,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
     parser.add_argument("--seeds", default="0:1000000", help="FIRST:STOP")
     parser.add_argument("--cache", type=Path, help="where read traces are kept (default: a temporary folder)")
+    parser.add_argument("--unmeasured", action="store_true", help="without what capture asked the kernel")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
     folders = recorded(options.takes, options.seeds)
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(options.jobs) as processes:
-        answered = list(processes.map(partial(answer, cache=options.cache or Path(temporary)), folders, chunksize=4))
+        ask = partial(answer, cache=options.cache or Path(temporary), measured=not options.unmeasured)
+        answered = list(processes.map(ask, folders, chunksize=4))
     options.out.write_bytes(gzip.compress(json.dumps(answered, separators=(",", ":")).encode(), mtime=0))
     print(f"{len(answered)} takes, {options.out.stat().st_size / 1e6:.1f} MB", file=sys.stderr)
     return 0
 
 
-def answer(folder: Path, cache: Path) -> dict[str, Any]:
+def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any]:
     """take.json and what triage says of the traces beside it; a take that cannot be read says why."""
     from kair_engine.errors import KairError
     from kair_engine.recording.opening import open_trace
@@ -56,7 +61,9 @@ def answer(folder: Path, cache: Path) -> dict[str, Any]:
     document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
     begun = time.monotonic()
     try:
-        result = triage(open_trace(folder / "traces", cache=cache, workers=1))
+        captured = (folder / "store").exists()
+        trace = open_captured(folder / "store") if captured else open_trace(folder / "traces", cache=cache, workers=1)
+        result = triage(trace if measured else unmeasured(trace))
     except KairError as error:
         return {"document": document, "error": str(error)}
     said = {

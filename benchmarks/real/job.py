@@ -10,13 +10,14 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from captured import CapturedSteps, CapturedTake, begin_capture
 from cpu_groups import throttled_ns
 from drawing import CHUNKS, Take
 from faults import InsideFaults, schedstat
@@ -71,6 +72,8 @@ def run_rank(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]
     meet(take, rank, folder, network)
     with ExitStack() as stack:
         stack.callback(dist.destroy_process_group)
+        if isinstance(take, CapturedTake):
+            begin_capture(folder)
         job = gpu_job(take, rank, stack) if isinstance(take, GpuTake) else cpu_job(take, rank)
         reference = measure_reference(job, network[take.host_of_rank[rank]][1] if network else None)
         job.faults.prepare(job.program, job.examples, reference["step_ns"], own_ns(reference))
@@ -78,9 +81,9 @@ def run_rank(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]
         parent.tell({"reference": {name: value for name, value in reference.items() if name != "steps"}})
         go = parent.hear()
         dist.barrier()
-        steps, profiler = record(job, parent, go["cpu_stat"])
+        steps, profiler = record(job, parent, go["cpu_stat"], folder)
         parent.tell({"recorded": True})
-        trace = None if profiler is None else export(profiler, take, rank, folder)
+        trace = export(profiler, take, rank, folder)
         measured = {"rank": rank, "host": take.host_of_rank[rank], "trace": trace, "reference": reference}
         measured |= {"steps": steps, "parameters": sum(weight.numel() for weight in job.program.parameters)}
         (folder / f"rank{rank}.json").write_text(json.dumps(measured), encoding="utf-8")
@@ -186,11 +189,13 @@ def measure_reference(job: Job, device: str | None) -> dict[str, Any]:
     }
 
 
-def record(job: Job, parent: Parent, cpu_stat: str | None) -> tuple[list[dict[str, Any]], profile | None]:
-    """Run the recorded steps; their measurements, and the profiler that has them, if this rank has one."""
+def record(
+    job: Job, parent: Parent, cpu_stat: str | None, folder: Path
+) -> tuple[list[dict[str, Any]], profile | CapturedSteps | None]:
+    """Run the recorded steps; their measurements, and what has recorded them, if anything has of this rank."""
     take, rank, faults = job.take, job.rank, job.faults
     steps = []
-    with nullcontext() if is_unprofiled(take, rank) else profiler_of(take, rank) as profiler:
+    with recorder_of(take, rank, folder) as profiler:
         for step in range(-WARMUP_STEPS, take.steps):
             begin_onsets(take, rank, step, parent)
             faults.begin_step(step)
@@ -204,12 +209,21 @@ def record(job: Job, parent: Parent, cpu_stat: str | None) -> tuple[list[dict[st
                 steps.append(measured)
             if profiler is not None:
                 profiler.step()
+        if isinstance(take, CapturedTake):
+            job.train()
     add_waits(job, steps)
     return steps, profiler
 
 
-def is_unprofiled(take: Take, rank: int) -> bool:
-    return isinstance(take, GpuTake) and take.profiled == "first" and rank > 0
+def recorder_of(
+    take: Take, rank: int, folder: Path
+) -> AbstractContextManager[profile | CapturedSteps] | AbstractContextManager[None]:
+    """What records the rank's steps, once those that warm up are over."""
+    if isinstance(take, GpuTake) and take.profiled == "first" and rank > 0:
+        return nullcontext()
+    if isinstance(take, CapturedTake):
+        return CapturedSteps(folder, rank, UNMEASURED_STEPS + REFERENCE_STEPS + WARMUP_STEPS, take.steps)
+    return profiler_of(take, rank)
 
 
 def profiler_of(take: Take, rank: int) -> profile:
@@ -292,8 +306,10 @@ def sent_bytes(device: str | None) -> int:
     return int(next(line for line in lines if line.strip().startswith(device)).split(":")[1].split()[8])
 
 
-def export(profiler: profile, take: Take, rank: int, folder: Path) -> str:
+def export(profiler: profile | CapturedSteps | None, take: Take, rank: int, folder: Path) -> str | None:
     """Write the trace under a name that tells its host, as torch's own handler would; give that name."""
+    if profiler is None or isinstance(profiler, CapturedSteps):
+        return profiler and profiler.end()
     alias = f"host{take.host_of_rank[rank]}"
     name = f"{alias}_{os.getpid()}.{time.time_ns() // 1_000_000}.pt.trace.json"
     raw = folder / f"rank{rank}.raw.json"

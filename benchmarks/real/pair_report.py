@@ -12,7 +12,8 @@ import argparse
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ from take_scoring import SHARED
 from truth import median_step_ns
 
 MARK: Final = "what real/pair_report.py writes"
+NEAR: Final = 0.25
+"""Of the difference."""
 Row = tuple[str, ...]
 
 
@@ -32,8 +35,8 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="a page with the markers, between which the table goes")
     parser.add_argument("--part", help="which markers of the page, where it has several")
     options = parser.parse_args()
-    without = {seed: document for seed, document, _ in answers(options.without)}
-    rows = [row(document, without[seed], answer) for seed, document, answer in answers(options.with_fault)]
+    without = {seed: (document, answer) for seed, document, answer in answers(options.without)}
+    pairs = [Pair.of(document, answer, *without[seed]) for seed, document, answer in answers(options.with_fault)]
     head = (
         "job",
         "fault of all ranks",
@@ -44,7 +47,7 @@ def main() -> int:
         "at least – at most",
         "priced/measured",
     )
-    text = aligned([head, *rows])
+    text = f"{aligned([head, *(pair.row() for pair in pairs)])}\n\n{summary(pairs)}"
     print(text)
     if options.write is not None:
         put_between(options.write, f"{MARK} of {options.part}" if options.part else MARK, text)
@@ -56,22 +59,67 @@ def answers(path: Path) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
         yield one["document"]["take"]["seed"], one["document"], one.get("answer", {})
 
 
-def row(document: dict[str, Any], without: dict[str, Any], answer: dict[str, Any]) -> Row:
-    """One pair."""
-    take, (fault,) = document["take"], document["take"]["faults"]
-    causes = SHARED[fault["kind"]]
-    found = [one for one in answer["findings"] if one["cause"] in causes and not one["ranks"]]
-    before, after = median_step_ns(without) / 1e6, median_step_ns(document) / 1e6
-    price = found[0]["time_lost_us_per_step"] / 1e3 if found else None
+@dataclass(frozen=True)
+class Pair:
+    """A job with a fault and the same without it; milliseconds a step."""
+
+    document: dict[str, Any]
+    before: float
+    after: float
+    finding: dict[str, Any] | None
+    """That names the fault."""
+    accused: tuple[bool, bool]
+    """Whether a rank is, without the fault and with it."""
+
+    @classmethod
+    def of(
+        cls, document: dict[str, Any], answer: dict[str, Any], without: dict[str, Any], healthy: dict[str, Any]
+    ) -> Pair:
+        (fault,) = document["take"]["faults"]
+        found = [one for one in answer["findings"] if one["cause"] in SHARED[fault["kind"]] and not one["ranks"]]
+        accused = tuple(any(one["ranks"] for one in said["findings"]) for said in (healthy, answer))
+        times = (median_step_ns(of) / 1e6 for of in (without, document))
+        return cls(document, *times, found[0] if found else None, (accused[0], accused[1]))
+
+    @property
+    def price(self) -> float | None:
+        return None if self.finding is None else self.finding["time_lost_us_per_step"] / 1e3
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is priced within a quarter of the difference."""
+        lost = self.after - self.before
+        return self.price is not None and abs(self.price - lost) <= NEAR * lost
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the difference is in the range that the price is said to lie in."""
+        known = self.finding["figures"].get("price_range") if self.finding is not None else None
+        return bool(known) and known["least_us"] <= 1e3 * (self.after - self.before) <= known["most_us"]
+
+    def row(self) -> Row:
+        take, price = self.document["take"], self.price
+        return (
+            f"{take['seed']}: {take['parallel']} {take['model']}, {take['ranks']} ranks",
+            take["faults"][0]["kind"].replace("_", " "),
+            f"{self.before:.1f}",
+            f"{self.after:.1f}",
+            f"{self.after - self.before:+.1f}",
+            "not found" if price is None else f"{price:.1f}",
+            "–" if self.finding is None else between(self.finding),
+            "–" if price is None or self.after <= self.before else f"{price / (self.after - self.before):.2f}",
+        )
+
+
+def summary(pairs: Sequence[Pair]) -> str:
+    """How many are told and priced, and in how many a rank is accused."""
+    told, near, within = (
+        sum(getattr(pair, name) not in (None, False) for pair in pairs) for name in ("finding", "is_near", "is_within")
+    )
+    without, beside = (sum(pair.accused[place] for pair in pairs) for place in (0, 1))
     return (
-        f"{take['seed']}: {take['parallel']} {take['model']}, {take['ranks']} ranks",
-        fault["kind"].replace("_", " "),
-        f"{before:.1f}",
-        f"{after:.1f}",
-        f"{after - before:+.1f}",
-        "not found" if price is None else f"{price:.1f}",
-        between(found[0]) if found else "–",
-        "–" if price is None or after <= before else f"{price / (after - before):.2f}",
+        f"Told in {told} of {len(pairs)}, priced within a quarter of the difference in {near}; the range holds it in "
+        f"{within}. A rank is accused in {without} jobs without the fault, and in {beside} with it."
     )
 
 

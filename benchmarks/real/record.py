@@ -14,6 +14,9 @@ GPU could not hand back), and the processes of the ranks are kept from take to t
 With `--pairs` each seed's job is recorded twice, with a fault that all ranks share in DIR/with and without any in
 DIR/without; on the CPU with two ranks, each on a core of its own.
 
+With `--captured` the ranks of such pairs are recorded by Kair's capture, and each take's folder holds a store instead
+of traces.
+
 With `--own-cores` takes of two ranks, each on a core of its own with nothing else beside them, healthy or with a fault
 of one rank; their seeds are their own, too.
 
@@ -43,6 +46,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
+from captured import CapturedTake, into_store
 from drawing import Take, draw, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
@@ -62,6 +66,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what the jobs compute on")
     parser.add_argument("--rehearse", action="store_true", help="run takes on a GPU without one, to try the recorder")
     parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks")
+    parser.add_argument("--captured", action="store_true", help="record pairs by Kair's capture, into stores")
     parser.add_argument("--own-cores", action="store_true", help="two ranks, each on a core of its own")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.
@@ -84,6 +89,7 @@ def planned(options: argparse.Namespace) -> Iterator[tuple[Path, Take]]:
         name = f"seed{seed:04d}"
         if options.device == "cpu":
             take = (draw_pair if options.pairs else draw_own_cores if options.own_cores else draw)(seed)
+            take = CapturedTake.of(take) if options.captured else take
         else:
             gpu_take = draw_gpu_pair(seed) if options.pairs else draw_gpu(seed)
             take = replace(gpu_take, device="cpu", examples=8) if options.rehearse else gpu_take
@@ -130,7 +136,10 @@ def record(take: Take, folder: Path, processes: Processes) -> str:
         else:
             document = {"take": asdict(take), "torch": torch.__version__, "began": begin} | measured
             (kept / "take.json").write_text(json.dumps(document), encoding="utf-8")
-            (scratch / "traces").rename(kept / "traces")
+            if isinstance(take, CapturedTake):
+                into_store(scratch, take, kept / "store")
+            else:
+                (scratch / "traces").rename(kept / "traces")
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from captured import CapturedTake
 from drawing import ALL_RANKS, ONE_RANK, draw, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.net_waits import net_of_stops
+from pair_report import Pair, summary
 from take_report import page
 from take_scoring import RIGHT_CAUSES, SHARED, score
 
@@ -150,3 +153,30 @@ def test_the_table_counts_healthy_takes_in_which_a_rank_is_accused() -> None:
     rows = page(takes).splitlines()
     assert any(row.startswith("| healthy, no load: a rank accused") and "1 of 2: 50.0 %" in row for row in rows)
     assert any("≥ 10 % of the step, ≥ 8 steps: rank and cause" in row and "1 of 1: 100.0 %" in row for row in rows)
+
+
+def test_pairs_are_counted_by_what_they_were_priced_at() -> None:
+    """A step of 100 ms takes 150 with the fault: 60 ms are within a quarter of that, 80 are not."""
+    quota = {"kind": "quota_on_all", "ranks": [0, 1, 2, 3], "onset": 0}
+    without, beside = take([[100.0] * 4] * 8, []), take([[150.0] * 4] * 8, [quota])
+    between = {"price_range": {"least_us": 40e3, "most_us": 90e3}}
+
+    def priced(cost_ms: float) -> dict[str, Any]:
+        answer = said(("contention", []), verdict="job_wide")
+        answer["findings"][0] |= {"time_lost_us_per_step": cost_ms * 1e3, "figures": between}
+        return answer
+
+    answers = [priced(60), priced(80), said(("contention", [2]))]
+    pairs = [Pair.of(beside, answer, without, said(("host", [0]))) for answer in answers]
+    assert [pair.is_near for pair in pairs] == [True, False, False]
+    assert summary(pairs) == (
+        "Told in 2 of 3, priced within a quarter of the difference in 1; the range holds it in 2. A rank is accused in "
+        "3 jobs without the fault, and in 1 with it."
+    )
+
+
+def test_a_captured_take_is_the_take_that_was_drawn() -> None:
+    drawn = draw_pair(1300)
+    taken = replace(CapturedTake.of(drawn), faults=())
+    assert isinstance(taken, CapturedTake)
+    assert asdict(taken) == asdict(drawn) | {"faults": ()}

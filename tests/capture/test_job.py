@@ -145,6 +145,16 @@ def test_a_window_is_a_kineto_recording_with_steps_and_numbered_collectives(jobs
     assert {"window stop ns", "window save ns"} <= set(jobs.events("captured"))
 
 
+def test_each_sampled_step_tells_what_its_thread_had_of_the_processor(jobs: Jobs) -> None:
+    """Rank 1 sleeps 80 ms in each: that is neither computing nor waiting for a core."""
+    times = recorded(jobs.folder / "captured/run/windows").job.step_times
+    assert times.step == (*WINDOW, *WINDOW)
+    for row in times.rows():
+        rank, _, _, length, _, cpu, delay, _, of_communication = row
+        assert min(cpu, delay, of_communication) >= 0
+        assert 0 < cpu + delay <= length - (75_000_000 if rank == 1 else 0) + 5_000_000
+
+
 def test_windows_hold_what_an_ordinary_recording_of_the_run_holds(jobs: Jobs) -> None:
     contents = []
     for folder in ("plain", "captured/run/windows"):

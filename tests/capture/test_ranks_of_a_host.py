@@ -18,6 +18,8 @@ from kair_capture.settings import settings_of
 
 TRAINS = """
 import sys
+for name in ("torch", "jax", "tensorflow"):  # one that is there would be loaded: seconds for each process
+    sys.modules[name] = None
 import kair_capture as kair
 kair.start(job="alone")
 for _ in range(3):

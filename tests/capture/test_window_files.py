@@ -5,9 +5,15 @@ import json
 from pathlib import Path
 
 from support.answers import recorded, shared_cache, triaged
+from support.captured import window_of
 from support.places import SAMPLES
 
+from kair_capture.agent.spool import Spool
+from kair_capture.agent.windows import HostOfWindow, convert, window_files
+from kair_capture.coordinator.keeping.committing import Committer
 from kair_capture.job.files import add_to_json
+from kair_capture.places import JobPlaces
+from kair_engine.recording.job_file import open_job_folder
 from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
 
@@ -28,3 +34,32 @@ def test_a_folder_of_windows_gives_the_verdict_of_the_recording(tmp_path: Path) 
     result, expected = triage(trace), triaged(SAMPLE)
     assert result.verdict == expected.verdict == "straggler"
     assert result == expected
+
+
+def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> None:
+    """Rank 1's process asked nobody; and a fragment from before that was known is read as it was."""
+    places = JobPlaces(tmp_path / "store", "job7")
+    for number, first in enumerate((5, 9)):
+        work = tmp_path / f"work{number}"
+        spool = Spool(tmp_path / f"spool{number}", 1 << 30, places.delivered, "node-1")
+        work.mkdir()
+        window_of(work, range(2), first=first)
+        if first == 5:
+            told = [[step, 1000 * step, 0, None, 70] for step in range(5, 9)]
+            add_to_json(work / "rank-0-5-8.json", "kair", {"processor": told})
+        (made,), _ = convert(window_files(work), work, HostOfWindow("node-1", 2, None, 0))
+        spool.put(made.path, made.first, made.last, b"key")
+        spool.deliver_waiting()
+    committer = Committer(places, b"key")
+    committer.round()
+    for compact in (False, True):
+        assert not compact or committer.compact(2)
+        times = open_job_folder(places.folder).job.step_times
+        rows = {row[:2]: row[5:] for row in times.rows()}
+        untold = (-1, -1, -1, -1)
+        assert rows == {
+            (rank, step): (1000 * step, 0, -1, 70) if (rank, step) in {(0, one) for one in range(5, 9)} else untold
+            for rank in range(2)
+            for step in range(5, 13)
+        }
+        assert times.throttled == ()

@@ -206,7 +206,20 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             None,
             {"passes_share": 0.21, "optimizer_share": 0.001},
             "rank 1 takes 21.0 % longer than peers in forward and backward passes, 0.1 % in the optimizer: longer "
-            "batches, not a slower device",
+            "batches rather than a slower device (recorded shapes would tell)",
+        ),
+        (
+            "larger_inputs",
+            "aten::mm",
+            {"input_bytes": 713_000, "usual_input_bytes": 508_000, "larger_share": 0.388, "excess_us_per_step": 15_100},
+            "rank 1 gives aten::mm 713 kB a call, peers 508 kB; larger inputs, by 38.8 % in the mean, are what takes "
+            "it 15.1 ms a step longer",
+        ),
+        (
+            "same_inputs",
+            None,
+            {"excess_us_per_step": 15_100},
+            "rank 1 takes 15.1 ms a step longer for inputs as large as peers': no larger batch",
         ),
         (
             "stopped",
@@ -255,6 +268,25 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "a step loses 300 µs to 9.00 ms to it: the first shows as such, the second is all that may belong to it",
         ),
         (
+            "no_core",
+            None,
+            {"ready_us_per_step": 41e3, "peers_least_us": 2e3, "peers_most_us": 5e3},
+            "measured by the kernel: rank 1 was ready and had no core for 41.0 ms of a step, peers for 2.00 ms to "
+            "5.00 ms",
+        ),
+        (
+            "computes_more",
+            None,
+            {"computed_us_per_step": 91e3, "peers_least_us": 80e3, "peers_most_us": 80e3},
+            "measured by the kernel: rank 1 computes for 91.0 ms of a step, peers for 80.0 ms",
+        ),
+        (
+            "throttled",
+            None,
+            {"per_step": 12.5},
+            "a quota of CPU time stopped the mean rank's process 12.5 times a step",
+        ),
+        (
             "since",
             None,
             {"before_us": 120.0, "after_us": 9000.0, "step": 41},
@@ -266,6 +298,14 @@ def test_evidence_is_told_with_its_figures(
     kind: EvidenceKind, about: str | None, figures: dict[str, float], sentence: str
 ) -> None:
     assert sentence_of(Evidence(kind, figures, ranks=(Rank(1),), about=about)) == sentence
+
+
+def test_of_all_ranks_it_is_told_how_long_they_had_no_core() -> None:
+    figures = {"ready_us_per_step": 41e3, "step_us": 120e3, "least_us": 38e3, "most_us": 44e3}
+    assert sentence_of(Evidence("no_core", figures)) == (
+        "measured by the kernel: the mean rank was ready and had no core for 41.0 ms of each step of 120 ms (38.0 ms "
+        "to 44.0 ms)"
+    )
 
 
 def test_a_range_that_was_replayed_is_what_it_costs() -> None:

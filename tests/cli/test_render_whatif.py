@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from support.cli_samples import whatif
 
+from kair_engine.results.whatif import HostStops, LackOfCores
 from kair_tui.render.page import Page
 from kair_tui.render.page_options import PageOptions
+from kair_tui.render.units import duration
 from kair_tui.render.views.whatif import VIEW
 from kair_tui.render.words.whatif import WhatifInWords
 
@@ -69,3 +71,19 @@ def test_both_sides_of_the_slowest_workers_are_shown() -> None:
     text = " ".join(" ".join(shown(whatif())).split())
     assert "90.0 % of the slowdown would go if the slowest 3 % of workers (rank 1) were ideal" in text
     assert "if all others were, 95.0 % would stay" in text
+
+
+def test_what_was_measured_of_threads_is_shown_beside_what_looks_like_stops() -> None:
+    ready = {0: 38e3, 1: 44e3}
+    cores = LackOfCores(ready, dict.fromkeys(ready, 60e3), ready, dict.fromkeys(ready, 0.0), throttled=0.0)
+    quiet = HostStops(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, {}, {}, cores=cores)
+    result = replace(whatif(), host_stops=quiet)
+    text = " ".join(" ".join(shown(result)).split())
+    step = duration(result.step_time_us)
+    assert f"measured: the mean rank was ready and had no core for 41.0 ms of each step of {step}" in text
+    assert "(38.0 ms to 44.0 ms)" in text
+    assert "threads stop" not in text and "quota" not in text
+    limited = replace(result, host_stops=replace(quiet, cores=replace(cores, throttled=3.0)))
+    assert "a quota of CPU time stopped the mean rank's process 3.0 times a step" in " ".join(
+        " ".join(shown(limited)).split()
+    )

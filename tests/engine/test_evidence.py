@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -87,6 +88,19 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return ask, kinds
 
 
+def longer_on_equal_inputs(ask: Ask, rank: int) -> float:
+    """What a rank spends beyond its role's median on operators that the role gives equally much, µs a step."""
+    operators, roles = (
+        ask("kair operators --by-rank"),
+        {one["rank"]: one["role"] for one in ask("kair localize")["scores"]},
+    )
+    role = [place for place, one in enumerate(operators["ranks"]) if roles[one] == roles[rank]]
+    telling = [one for one in operators["operators"] if one["by_rank_input_bytes"]]
+    alike = [one for one in telling if len({one["by_rank_input_bytes"][place] for place in role}) == 1]
+    own = operators["ranks"].index(rank)
+    return sum(max(one["by_rank_us"][own] - median(one["by_rank_us"][place] for place in role), 0) for one in alike)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_places")
 def test_the_command_shows_what_the_evidence_says(job: tuple[Ask, set[str]]) -> None:
@@ -104,6 +118,9 @@ def test_the_command_shows_what_the_evidence_says(job: tuple[Ask, set[str]]) -> 
                 assert finding["priced_by"] == "excess"
                 after = result["step_time_us"] - finding["time_lost_us_per_step"]
                 assert evidence["figures"] == pytest.approx({"before_us": result["step_time_us"], "after_us": after})
+            elif evidence["kind"] == "same_inputs":
+                (rank,), (longer,) = evidence["ranks"], evidence["figures"].values()
+                assert longer == pytest.approx(longer_on_equal_inputs(ask, rank), rel=0.1)
             else:
                 assert evidence["figures"] == {}
     assert kinds - {"came_last", "replayed", "others_nearly_as_late"} == expected

@@ -209,6 +209,25 @@ def test_base_time_before_or_after_the_events_is_added_exactly(tmp_path: Path) -
         assert info.absolute_time
 
 
+def test_what_capture_measured_of_a_step_is_read(tmp_path: Path) -> None:
+    """And what could not be measured, or is no figure, is not told."""
+    told = [[2, 7_000_000, 3000, None, 40], [3, 5_000_000, None, 12, "x"], [4, -1, 2**70, True, 0], [9, 1, 1, 1, 1], 7]
+    content = kb.trace(kb.training_steps(4), kair={"processor": told})
+    times = read_kineto(kb.write(tmp_path / "rank0.json", content), tmp_path / "out.parquet").step_times
+    assert times.step == (2, 3, 4, 5)
+    assert times.cpu_ns == (7_000_000, 5_000_000, -1, -1)
+    assert times.delay_ns == (3000, -1, -1, -1)
+    assert times.throttled == (-1, 12, -1, -1)
+    assert times.communication_delay_ns == (40, -1, 0, -1)
+
+
+@pytest.mark.parametrize("kair", [None, {"processor": []}, {"processor": {"2": [1, 1, 1, 1]}}, [1]])
+def test_files_in_which_nothing_was_measured_tell_nothing(tmp_path: Path, kair: object) -> None:
+    content = kb.trace(kb.training_steps(2), **({} if kair is None else {"kair": kair}))
+    times = read_kineto(kb.write(tmp_path / "rank0.json", content), tmp_path / "out.parquet").step_times
+    assert (times.cpu_ns, times.delay_ns, times.throttled, times.communication_delay_ns) == ((), (), (), ())
+
+
 def test_small_times_are_the_recording_s_own() -> None:
     assert not read(kb.training_steps(1))[1].absolute_time
     assert read([kb.op("a", 1706850122821045, 1)])[1].absolute_time

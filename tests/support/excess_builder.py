@@ -26,6 +26,7 @@ def job(
     idle: Percents | None = None,
     optimizer: Percents | None = None,
     calls: dict[str, Percents] | None = None,
+    given: dict[str, Percents] | None = None,
     garbage: Percents | None = None,
     on_device: bool = True,
 ) -> JobExcess:
@@ -33,7 +34,8 @@ def job(
 
     In percent, too: `operators` are (steps × ranks) excesses of operators that take 5 % of the step, `work` is
     (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer` and `garbage` are (steps × ranks).
-    `calls` says how often each rank calls an operator in every step (once, where it says nothing).
+    `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
+    bytes each gives it in a call (not told, where it says nothing).
     """
     count, _, width = percents.shape
     ranks = np.arange(width)
@@ -43,9 +45,15 @@ def job(
     updated = np.zeros((count, width)) if optimizer is None else optimizer
     typical = np.full(width, OPERATOR / 100 * STEP_NS)
 
+    def of_told(given: Percents) -> Percents:
+        return np.where(given > 0, given, np.nan)
+
     def operator(name: str, excess_ns: Percents) -> OperatorExcess:
         called = (calls or {}).get(name, np.ones(width))
-        return OperatorExcess(False, excess_ns, typical, called, np.full(width, np.median(called)))
+        told = of_told((given or {}).get(name, np.zeros(width)))
+        usual = np.median(told[told > 0]) if (told > 0).any() else np.nan
+        of_all = (np.full(width, value) for value in (np.median(called), usual))
+        return OperatorExcess(False, excess_ns, typical, called, next(of_all), told, next(of_all))
 
     steps = tuple(
         StepExcess(
@@ -62,6 +70,7 @@ def job(
             garbage_ns=collected[step] * STEP_NS / 100,
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
+            given_bytes=of_told(sum((given or {}).values(), np.zeros(width))),
             operators={
                 name: operator(name, excess[step] * STEP_NS / 100) for name, excess in (operators or {}).items()
             },

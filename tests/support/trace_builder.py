@@ -6,8 +6,8 @@
     0 th2    | gc 50+5 :gc | fetch 60+5 :input /input       `:` kind, `/` phase
     1 step   | 2+98                                 this rank's own begin and duration
 
-An operation's kind is, unless it is written: `collective` in a group, `compute` on a stream (`gpu7`), and on
-a thread (`main`, `th2`) `host` where the trace has streams, else `compute`.
+`=400` are the bytes that an operator is given. An operation's kind is, unless it is written: `collective` in a group,
+`compute` on a stream (`gpu7`), and on a thread (`main`, `th2`) `host` where the trace has streams, else `compute`.
 """
 
 import re
@@ -30,7 +30,7 @@ _LINE = re.compile(r"(?P<ranks>[\d,-]+) +(?P<lane>\w+) *\|(?P<operations>.*)")
 _STEP = re.compile(r"step (\d+): (\S+)")
 _OPERATION = re.compile(
     r"(?P<name>[^\s@#^]+)(@(?P<group>[^\s#]+))?(#(?P<seq>\d+))? (?P<start>[\d.]+)\+(?P<duration>[\d.]+)"
-    r"(?P<marks>( [\^:/]\S+)*)"
+    r"(?P<marks>( [\^:/=]\S+)*)"
 )
 
 
@@ -49,6 +49,7 @@ class Row:
     group: str | None = None
     seq: int | None = None
     correlation: int | None = None
+    size: int | None = None
 
 
 _PLAIN = pa.schema(
@@ -142,8 +143,9 @@ def _row(text: str, rank: int, lane: str, step: int) -> Row:
     row = replace(row, group=found["group"], seq=int(found["seq"]) if found["seq"] else None)
     for mark in found["marks"].split():
         value = mark[1:]
-        field = {":": {"kind": value}, "/": {"phase": value}}.get(mark[0]) or {"correlation": int(value)}
-        row = replace(row, **field)
+        fields = {":": {"kind": value}, "/": {"phase": value}}
+        number = "size" if mark[0] == "=" else "correlation"
+        row = replace(row, **(fields.get(mark[0]) or {number: int(value)}))
     return row
 
 
@@ -198,6 +200,7 @@ def _columns(
                 "start_ns": EPOCH_NS + _ns(row.start) + _ns(shift),
                 "duration_ns": _ns(row.duration),
                 "group": row.group,
+                "bytes": row.size,
                 "group_seq": row.seq,
                 "correlation": row.correlation,
             }

@@ -233,3 +233,33 @@ def test_roles_are_the_same_from_a_step_that_is_at_hand(tmp_path: Path, monkeypa
     step = load_step(made, 0)
     monkeypatch.setattr("kair_engine.timeline.roles.read_columns", lambda *_: pytest.fail("it was read again"))
     assert roles(made, step) == read
+
+
+def input_bytes(made: Trace, name: str) -> tuple[list[float], list[float]]:
+    """What a call of an operator is given on each rank, and what is usual."""
+    told, usual = job_excess(made).input_bytes(name, np.array([True]))
+    return told.tolist(), usual.tolist()
+
+
+def test_what_operators_are_given_is_compared_by_call(tmp_path: Path) -> None:
+    made = trace(
+        tmp_path,
+        "step 0: 0+30\n0-1 main | mm 0+5 =100\n2 main | mm 0+5 =100 | mm 6+5 =300\n3 main | mm 0+9",
+    )
+    assert input_bytes(made, "mm") == ([100, 100, 200, 0], [100, 100, 100, 100])
+
+
+def test_kernels_are_given_what_the_operator_around_their_launch_is(tmp_path: Path) -> None:
+    """The innermost that tells: a copy within the matrix product's operator, which tells nothing, does not hide it."""
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+30
+        0-1 main | linear 0+9 =999 | mm 1+7 =100 | copy 2+4 | launch 3+1 ^7 | launch 20+1 ^8
+        0-1 gpu7 | gemm 5+5 ^7 | fill 21+1 ^8
+        2   main | linear 0+9 =999 | mm 1+7 =160 | copy 2+4 | launch 3+1 ^7 | launch 20+1 ^8
+        2   gpu7 | gemm 5+9 ^7 | fill 21+5 ^8
+        """,
+    )
+    assert input_bytes(made, "gemm") == ([100, 100, 160], [100, 100, 100])
+    assert input_bytes(made, "fill") == ([0, 0, 0], [0, 0, 0])

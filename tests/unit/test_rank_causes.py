@@ -9,6 +9,7 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import LateLaunches, MoreCalls
 from kair_engine.triage.rank_causes import Why, one_operator, why
 
@@ -79,6 +80,68 @@ def test_of_two_ranks_the_median_is_halfway_to_the_other() -> None:
 def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
     of = made(operators={"expert": slow_by(4)}, calls={"expert": np.array([2.0, 2, 2, 5])})
     assert reason(of, anomaly(10)) == Why("compute")
+
+
+def given(slow: float, peers: float = 100.0) -> np.ndarray:
+    """(ranks): bytes of a call."""
+    return np.where(np.arange(RANKS) == SLOW, slow, peers)
+
+
+def test_what_takes_longer_because_it_is_given_more_is_uneven_work() -> None:
+    """Operators take peers 5 % of the step. One is given half as much again, 2.5 % of the step's worth; one is not."""
+    of = made(10, operators={"mm": slow_by(6), "relu": slow_by(3)}, given={"mm": given(150), "relu": given(100)})
+    found = reason(of, anomaly(10))
+    assert (found.cause, found.operator) == ("uneven_work", None)
+    (evidence,) = found.evidence
+    assert (evidence.kind, evidence.ranks, evidence.about) == ("larger_inputs", (SLOW,), "mm")
+    assert evidence.figures == pytest.approx(
+        {"input_bytes": 150, "usual_input_bytes": 100, "larger_share": 0.5, "excess_us_per_step": 6000}
+    )
+    alone = reason(of, anomaly(6, operator="mm"))
+    assert (alone.cause, alone.operator) == ("uneven_work", "mm")
+
+
+def test_of_two_ranks_one_is_given_more_than_the_other() -> None:
+    """The usual is halfway. At the other's rate, 2 % of the step, 80 % more take 1.6 % of it, of 6 % in all."""
+    percents = nothing(STEPS, 2)
+    percents[:, COMPUTE] += np.array([-3, 3])
+    halves = np.tile(np.array([-3.0, 3]), (STEPS, 1))
+    two = Anomaly("persistent", (1,), COMPUTE, 0.001, 6 / 100 * STEP_NS)
+    found = reason(job(percents, operators={"mm": halves}, given={"mm": np.array([100.0, 180])}), two)
+    assert found.evidence[0].figures == pytest.approx(
+        {"input_bytes": 180, "usual_input_bytes": 100, "larger_share": 0.8, "excess_us_per_step": 6000}
+    )
+    little = job(percents, operators={"mm": halves}, given={"mm": np.array([100.0, 170])})
+    assert reason(little, two) == Why("compute")
+
+
+@pytest.mark.parametrize(
+    ("excess", "of_slow"),
+    [(4, 150), (6, 125), (6, 0), (6, 50)],
+    ids=["little of it", "little more", "not told", "less"],
+)
+def test_larger_inputs_that_do_not_explain_it_are_not_why(excess: float, of_slow: float) -> None:
+    of = made(10, operators={"mm": slow_by(excess), "relu": slow_by(0.5)}, given={"mm": given(of_slow)})
+    assert reason(of, anomaly(10)) == Why("compute")
+
+
+def test_another_kernel_for_the_same_inputs_is_no_larger_one() -> None:
+    of = made(10, operators={"big": slow_by(6), "small": slow_by(-6)}, given={"big": given(150), "small": given(50)})
+    assert reason(of, anomaly(10)) == Why("compute")
+
+
+def test_inputs_that_no_peer_tells_are_not_as_large_as_theirs() -> None:
+    told = {"mm": given(100, 0), "relu": given(100, 0)}
+    halves = {"mm": slow_by(3), "relu": slow_by(3)}
+    of = made(6, passes=passes(10), optimizer=optimizer(1), operators=halves, given=told)
+    assert [one.kind for one in reason(of, anomaly(6)).evidence] == ["longer_batches"]
+
+
+def test_inputs_as_large_as_peers_are_no_longer_batch() -> None:
+    of = made(6, passes=passes(10), optimizer=optimizer(1), operators={"mm": slow_by(4)}, given={"mm": given(100)})
+    found = reason(of, anomaly(6))
+    assert found.cause == "compute"
+    assert [(one.kind, one.figures) for one in found.evidence] == [("same_inputs", {"excess_us_per_step": 4000})]
 
 
 def passes(percent: float) -> np.ndarray:
@@ -191,3 +254,44 @@ def test_delays_every_fifth_step_are_meant() -> None:
 )
 def test_delays_here_and_there_are_the_hosts(hit: list[int]) -> None:
     assert delays(hit) == Why("host")
+
+
+def measured(ready_ms: list[float], computed_ms: list[float]) -> ProcessorTimes:
+    """By rank, alike in all steps."""
+    ready, computed = (np.tile(np.array([of]).T * 1e6, (1, STEPS)) for of in (ready_ms, computed_ms))
+    untold = np.full(ready.shape, np.nan)
+    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), computed, ready, untold, untold)
+
+
+@pytest.mark.parametrize("row", [COMPUTE, HOST])
+@pytest.mark.parametrize("operator", [None, "mlp"])
+def test_a_rank_that_was_ready_without_a_core_lacks_one_whatever_it_looks_like(row: int, operator: str | None) -> None:
+    """It loses 10 ms a step: it was ready without a core for 9 ms more than its peers, and computed as long."""
+    of, times = made(operators={"mlp": slow_by(10)}), measured([1, 2, 3, 11], [80, 82, 84, 82])
+    found = why(of, NOBODY, None, anomaly(10, row, operator), None, times)
+    assert (found.cause, found.operator) == ("contention", None)
+    (evidence,) = found.evidence
+    assert (evidence.kind, evidence.ranks) == ("no_core", (SLOW,))
+    assert evidence.figures == pytest.approx({"ready_us_per_step": 11e3, "peers_least_us": 1e3, "peers_most_us": 3e3})
+
+
+def test_a_rank_that_computes_more_with_the_cores_it_needs_is_slow_itself() -> None:
+    """Its stops would explain what it loses, but its thread computed all the while."""
+    inside, times = {0: 0.0, 1: 0.0, 2: 0.0, 3: 9e3}, measured([1, 2, 3, 2], [80, 82, 84, 91])
+    assert why(made(), NOBODY, stops(inside), anomaly(10)).cause == "contention"
+    found = why(made(), NOBODY, stops(inside), anomaly(10), None, times)
+    assert found.cause == "compute"
+    assert [one.kind for one in found.evidence] == ["computes_more"]
+    assert found.evidence[0].figures == pytest.approx(
+        {"computed_us_per_step": 91e3, "peers_least_us": 80e3, "peers_most_us": 84e3}
+    )
+
+
+def test_a_rank_that_sleeps_neither_lacks_cores_nor_computes() -> None:
+    times = measured([1, 2, 3, 3], [80, 82, 84, 82])
+    assert why(made(), NOBODY, None, anomaly(10, HOST), None, times) == why(made(), NOBODY, None, anomaly(10, HOST))
+
+
+def test_where_some_rank_was_not_measured_nothing_follows() -> None:
+    times = measured([1, 2, np.nan, 11], [80, 82, np.nan, 82])
+    assert why(made(), NOBODY, None, anomaly(10), None, times) == why(made(), NOBODY, None, anomaly(10))

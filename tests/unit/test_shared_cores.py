@@ -7,6 +7,7 @@ from support import cli_samples
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
 from kair_engine.triage.job_wide import without_late_ends, without_shared_cores
 
@@ -63,3 +64,16 @@ def test_a_link_is_slow_by_itself_unless_one_end_lacks_cores() -> None:
     assert without_late_ends([link], [finding("contention", 1)]) == ()
     assert without_late_ends([link], [finding("contention", 2), finding("compute", 1)]) == (link,)
     assert without_late_ends([link], [finding("contention", 0), finding("contention", 1)]) == (link,)
+
+
+@pytest.mark.parametrize(
+    ("lacked_us", "told", "is_told"),
+    [(47e3, ("contention",), False), (90e3, ("contention",), True), (47e3, (), True)],
+    ids=["a little more than the others", "far more", "others lack nothing that costs"],
+)
+def test_who_was_measured_to_lack_cores_as_all_do_is_no_culprit(
+    lacked_us: float, told: tuple[Cause, ...], is_told: bool
+) -> None:
+    figures = {"ready_us_per_step": lacked_us, "peers_least_us": 30e3, "peers_most_us": 36e3}
+    one = replace(finding("contention", 1), evidence=(Evidence("no_core", figures, None, (Rank(1),)),))
+    assert (left(one, ONE_HOST, *told) == [one]) == is_told

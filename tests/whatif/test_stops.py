@@ -1,39 +1,19 @@
 """Stops of threads: told from slow operators by an operation's own usual time, and priced; times in µs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.stopping_threads import ALL, RANKS, STEPS, USUAL, measured, steps
 from support.trace_builder import trace
 
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import HostStops
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import StepTimes, Trace
 from kair_engine.trace.steps import loading
 from kair_engine.whatif.model import Baseline, Undisturbed
 from kair_engine.whatif.models import model_of
 from kair_engine.whatif.operators import batches
-
-STEPS, RANKS = 6, 4
-USUAL = 500
-
-
-def steps(folder: Path, took: dict[tuple[int, int], float], *, usual: dict[int, float] | None = None) -> Trace:
-    """Each rank's thread runs an operator of 500 µs and one of 300, then all meet for 100 µs; an update takes 50.
-
-    `took` says by (step, rank) how long the first one takes instead, `usual` by rank how long it always does.
-    """
-    lines = []
-    for step in range(STEPS):
-        begin = step * 100_000
-        first = {rank: took.get((step, rank), (usual or {}).get(rank, USUAL)) for rank in range(RANKS)}
-        end = begin + max(first.values()) + 300 + 100
-        lines.append(f"step {step}: {begin}+{end + 50 - begin}")
-        for rank, length in first.items():
-            at = begin + length + 300
-            lines.append(f"{rank} main | mm {begin}+{length} | relu {begin + length}+300")
-            lines.append(f"{rank} th2 | allreduce@dp#{step} {at}+{end - at}")
-            lines.append(f"{rank} main | update {end}+50")
-    return trace(folder, "\n".join(lines))
 
 
 def stops(made: Trace) -> HostStops | None:
@@ -162,3 +142,72 @@ def test_where_threads_communicate_beside_a_device_stops_are_also_taken_from_wha
     assert (recorded - threads).tolist() == pytest.approx([0, 0, 0, 0, 0, 9000])
     assert (recorded - everywhere).tolist() == pytest.approx([0, 0, 0, 9000, 0, 9000], abs=1)
     assert usual.tolist() == pytest.approx(everywhere.tolist())
+
+
+def saved_us(made: Trace, *fixes: Fix) -> list[list[float]]:
+    recorded, *without = model_of(made).replay([Baseline.RECORDED, *((fix,) for fix in fixes)]).times / 1e3
+    return [(recorded - times).tolist() for times in without]
+
+
+STOPS = Fix(kinds=("stops",))
+
+
+def test_what_looks_like_a_stop_is_none_where_the_thread_computed_all_the_while(tmp_path: Path) -> None:
+    made = steps(tmp_path, {(2, 1): USUAL + 6000})
+    found = stops(measured(made, {(2, 1): 6950}, {}))
+    assert found is not None and found.cores is not None
+    assert (found.per_step, found.share_of_step, found.cores.lost_by_rank_us[1]) == (0, 0, 0)
+    assert saved_us(measured(made, {(2, 1): 6950}, {}), STOPS) == [pytest.approx([0] * 6)]
+
+
+def test_a_stop_counts_as_far_as_the_thread_did_not_compute(tmp_path: Path) -> None:
+    """It looks like 6 ms. Of those 2 ms were computed: it was stopped for 4."""
+    made = steps(tmp_path, {(2, 1): USUAL + 6000})
+    told = measured(made, {(2, 1): 2950}, {})
+    assert saved_us(told, STOPS) == [pytest.approx([0, 0, 4000, 0, 0, 0])]
+    found = stops(told)
+    assert found is not None and found.cores is not None
+    assert found.cores.lost_by_rank_us == pytest.approx({0: 0, 1: 4000 / 6, 2: 0, 3: 0})
+    assert found.cores.ready_by_rank_us == pytest.approx(dict.fromkeys(range(RANKS), 0))
+
+
+def test_what_is_slow_at_all_times_for_want_of_a_core_is_priced_as_measured(tmp_path: Path) -> None:
+    """All ranks take 40 ms for what needs 10: nothing stands out, no peer and no other step."""
+    made = steps(tmp_path, {}, usual=dict.fromkeys(range(RANKS), 40_000.0), meet=2000)
+    assert stops(made) is None
+    told = measured(made, dict.fromkeys(ALL, 40_350), dict.fromkeys(ALL, 30_000))
+    of_all, of_one = saved_us(told, STOPS, Fix(ranks=(2,), kinds=("stops",)))
+    assert of_all == pytest.approx([30_000] * 6)
+    assert of_one == pytest.approx([0] * 6)
+    found = stops(told)
+    assert found is not None and found.cores is not None
+    assert found.cores.ready_by_rank_us == pytest.approx(dict.fromkeys(range(RANKS), 30_000))
+    assert found.cores.computed_by_rank_us == pytest.approx(dict.fromkeys(range(RANKS), 10_350))
+    assert found.per_step == 0
+
+
+def test_no_more_is_taken_than_there_is(tmp_path: Path) -> None:
+    """What a thread lacked when it had waited for others is in no operation of its own."""
+    told = measured(steps(tmp_path, {}), {}, dict.fromkeys(ALL, 5000))
+    assert saved_us(told, STOPS) == [pytest.approx([850] * 6)]
+
+
+def test_at_most_transfers_are_shorter_by_what_their_threads_lacked(tmp_path: Path) -> None:
+    """The collective takes 2 ms once all are there; gloo's thread was ready without a core for 600 µs of them."""
+    made, own = steps(tmp_path, {}, meet=2000), dict.fromkeys(ALL, USUAL + 350.0)
+    for lacked, saved in ((600, 600), (7000, 2000)):
+        model = model_of(measured(made, own, {}, communication=lacked))
+        asked = [Baseline.RECORDED, Undisturbed.THREADS_RUN, (STOPS,), Undisturbed.ENOUGH_CORES]
+        recorded, threads, fixed, most = model.replay(asked).times / 1e3
+        assert threads.tolist() == fixed.tolist() == pytest.approx(recorded.tolist())
+        assert (recorded - most).tolist() == pytest.approx([saved] * 6)
+
+
+def test_ranks_that_were_not_measured_keep_what_looks_like_stops(tmp_path: Path) -> None:
+    made = steps(tmp_path, {(2, 1): USUAL + 6000, (4, 0): USUAL + 3000})
+    told = measured(made, {(2, 1): 6950, (4, 0): 3950}, {})
+    rows = [(*row[:5], *((-1,) * 4 if row[0] == 0 else row[5:])) for row in told.job.step_times.rows()]
+    some = replace(told, job=replace(told.job, step_times=StepTimes.of_rows(rows)))
+    assert saved_us(some, STOPS) == [pytest.approx([0, 0, 0, 0, 3000, 0])]
+    found = stops(some)
+    assert found is not None and found.cores is None

@@ -145,7 +145,7 @@ def _shifted(table: pa.Table, shift: int) -> pa.Table:
 
 def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> FragmentInfo:
     """One fragment's info; what ranks must state alike is the first one's."""
-    times = [info.step_times for info in infos]
+    times = StepTimes.of_rows(row for info in infos for row in info.step_times.rows())
     warnings: dict[str, KairWarning] = {}
     for info in infos:
         for warning in info.warnings:
@@ -159,13 +159,7 @@ def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> Fragm
         absolute_time=all(info.absolute_time for info in infos),
         operations=sum(info.operations for info in infos),
         layout=next((info.layout for info in infos if info.layout is not None), None),
-        step_times=StepTimes(
-            rank=tuple(one for part in times for one in part.rank),
-            step=tuple(one for part in times for one in part.step),
-            begin_ns=tuple(one - shift for part in times for one in part.begin_ns),
-            duration_ns=tuple(one for part in times for one in part.duration_ns),
-            operations=tuple(one for part in times for one in part.operations),
-        ),
+        step_times=replace(times, begin_ns=tuple(begin - shift for begin in times.begin_ns)),
         warnings=tuple(warnings.values()),
     )
 

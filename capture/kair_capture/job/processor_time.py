@@ -4,11 +4,19 @@ import os
 from contextlib import suppress
 from threading import get_ident, get_native_id
 from time import thread_time_ns
-from typing import Final
+from typing import Final, NamedTuple
 
 WORD_BITS: Final = 32
 EVERY: Final = 4
 _MOST_US: Final = (1 << WORD_BITS) - 1
+
+
+class Had(NamedTuple):
+    """What a thread had of the processor in one step."""
+
+    cpu_ns: int
+    delay_ns: int | None
+    """Ready, and without a core; None where the kernel does not count it."""
 
 
 class ProcessorTime:
@@ -17,20 +25,28 @@ class ProcessorTime:
     def __init__(self) -> None:
         self._thread, self._cpu, self._delay, self._file = 0, 0, 0, -1
         self._steps = self._mean = 0
+        self.alone: Had | None = None
+        """Of the last step alone, where that was asked for and is known."""
 
-    def after_step(self) -> int:
-        """Per step, µs: CPU time in the low 32 bits, waiting for a core in the high ones; 0 while it is not known."""
+    def after_step(self, *, alone: bool = False) -> int:
+        """Per step, µs: CPU time in the low 32 bits, waiting for a core in the high ones; 0 while it is not known.
+
+        `alone`: not as a mean, which is worth a look where a step costs much anyway; `begin` was called at its begin.
+        """
+        self.alone = None
         if self._thread != get_ident():
             self._open()
             self.begin()
             self._mean = 0
             return 0
         self._steps += 1
-        if self._steps == EVERY:
-            before = self._cpu, self._delay
+        if alone or self._steps == EVERY:
+            steps, before = self._steps, (self._cpu, self._delay)
             self.begin()
             computed, waited = self._cpu - before[0], self._delay - before[1]
-            self._mean = _us_a_step(computed) | _us_a_step(waited) << WORD_BITS
+            self._mean = _us_a_step(computed, steps) | _us_a_step(waited, steps) << WORD_BITS
+            if alone and steps == 1:
+                self.alone = Had(max(computed, 0), max(waited, 0) if self._file >= 0 else None)
         return self._mean
 
     def begin(self) -> None:
@@ -59,5 +75,5 @@ class ProcessorTime:
         self._file = -1
 
 
-def _us_a_step(nanoseconds: int) -> int:
-    return min(max(nanoseconds // (1000 * EVERY), 0), _MOST_US)
+def _us_a_step(nanoseconds: int, steps: int) -> int:
+    return min(max(nanoseconds // (1000 * steps), 0), _MOST_US)

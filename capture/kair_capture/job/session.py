@@ -12,6 +12,7 @@ from kair_capture.job.claims import Claim
 from kair_capture.job.failing import described, warn, warn_of
 from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Framework
 from kair_capture.job.identity import write_identity
+from kair_capture.job.processor_time import Had
 from kair_capture.job.recorder import Recorder, ScopeStack
 from kair_capture.job.sampled.control import ControlWords
 from kair_capture.job.sampled.periodic import Periodic
@@ -79,10 +80,10 @@ class Session:
         finally:
             self._claim.release()
 
-    def _between(self, step: int, begin: int, end: int) -> bool:
+    def _between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
         if step <= COMMUNICATION_UNTIL:
             self._learn_communication(step)
-        paused = self._windows.between(step, begin, end)
+        paused = self._windows.between(step, begin, end, had)
         self.steps.sampled = self._windows.profiles
         if self._windows.missed:
             self._windows.missed = False

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Final
 
-from kair_capture.job.processor_time import ProcessorTime
+from kair_capture.job.processor_time import Had, ProcessorTime
 from kair_capture.job.recorder import Recorder, clock
 from kair_capture.ring.layout import StepFlag
 
@@ -20,9 +20,12 @@ class StepTracker:
     never cuts an optimizer's own scope in two.
     """
 
-    def __init__(self, recorder: Recorder, between: Callable[[int, int, int], bool], *, begin: int | None) -> None:
-        """`between(step, begin, end)` is called between two steps; true where it took time that belongs to neither.
+    def __init__(
+        self, recorder: Recorder, between: Callable[[int, int, int, Had | None], bool], *, begin: int | None
+    ) -> None:
+        """`between(step, begin, end, had)` is called between two steps; true where it took time that is no step's.
 
+        `had`: what the training thread had of the processor, of steps that are sampled.
         `begin` is None where the first step is under way already.
         """
         self._recorder = recorder
@@ -99,12 +102,13 @@ class StepTracker:
             flags |= StepFlag.ACCUMULATING
         if self.sampled:
             flags |= StepFlag.SAMPLED
-        recorder.end_step(begin, end, flags, 0 if self._processor is None else self._processor.after_step())
+        processor = self._processor
+        recorder.end_step(begin, end, flags, 0 if processor is None else processor.after_step(alone=self.sampled))
         self._over_since, self._flags, self.backwards = None, 0, 0
-        paused = self._between(recorder.step, begin, end)
+        paused = self._between(recorder.step, begin, end, None if processor is None else processor.alone)
         recorder.step += 1
         self._begin = end
         if paused:
-            if self._processor is not None:
-                self._processor.begin()
+            if processor is not None:
+                processor.begin()
             self._begin = clock()

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Floats, Ints, zero_for_nan
+from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
-from kair_engine.stats import median
+from kair_engine.stats import known_median, median
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
@@ -63,6 +63,9 @@ class OperatorExcess:
     calls: Floats
     usual_calls: Floats
     """Per rank, how often it was called, and what is usual: the role's median, with calls in place of others."""
+    input_bytes: Floats
+    usual_input_bytes: Floats
+    """Per rank, what a call was given in the mean, and the role's median; NaN where no shapes are recorded."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class StepExcess:
     """Per rank, stretches between two collectives in which its host alone kept it idle (pauses.py)."""
     paused_ns: Floats
     """Per rank, how long they were."""
+    given_bytes: Floats
+    """Per rank, the inputs of all its operators together; NaN where no shapes are recorded."""
     operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
     """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
     links: Mapping[Link, OwnTime] = field(default_factory=dict)
@@ -134,6 +139,14 @@ class JobExcess:
         calls, usual = (np.stack(of) for of in zip(*((one.calls, one.usual_calls) for one in known), strict=True))
         return np.median(np.nan_to_num(calls), axis=0), np.median(np.nan_to_num(usual), axis=0)
 
+    def input_bytes(self, name: str, later: Bools) -> tuple[Floats, Floats]:
+        """(ranks) each: what a call of an operator is given in the median of these steps, and the usual; 0: untold."""
+        known = [step.operators.get(name) for step, is_later in zip(self.steps, later, strict=True) if is_later]
+        nothing = (np.full(len(self.ranks), np.nan),) * 2
+        of_steps = [(of.input_bytes, of.usual_input_bytes) for of in known if of is not None] or [nothing]
+        told, usual = (zero_for_nan(known_median(np.stack(of))) for of in zip(*of_steps, strict=True))
+        return told, usual
+
     @cached_property
     def recorded(self) -> Floats | None:
         """(coverage.COUNTED × steps × ranks); None for excesses that are of no recording."""
@@ -144,6 +157,11 @@ class JobExcess:
     def passes_ns(self) -> Floats:
         """(steps × PASSES × ranks): 0 where a rank has no such step."""
         return zero_for_nan(np.stack([step.passes_ns for step in self.steps]))
+
+    @cached_property
+    def given_bytes(self) -> Floats:
+        """(steps × ranks): NaN where that is not recorded."""
+        return np.stack([step.given_bytes for step in self.steps])
 
     @cached_property
     def optimizer_ns(self) -> Floats:
@@ -252,10 +270,17 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         garbage_ns=per_rank(times.garbage_ns),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
+        given_bytes=per_rank(_given(times)),
         operators=_by_operator(times, ops.step_time_ns, role, per_rank),
         links=own_times(sync, role),
         recorded=per_rank(recorded(times.counted, sync, role)),
     )
+
+
+def _given(times: RankTimes) -> Floats:
+    """Per rank, the inputs of all operators in bytes; NaN where it tells none."""
+    given = times.input_bytes.values.sum(axis=0)
+    return np.where(given > 0, given, np.nan)
 
 
 def _transfers_ns(sync: Synchronisation) -> Floats:
@@ -273,6 +298,8 @@ def _by_operator(
     spent, calls = times.spent_ns.values, times.calls.values
     if not len(spent):
         return {}
+    given = np.where(times.input_bytes.values > 0, times.input_bytes.values / np.maximum(calls, 1.0), np.nan)
+    usually_given = known_role_medians(given, role)
     usual = role_medians(calls, role)
     more = calls - usual
     additional = np.where(more > 0, _additional(more), 1.0)
@@ -287,6 +314,8 @@ def _by_operator(
             per_rank(typical[at]),
             per_rank(calls[at]),
             per_rank(usual[at]),
+            per_rank(given[at]),
+            per_rank(usually_given[at]),
         )
         for at in kept.tolist()
     }
@@ -308,6 +337,15 @@ def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
     for code in np.unique(role):
         members = role == code
         result[..., members] = median(values[..., members])[..., None]
+    return result
+
+
+def known_role_medians(values: Floats, role: Ints) -> Floats:
+    """The same of (rows × ranks) with NaN for what is not known: the median of the others; NaN without any."""
+    result = np.zeros(values.shape)
+    for code in np.unique(role):
+        members = role == code
+        result[:, members] = known_median(values[:, members].T)[:, None]
     return result
 
 

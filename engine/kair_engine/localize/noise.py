@@ -57,6 +57,11 @@ def noise_of_mean(per_step: Floats) -> float:
     return math.sqrt(float(median(per_step.var(axis=0, ddof=1))) * inflation(per_step) / steps)
 
 
+def above_peers(per_step: Floats, at: int) -> Floats:
+    """Per step, how far one of (steps × ranks) lies above the median of the others."""
+    return np.asarray(per_step[:, at] - median(np.delete(per_step, at, axis=1), axis=1))
+
+
 def surely_above(apart: Floats, least: float, inflated: float) -> bool:
     """Whether the trimmed mean of a rank's distances from its peers (steps) is surely above `least`.
 

@@ -33,6 +33,8 @@ class RankTimes:
     """On operators that compute or fetch input."""
     calls: ByOperator
     """Of the same."""
+    input_bytes: ByOperator
+    """What the same calls were given, 0 where that is not recorded."""
     fetching: frozenset[str]
     """The names of those that fetch."""
     counted: ByOperator
@@ -48,7 +50,7 @@ def rank_times(ops: Operations) -> RankTimes:
         chosen = np.flatnonzero(np.ones(len(ops), dtype=bool) if selected is None else selected)
         return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
 
-    rows = np.flatnonzero(_computing(ops) | (ops.kind == INPUT))
+    rows, given = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), ops.given_bytes
     return RankTimes(
         ranks=ops.ranks,
         compute_ns=total(_computing(ops), own),
@@ -60,6 +62,7 @@ def rank_times(ops: Operations) -> RankTimes:
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
         calls=by_operator(ops, rows),
+        input_bytes=by_operator(ops, rows, np.zeros(len(ops)) if given is None else np.maximum(given, 0.0)),
         fetching=frozenset(ops.name_text[code] for code in np.unique(ops.name[ops.kind == INPUT]).tolist()),
         counted=calls(ops),
     )
@@ -86,6 +89,7 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
         ),
         spent_ns=side_by_side([part.spent_ns for part in parts]),
         calls=side_by_side([part.calls for part in parts]),
+        input_bytes=side_by_side([part.input_bytes for part in parts]),
         fetching=frozenset().union(*(part.fetching for part in parts)),
         counted=side_by_side([part.counted for part in parts]),
     )

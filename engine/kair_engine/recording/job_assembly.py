@@ -218,20 +218,7 @@ def _joined_layout(layouts: Sequence[Layout]) -> Layout | None:
 
 
 def _joined_step_times(infos: Sequence[FragmentInfo]) -> StepTimes:
-    rows = sorted(
-        row
-        for info in infos
-        for row in zip(
-            info.step_times.rank,
-            info.step_times.step,
-            info.step_times.begin_ns,
-            info.step_times.duration_ns,
-            info.step_times.operations,
-            strict=True,
-        )
-    )
-    rank, step, begin, duration, operations = zip(*rows, strict=True) if rows else ((),) * 5
-    return StepTimes(rank, step, begin, duration, operations)
+    return StepTimes.of_rows(sorted(row for info in infos for row in info.step_times.rows()))
 
 
 def _truncated(infos: Sequence[FragmentInfo]) -> tuple[Rank, ...]:

@@ -62,6 +62,10 @@ class OperatorTime:
     """The rank that spent most."""
     by_rank_us: tuple[float, ...] = ()
     """Per step, an entry for each of the result's `ranks`; only when asked for."""
+    input_bytes: float | None = None
+    """What a call is given, the median of the ranks whose recordings tell; None where none does."""
+    by_rank_input_bytes: tuple[float | None, ...] = ()
+    """The same of each of the result's `ranks`; only when asked for, and where some rank's recording tells."""
 
 
 @dataclass(frozen=True)

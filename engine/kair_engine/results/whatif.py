@@ -88,6 +88,23 @@ class FixPrice:
 
 
 @dataclass(frozen=True)
+class LackOfCores:
+    """What the kernel measured of the threads that train, per step; capture asks it in sampled steps."""
+
+    ready_by_rank_us: dict[int, float]
+    """Ready, and without a core."""
+    computed_by_rank_us: dict[int, float]
+    """CPU time."""
+    lost_by_rank_us: dict[int, float]
+    """That cores enough would give back, or nobody stopping the thread: what it was ready without one, and stops in
+    which it did not compute."""
+    communication_by_rank_us: dict[int, float]
+    """Ready without a core, of the thread that communicates and lacked one longest."""
+    throttled: float
+    """How often a quota stopped the mean rank's process; 0 where there is none."""
+
+
+@dataclass(frozen=True)
 class HostStops:
     """Moments at which threads stood still: operations that took far longer than they do at other times."""
 
@@ -110,6 +127,8 @@ class HostStops:
     """The scheduler's tick, where operations end with it: their threads wait for others that have no core."""
     ticked_share: float = 0.0
     """What threads do that is as long as such a tick, of the mean rank's step; no stop, as it is so at all times."""
+    cores: LackOfCores | None = None
+    """None where nobody measured it of all ranks. Else stops are those that it bears out."""
 
 
 @dataclass(frozen=True)

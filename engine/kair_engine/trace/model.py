@@ -1,6 +1,6 @@
 """The job and its trace: what every analysis is given."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
@@ -71,20 +71,56 @@ class DerivedGroups:
     """rank → the group of all its communication that names none: its peers state that the job has no other."""
 
 
+NOT_TOLD = -1
+"""In a column of what was measured."""
+
+
 @dataclass(frozen=True)
 class StepTimes:
-    """Begin, duration and size of every step on every rank: equally long columns, one entry per (rank, step)."""
+    """Begin, duration and size of every step on every rank: equally long columns, one entry per (rank, step).
+
+    And what the kernel measured meanwhile, where something asked it, as capture does in sampled steps: NOT_TOLD where
+    that is not known, no entry at all where it is known of no step.
+    """
 
     rank: tuple[int, ...]
     step: tuple[int, ...]
     begin_ns: tuple[int, ...]
     duration_ns: tuple[int, ...]
     operations: tuple[int, ...]
+    cpu_ns: tuple[int, ...] = ()
+    """That the training thread computed."""
+    delay_ns: tuple[int, ...] = ()
+    """That it was ready and had no core."""
+    throttled: tuple[int, ...] = ()
+    """How often a quota of CPU time stopped its process."""
+    communication_delay_ns: tuple[int, ...] = ()
+    """That a thread of it which communicates was ready and had no core, the one of them that lacked one longest."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns of different lengths: they may come from a file."""
-        if len({*map(len, (self.rank, self.step, self.begin_ns, self.duration_ns, self.operations))}) > 1:
+        if len({*map(len, (*self._needed, *filter(None, self._measured)))}) > 1:
             raise ValueError("the columns of step times are of different lengths")
+
+    def rows(self) -> Iterator[tuple[int, ...]]:
+        """An entry of each column, those of untold ones too."""
+        untold = (NOT_TOLD,) * len(self.rank)
+        return zip(*self._needed, *(column or untold for column in self._measured), strict=True)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[int, ...]]) -> "StepTimes":
+        """Those that `rows` gave."""
+        columns = tuple(zip(*rows, strict=True)) or ((),) * 9
+        measured = (() if all(one == NOT_TOLD for one in column) else column for column in columns[5:])
+        return cls(*columns[:5], *measured)
+
+    @property
+    def _needed(self) -> tuple[tuple[int, ...], ...]:
+        return self.rank, self.step, self.begin_ns, self.duration_ns, self.operations
+
+    @property
+    def _measured(self) -> tuple[tuple[int, ...], ...]:
+        return self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns
 
 
 @dataclass(frozen=True)
@@ -241,12 +277,10 @@ class Trace:
     def of_ranks(self, ranks: Collection[int]) -> "Trace":
         """The same trace as if only these ranks had been recorded."""
         kept, times = frozenset(ranks), self.job.step_times
-        held = [at for at, rank in enumerate(times.rank) if rank in kept]
-        columns = (times.rank, times.step, times.begin_ns, times.duration_ns, times.operations)
         job = replace(
             self.job,
             ranks=tuple(rank for rank in self.job.ranks if rank in kept),
-            step_times=StepTimes(*(tuple([column[at] for at in held]) for column in columns)),
+            step_times=StepTimes.of_rows(row for row in times.rows() if row[0] in kept),
         )
         return replace(self, job=job, only=kept, memory=None, workers=None)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Ints, SmallInts
 from kair_engine.frozen import dataclass
 from kair_engine.trace.nesting import Nesting, launches, nest
 
@@ -53,6 +53,8 @@ class Operations:
     name_text: Mapping[int, str]
     lane_text: Mapping[int, str]
     group_text: Mapping[int, str]
+    input_bytes: Ints | None = None
+    """What operators on threads are given, NONE where the shapes of that are not recorded; None: of no operation."""
     in_device_job: bool = False
     """Whether some rank has a device that these, a part of the step's ranks, need not have."""
     remembered: dict[str, Any] | None = field(default=None, compare=False, repr=False)
@@ -92,6 +94,19 @@ class Operations:
     def launch(self) -> Ints:
         """For every row on a stream the host row that launched it, else NONE."""
         return launches(self.rank, self.correlation, self.on_stream)
+
+    @cached_property
+    def given_bytes(self) -> Ints | None:
+        """What each row is given: of a kernel what the innermost operator around its launch that tells it is."""
+        if self.input_bytes is None:
+            return None
+        given = self.input_bytes.copy()
+        kernels = np.flatnonzero(self.on_stream & (self.kind == COMPUTE))
+        around = self.launch[kernels]
+        while (silent := (around != NONE) & (self.input_bytes[around] == NONE)).any():
+            around = np.where(silent, self.nesting.parent[around], around)
+        given[kernels] = np.where(around == NONE, NONE, self.input_bytes[around])
+        return given
 
     @cached_property
     def garbage_collections(self) -> Ints:

@@ -22,6 +22,7 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.coverage import NOT_COMPARED
+from kair_engine.timeline.processor_time import processor_times
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
@@ -35,6 +36,7 @@ from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
+from kair_engine.triage.more_work import with_more_work
 from kair_engine.triage.most_awaited import with_most_awaited
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
@@ -65,7 +67,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
-    found = with_most_awaited(found, blamed)
+    found = with_most_awaited(with_more_work(found), blamed)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)
@@ -74,7 +76,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     patterns = tuple(job_patterns(found))
     links = tuple(link_findings(trace, found, step_time))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
-    finding = partial(rank_finding, trace, found, blamed)
+    finding = partial(rank_finding, trace, found, blamed, processor=processor_times(trace))
 
     def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
         of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]

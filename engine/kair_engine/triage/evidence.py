@@ -80,6 +80,22 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
 
 
+def cores_evidence(stops: HostStops, step_time_ns: float) -> Iterator[Evidence]:
+    """What was measured of all ranks: how long they were ready without a core, and how often a quota stopped them."""
+    if stops.cores is None:
+        return
+    ready = list(stops.cores.ready_by_rank_us.values())
+    figures = {
+        "ready_us_per_step": float(np.mean(ready)),
+        "step_us": step_time_ns / 1e3,
+        "least_us": min(ready),
+        "most_us": max(ready),
+    }
+    yield Evidence("no_core", figures, ShownBy("whatif"))
+    if stops.cores.throttled > 0:
+        yield Evidence("throttled", {"per_step": stops.cores.throttled}, ShownBy("whatif"))
+
+
 def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
     """What speaks for threads that stand still."""
     return (*_alone(stops), *_with_ticks(stops))

@@ -13,6 +13,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, Pattern
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.late_launches import LateLaunches
@@ -32,15 +33,16 @@ def rank_finding(
     *,
     stops: HostStops | None,
     late: LateLaunches | None,
+    processor: ProcessorTimes | None = None,
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
-    `stops` are those of all threads, `late` tells what the suspect's device waits for.
+    `stops` are those of all threads, `late` tells what the suspect's device waits for, `processor` what was measured.
     """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
     of_host = CLASSES[largest.class_index] == "host"
-    reason = why(job, blamed, stops, largest, late)
+    reason = why(job, blamed, stops, largest, late, processor)
     cause, steps = reason.cause, _steps(job, suspect)
     if reason.operator or (of_host and CAUSES[cause].time_class != "host"):
         operator, edge = reason.operator, None

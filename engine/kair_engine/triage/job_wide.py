@@ -14,6 +14,9 @@ from kair_engine.trace.model import Job, Trace
 from kair_engine.triage.evidence import link_evidence, pattern_evidence
 from kair_engine.triage.findings import new_finding
 
+FAR_MORE = 2.0
+"""Times what its peers lack cores: who lacks them for less beside a lack of all ranks is one of them."""
+
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
     """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them."""
@@ -50,9 +53,12 @@ def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns
 def without_shared_cores(job: Job, of_ranks: Sequence[Finding], told: Collection[Cause]) -> Iterator[Finding]:
     """Findings about ranks; several of one host that lack cores together are no culprits, but what the host shares.
 
-    As a finding on all ranks, unless contention is `told` anyway. A whole host of several is slow by itself.
+    As a finding on all ranks, unless contention is `told` anyway. A whole host of several is slow by itself. Where all
+    lack cores, and it was measured, so does who lacks a little more.
     """
     for finding in of_ranks:
+        if "contention" in told and _lacks_what_all_lack(finding):
+            continue
         if finding.cause != "contention" or finding.pattern != "group" or _whole_hosts(job, finding.ranks):
             yield finding
         elif finding.cause not in told:
@@ -63,6 +69,14 @@ def without_late_ends(links: Sequence[Finding], of_ranks: Sequence[Finding]) -> 
     """Findings about links, but those that one end explains: who lacks cores is late with transfers, too."""
     late = {finding.ranks[0] for finding in of_ranks if finding.cause == "contention" and len(finding.ranks) == 1}
     return tuple(finding for finding in links if len(late & set(finding.ranks)) != 1)
+
+
+def _lacks_what_all_lack(finding: Finding) -> bool:
+    """Whether peers were measured to be without a core for nearly as long."""
+    return finding.cause == "contention" and any(
+        one.kind == "no_core" and one.figures["ready_us_per_step"] < FAR_MORE * one.figures["peers_most_us"]
+        for one in finding.evidence
+    )
 
 
 def _whole_hosts(job: Job, ranks: Sequence[Rank]) -> bool:

@@ -23,6 +23,7 @@ from kair_engine.localize.anomalies import (
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import (
     TOP_BY_CHANCE,
+    above_peers,
     inflation,
     mostly_above,
     noise_of_mean,
@@ -65,7 +66,7 @@ def _longest(found: Localization, place: Position) -> Anomaly | None:
     # Of two, a slowness that grows is one rank's: there is no third that could have spells of its own.
     inflated = inflation(without_trend(total) if len(members) == 2 else total)
     chance = on_top_by_chance(total, (at,), inflated)
-    apart = _above_peers(total, at)
+    apart = above_peers(total, at)
     if len(members) == 2:
         # The other one alone does not show how much healthy ranks differ, and whoever is slow is waited for.
         least = FEW_PEERS_SHARE * job.step_time_ns
@@ -78,7 +79,7 @@ def _longest(found: Localization, place: Position) -> Anomaly | None:
         slow = notable and sure and chance < FALSE_ALARM_RATE and outlying < FALSE_ALARM_RATE
     if not slow:
         return None
-    lost = [float(trimmed_mean(_above_peers(of_class[:, row], at), TRIM)) for row in range(of_class.shape[1])]
+    lost = [float(trimmed_mean(above_peers(of_class[:, row], at), TRIM)) for row in range(of_class.shape[1])]
     row = int(np.argmax(lost))
     return Anomaly("persistent", (place,), row, chance, lost[row])
 
@@ -90,8 +91,3 @@ def _outlying(found: Localization, members: Ints, total: Floats) -> Floats:
     usual = float(np.hypot(PRIOR_OF_STEP * step, PRIOR_OF_WORK * work))
     wide = float(np.hypot(WIDE_OF_STEP * step, WIDE_OF_WORK * work))
     return single(Peers(trimmed_mean(total, TRIM), usual, noise_of_mean(total), wide_ns=wide))
-
-
-def _above_peers(per_step: Floats, at: int) -> Floats:
-    """Per step, how far one of (steps × ranks) lies above the median of the others."""
-    return np.asarray(per_step[:, at] - np.median(np.delete(per_step, at, axis=1), axis=1))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
@@ -14,7 +14,10 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import OFTEN, LateLaunches
+from kair_engine.triage.measured_causes import beside_peers
+from kair_engine.triage.more_work import LARGER_INPUTS, given_more
 
 MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
@@ -28,6 +31,9 @@ LEAST_OPTIMIZER_NS = 10_000
 """An optimizer that takes less says nothing."""
 FEWEST_PERIODIC = 3
 """Events at equal distances, that these are no chance."""
+LARGER_LIKE_SLOWER = 0.25
+"""Of the excess: larger inputs explain it that would take this part of it at the usual rate. Not all of it: weights are
+no larger, attention takes the square, and what no longer fits a cache takes still longer."""
 LIKE_ONE_ANOTHER = 0.2
 """A longer batch is longer in both passes, in each by at least this part of the other."""
 
@@ -41,15 +47,26 @@ class Why:
     evidence: tuple[Evidence, ...] = ()
 
 
-def why(
-    job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly, late: LateLaunches | None = None
+def why(  # noqa: PLR0917  (each of another type)
+    job: JobExcess,
+    blamed: BlameResult,
+    stops: HostStops | None,
+    largest: Anomaly,
+    late: LateLaunches | None = None,
+    processor: ProcessorTimes | None = None,
 ) -> Why:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
     Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
-    whose device idles what it waits for.
+    whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before all else.
     """
-    reason, periodic = _why(job, blamed, stops, largest, late), _periodic(job, largest)
+    measured = None if processor is None else beside_peers(processor, _peers(job, largest), largest, job.ranks)
+    if measured is not None and measured.lacks_cores:
+        return Why("contention", None, (measured.evidence(),))
+    computes = measured is not None and measured.computes_more
+    reason, periodic = _why(job, blamed, None if computes else stops, largest, late), _periodic(job, largest)
+    if measured is not None and computes:
+        reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
     if periodic is None:
         return reason
     cause = "periodic_pause" if reason.cause == "host" else reason.cause
@@ -61,20 +78,27 @@ def _why(
 ) -> Why:
     """By the class of their largest excess.
 
-    What more calls explain is uneven work; what stops in the middle of operators do is the processor's; a slow
-    forward and backward pass beside a usual optimizer is a longer batch.
+    What more calls or larger inputs explain is uneven work; what stops in the middle of operators do is the
+    processor's; a slow forward and backward pass beside a usual optimizer is a longer batch, unless the inputs show
+    that it is none.
     """
     name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
     if name == "host":
         return _of_device(job, stops, largest, ranks, late) or Why(_of_host(blamed, ranks))
-    if name != "compute" or (largest.operator is not None and not _calls_more(job, largest)):
+    if name != "compute":
         return Why(name)
-    if found := _more_calls(job, largest):
+    inputs = _inputs(job, largest)
+    if largest.operator is not None and not _calls_more(job, largest):
+        return _larger(job, largest, inputs, ranks) or Why(name)
+    if found := _more_calls(job, largest) or _larger(job, largest, inputs, ranks):
         return found
+    same = _same_inputs(largest, inputs, ranks)
     # A stall of the whole process lands in whatever operator it hits.
     if largest.kind != "intermittent" and one_operator(job, largest.positions[0], name) is not None:
-        return Why(name)
-    return _stopped(job, stops, largest, ranks) or _longer(job, largest) or Why(name)
+        return Why(name, None, same)
+    is_told = sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
+    longer = None if is_told else _longer(job, largest)
+    return _stopped(job, stops, largest, ranks) or longer or Why(name, None, same)
 
 
 def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
@@ -157,6 +181,81 @@ def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
     return Why("uneven_work", first, (Evidence("more_calls", figures, None, ranks, about=first),))
 
 
+@dataclass(frozen=True)
+class _Input:
+    """What a slow rank gives one of the operators that take it longer, beside what its peers do."""
+
+    operator: str
+    excess_ns: float
+    """In the mean of the steps."""
+    usual_ns: float
+    """What peers take for it in a step."""
+    given: float
+    usual: float
+    """Bytes of a call."""
+
+    @property
+    def larger(self) -> float:
+        """By what share."""
+        return self.given / self.usual - 1
+
+
+def _inputs(job: JobExcess, largest: Anomaly) -> list[_Input]:
+    """Of the operators whose inputs' shapes are recorded, on the slow ranks and on their peers."""
+    if largest.kind == "intermittent":
+        return []  # a median shows nothing of single steps
+    places, later, away = list(largest.positions), _later(job, largest), _of_median(job, list(largest.positions))
+    peers, found = np.searchsorted(job.ranks, _peers(job, largest)), []
+    for name, fetches in job.operators.items():
+        of_ranks, usually = job.input_bytes(name, later)
+        told = of_ranks[places]
+        usual = told - away * (told - usually[places])
+        excess, typical = job.operator_ns(name)
+        lost = away * float(excess[later][:, places].mean())
+        takes = float(typical[places].mean()) - (away - 1) * lost / away
+        is_told = min(told.min(), usual.min(), of_ranks[peers].max(initial=0)) > 0
+        if not fetches and lost > 0 and takes > 0 and is_told:
+            found.append(_Input(name, lost, takes, float(told.mean()), float(usual.mean())))
+    return found
+
+
+def _larger(job: JobExcess, largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, ...]) -> Why | None:
+    """Operators that are given more than on peers, where those make up most of what the ranks lose.
+
+    A library may choose another kernel for the same inputs: all operators together have to be given more, too.
+    """
+    in_all = float(np.median(given_more(job)[_later(job, largest)][:, list(largest.positions)]))
+    larger = [one for one in inputs if one.larger > LARGER_INPUTS] if in_all > LARGER_INPUTS else []
+    lost = sum(one.excess_ns for one in larger)
+    if not larger or lost < MOST * largest.excess_ns:
+        return None
+    expected = sum(one.usual_ns * one.larger for one in larger)
+    if expected < LARGER_LIKE_SLOWER * lost:
+        return None
+    first = max(larger, key=lambda one: one.excess_ns)
+    figures = {
+        "input_bytes": first.given,
+        "usual_input_bytes": first.usual,
+        "larger_share": expected / sum(one.usual_ns for one in larger),
+        "excess_us_per_step": lost / 1e3,
+    }
+    evidence = Evidence("larger_inputs", figures, None, ranks, about=first.operator)
+    return Why("uneven_work", largest.operator, (evidence,))
+
+
+def _same_inputs(largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, ...]) -> tuple[Evidence, ...]:
+    """What says that it is no larger batch: operators that are given as much as on peers make up most of it."""
+    lost = sum(one.excess_ns for one in inputs if abs(one.larger) <= LARGER_INPUTS)
+    if lost < MOST * largest.excess_ns:
+        return ()
+    return (Evidence("same_inputs", {"excess_us_per_step": lost / 1e3}, None, ranks),)
+
+
+def _later(job: JobExcess, largest: Anomaly) -> Bools:
+    """The steps from the one in which the ranks began to be slow."""
+    return np.array([largest.since is None or step.step >= largest.since for step in job.steps])
+
+
 def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
     """Stops in the middle of operators, where the ranks have so many more than their peers."""
     if stops is None:
@@ -178,8 +277,7 @@ def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
     """
     if largest.kind == "group" or not _peers(job, largest):
         return None
-    since = largest.since if largest.since is not None else job.steps[0].step
-    later = np.array([step.step >= since for step in job.steps])
+    later = _later(job, largest)
     passes, optimizer = job.passes_ns.sum(axis=1)[later], job.optimizer_ns[later]
     if np.median(optimizer) < LEAST_OPTIMIZER_NS:
         return None

@@ -15,11 +15,11 @@ from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import HostStops
+from kair_engine.results.whatif import HostStops, LackOfCores
 from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.findings import device_findings, price_range
 from kair_engine.triage.devices.tally import DeviceTally
-from kair_engine.triage.evidence import stops_evidence
+from kair_engine.triage.evidence import cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.replays import Replays
 from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbed
@@ -28,6 +28,8 @@ STOPPED_SHARE = 0.05
 """Of the step: what the mean rank must stand still for, and half of the ranks."""
 TICKED_SHARE = 0.10
 """Of the step: what the mean rank must spend on what is as long as ticks, where threads wait for those."""
+MEASURED_TICKED_SHARE = 0.01
+"""Of the step: where it was measured what threads lack, the mean rank's must be ready without a core for so much."""
 INSIDE_SHARE = 0.015
 """Of the step: what three of four ranks must stand still for in the middle of operators, beside a device."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
@@ -39,8 +41,6 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
 """Of the step, what each must cost: collectives and launches every job has, fetches should cost nothing."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
-_RANGE: Final = (Undisturbed.THREADS_RUN, Undisturbed.USUAL)
-"""Between what these save lies what contention costs."""
 
 Others = Callable[[Model, HostStops | None, Sequence[Finding]], Sequence[Counterfactual]]
 """What else will be asked of a model, given how threads stand still and what is found of all ranks for that."""
@@ -77,9 +77,7 @@ class SharedCosts:
         """What is asked besides where all steps have stops as the first ones have."""
         if stops is None or self._model is None or not any(self._is_contended(stops)):
             return ()
-        ranged = self._devices.threads_communicate or stops.tick_us is not None
-        asked: Sequence[Counterfactual] = _RANGE if ranged else ()
-        return [*asked, *self._others(self._model, stops, (self._contended(stops, ()),))]
+        return [*self._range(stops), *self._others(self._model, stops, (self._contended(stops, ()),))]
 
     def findings(self, job: JobExcess) -> Iterator[Finding]:
         """One for each that costs enough."""
@@ -112,15 +110,24 @@ class SharedCosts:
         if not (often or seldom):
             return
         shown: tuple[Evidence, ...] = ()
-        if self._devices.threads_communicate or stops.tick_us is not None:
-            least, lost, most = self._without_stops(self._model)
+        if between := self._range(stops):
+            least, lost, most = self._without_stops(self._model, between)
             if lost < STOPPED_SHARE * self._step_time_ns and not often:
                 return
             shown = (price_range(least, most),)
         yield self._contended(stops, shown)
 
+    def _range(self, stops: HostStops) -> tuple[Undisturbed, ...]:
+        """Between what these two save lies what contention costs; nothing where that is one figure."""
+        if stops.cores is not None:
+            return Undisturbed.THREADS_RUN, Undisturbed.ENOUGH_CORES
+        ranged = self._devices.threads_communicate or stops.tick_us is not None
+        return (Undisturbed.THREADS_RUN, Undisturbed.USUAL) if ranged else ()
+
     def _is_contended(self, stops: HostStops) -> tuple[bool, bool]:
         """Whether threads stood still often; or seldom, but in the middle of operators."""
+        if stops.cores is not None:
+            return self._lacks_cores(stops, stops.cores), False
         own, inside = (np.array(list(of.values())) * 1e3 for of in (stops.by_rank_us, stops.inside_by_rank_us))
         # Of single ranks their peers show it.
         least = STOPPED_SHARE * self._step_time_ns
@@ -130,22 +137,33 @@ class SharedCosts:
         within = float(np.quantile(inside, 0.25)) >= INSIDE_SHARE * self._step_time_ns
         return often, self._devices.threads_communicate and within
 
+    def _lacks_cores(self, stops: HostStops, cores: LackOfCores) -> bool:
+        """The same where it was measured: what only looks like it is no stop."""
+        lost, ready = (np.array(list(of.values())) * 1e3 for of in (cores.lost_by_rank_us, cores.ready_by_rank_us))
+        least = STOPPED_SHARE * self._step_time_ns
+        ticked = stops.ticked_share >= TICKED_SHARE
+        ticked &= float(ready.mean()) >= MEASURED_TICKED_SHARE * self._step_time_ns
+        return ticked or min(float(lost.mean()), float(np.median(lost))) >= least
+
     def _contended(self, stops: HostStops, shown: Sequence[Evidence]) -> Finding:
+        lost = stops.share_of_step * self._step_time_ns
+        if stops.cores is not None:
+            lost = 1e3 * float(np.mean(list(stops.cores.lost_by_rank_us.values())))
         return new_finding(
             self._trace,
             cause="contention",
             seen_on=tuple(Rank(rank) for rank in stops.by_rank_us),
-            lost_ns=max(stops.share_of_step, stops.ticked_share) * self._step_time_ns,
+            lost_ns=max(lost, stops.ticked_share * self._step_time_ns),
             step_time_ns=self._step_time_ns,
-            evidence=(*stops_evidence(stops), *shown),
+            evidence=(*cores_evidence(stops, self._step_time_ns), *stops_evidence(stops), *shown),
         )
 
     @staticmethod
-    def _without_stops(model: Model) -> tuple[float, float, float]:
-        """What a step saves, in ns: without threads' own stops, without all, with nothing longer than it usually is."""
+    def _without_stops(model: Model, between: Sequence[Counterfactual]) -> tuple[float, float, float]:
+        """What a step saves, in ns: at least, with the fix of stops, and at most."""
         fix = fix_of_all("contention")
         assert fix is not None
-        asked: list[Counterfactual] = [Baseline.RECORDED, *_RANGE, (fix,)]
+        asked: list[Counterfactual] = [Baseline.RECORDED, *between, (fix,)]
         recorded, least, most, of_stops = (float(times.mean()) for times in model.replay(asked).times)
         least, of_stops, most = (max(recorded - after, 0.0) for after in (least, of_stops, most))
         return min(least, of_stops), of_stops, max(most, of_stops)

@@ -71,6 +71,15 @@ class _Sum:
 
     spent_ns: Floats
     calls: Floats
+    given: Floats
+    """Bytes, of all calls that tell what they are given."""
+    telling: Floats
+    """Calls."""
+
+    @property
+    def given_a_call(self) -> Floats:
+        """In the mean; NaN for ranks that do not tell."""
+        return np.where(self.telling > 0, self.given / np.maximum(self.telling, 1.0), np.nan)
 
 
 class _Sums:
@@ -80,7 +89,7 @@ class _Sums:
         self._ranks = ranks
         self._steps = np.zeros(len(ranks))
         """That each rank recorded."""
-        self.of: dict[_Key, _Sum] = defaultdict(lambda: _Sum(np.zeros(len(ranks)), np.zeros(len(ranks))))
+        self.of: dict[_Key, _Sum] = defaultdict(lambda: _Sum(*(np.zeros(len(ranks)) for _ in range(4))))
         self.synchronised = False
 
     def add(self, ops: Operations) -> None:
@@ -122,6 +131,15 @@ class _Sums:
             of = self.of[of_type, ops.name_text[code]]
             of.spent_ns[place] += spent[at]
             of.calls[place] += calls[at]
+        if ops.given_bytes is None:
+            return
+        told = ops.given_bytes[rows]
+        given = np.bincount(cell, np.maximum(told, 0), len(names) * ranks).reshape(len(names), ranks)
+        telling = np.bincount(cell, told >= 0, len(names) * ranks).reshape(len(names), ranks)
+        for at, code in enumerate(names.tolist()):
+            of = self.of[of_type, ops.name_text[code]]
+            of.given[place] += given[at]
+            of.telling[place] += telling[at]
 
     @property
     def total_us(self) -> float:
@@ -147,6 +165,7 @@ class _Sums:
             ran = (of.calls > 0) | (of.spent_ns > 0)
             total, share = self._totals(of.spent_ns)
             median, least, most, rank = self._over_ranks(of.spent_ns, ran)
+            given, tells = of.given_a_call, bool(of.telling.any())
             yield OperatorTime(
                 operator=name,
                 type=of_type,
@@ -159,6 +178,10 @@ class _Sums:
                 max_us=most,
                 max_rank=rank,
                 by_rank_us=tuple(self._per_step_us(of.spent_ns).tolist()) if by_rank else (),
+                input_bytes=float(np.nanmedian(given)) if tells else None,
+                by_rank_input_bytes=tuple(None if np.isnan(one) else one for one in given.tolist())
+                if by_rank and tells
+                else (),
             )
 
     def _totals(self, ns: Floats) -> tuple[float, float]:

@@ -37,6 +37,8 @@ class Undisturbed(Enum):
     """Without stops of the program's own threads."""
     USUAL = "usual"
     """Nothing except kernels takes longer than it usually does itself."""
+    ENOUGH_CORES = "enough_cores"
+    """Without what the kernel measured that threads had no core, those that communicate among them."""
     UNQUEUED = "unqueued"
     """What is launched begins when its device has nothing else of its rank to do."""
     ALONE_ON_DEVICE = "alone_on_device"

@@ -23,7 +23,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.view import View
-from kair_tui.render.words.stops import stops_in_words, ticks_in_words
+from kair_tui.render.words.stops import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.words.whatif import RemedyInWords, WhatifInWords
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def _body(result: WhatifInWords, page: Page) -> None:
     stops = result.host_stops
     if stops is not None and stops.per_step:
         page.fact("threads stop", f"of the mean rank {stops_in_words(vars(stops))}")
+    if stops is not None and stops.cores is not None:
+        page.fact("lack of cores", f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
     if stops is not None and stops.tick_us is not None:
         page.fact("threads wait", ticks_in_words(stops.tick_us, stops.ticked_share))
     page.line()

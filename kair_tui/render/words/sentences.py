@@ -7,9 +7,9 @@ from kair_engine.causes import CAUSES
 from kair_engine.results.blame import STEP_BEGIN, RootCause
 from kair_engine.results.evidence import Evidence
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, size
 from kair_tui.render.words import hangs
-from kair_tui.render.words.stops import stops_in_words, ticks_in_words
+from kair_tui.render.words.stops import cores_in_words, stops_in_words, throttled_in_words, ticks_in_words
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -129,6 +129,28 @@ def _ticks(one: Evidence) -> str:
     return f"threads wait for others that have no core: {waited}"
 
 
+def _no_core(one: Evidence) -> str:
+    if not one.ranks:
+        return f"measured by the kernel: {cores_in_words(one.figures)}"
+    ready = duration(one.figures["ready_us_per_step"])
+    was = "was" if len(one.ranks) == 1 else "were each"
+    return f"measured by the kernel: {_who(one)} {was} ready and had no core for {ready} of a step, {_peers_had(one)}"
+
+
+def _throttled(one: Evidence) -> str:
+    return throttled_in_words(one.figures["per_step"])
+
+
+def _computes_more(one: Evidence) -> str:
+    computed = duration(one.figures["computed_us_per_step"])
+    return f"measured by the kernel: {_who(one)} {_verb(one, 'compute')} for {computed} of a step, {_peers_had(one)}"
+
+
+def _peers_had(one: Evidence) -> str:
+    least, most = duration(one.figures["peers_least_us"]), duration(one.figures["peers_most_us"])
+    return f"peers for {least}" if least == most else f"peers for {least} to {most}"
+
+
 def _more_calls(one: Evidence) -> str:
     calls, usual = significant(one.figures["calls"]), significant(one.figures["usual_calls"])
     excess = duration(one.figures["excess_us_per_step"])
@@ -140,8 +162,22 @@ def _longer_batches(one: Evidence) -> str:
     passes, optimizer = percent(one.figures["passes_share"]), percent(one.figures["optimizer_share"])
     return (
         f"{_who(one)} {_verb(one, 'take')} {passes} longer than peers in forward and backward passes, {optimizer} "
-        "in the optimizer: longer batches, not a slower device"
+        "in the optimizer: longer batches rather than a slower device (recorded shapes would tell)"
     )
+
+
+def _larger_inputs(one: Evidence) -> str:
+    given, usual = size(round(one.figures["input_bytes"])), size(round(one.figures["usual_input_bytes"]))
+    more, excess = percent(one.figures["larger_share"]), duration(one.figures["excess_us_per_step"])
+    return (
+        f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {given} a call, peers {usual}; larger inputs, by {more} in "
+        f"the mean, are what takes {_it(one)} {excess} a step longer"
+    )
+
+
+def _same_inputs(one: Evidence) -> str:
+    excess = duration(one.figures["excess_us_per_step"])
+    return f"{_who(one)} {_verb(one, 'take')} {excess} a step longer for inputs as large as peers': no larger batch"
 
 
 def _stopped(one: Evidence) -> str:
@@ -291,8 +327,13 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "longest_delays": _longest_delays,
     "host_stops": _host_stops,
     "ticks": _ticks,
+    "no_core": _no_core,
+    "throttled": _throttled,
+    "computes_more": _computes_more,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,
+    "larger_inputs": _larger_inputs,
+    "same_inputs": _same_inputs,
     "stopped": _stopped,
     "device_idle": _device_idle,
     "one_by_one": _one_by_one,

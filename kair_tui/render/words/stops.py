@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kair_engine.results.whatif import LackOfCores
 from kair_tui.render.units import duration, one_decimal, percent
 
 TOGETHER: Final = 1.5
@@ -15,6 +16,28 @@ def ticks_in_words(tick_us: float, share: float) -> str:
         f"whatever they compute, operations end with the scheduler's ticks; what is as long as a tick "
         f"({duration(tick_us)}) or longer is {percent(share)} of the mean rank's step"
     )
+
+
+def cores_in_words(figures: Mapping[str, float]) -> str:
+    """How long threads were ready without a core: of the mean rank, and from which to which."""
+    ready, step = duration(figures["ready_us_per_step"]), duration(figures["step_us"])
+    least, most = duration(figures["least_us"]), duration(figures["most_us"])
+    return f"the mean rank was ready and had no core for {ready} of each step of {step} ({least} to {most})"
+
+
+def lack_of_cores_in_words(cores: LackOfCores, step_us: float) -> str:
+    """What was measured of all ranks."""
+    ready = cores.ready_by_rank_us.values()
+    mean = sum(ready) / len(ready)
+    said = cores_in_words(
+        {"ready_us_per_step": mean, "step_us": step_us, "least_us": min(ready), "most_us": max(ready)}
+    )
+    return f"{said}; {throttled_in_words(cores.throttled)}" if cores.throttled else said
+
+
+def throttled_in_words(per_step: float) -> str:
+    """How often a quota of CPU time stopped the mean rank."""
+    return f"a quota of CPU time stopped the mean rank's process {one_decimal(per_step)} times a step"
 
 
 def stops_in_words(figures: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_engine.whatif.prices import HIGHEST_COST
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
-from kair_tui.render.words.stops import stops_in_words, ticks_in_words
+from kair_tui.render.words.stops import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.words.triage import fix_option
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.render.words.whatif import WhatifInWords
@@ -217,6 +217,8 @@ class WhatifScreen(ScreenOfParts):
         stops = result.host_stops
         told = stops is not None and stops.share_of_step >= _NOTABLE_STOPS
         stopped = [f"threads of the mean rank stand still {stops_in_words(vars(stops))}"] if told else []
+        if stops is not None and stops.cores is not None:
+            stopped.append(f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
         if stops is not None and stops.tick_us is not None:
             stopped.append(ticks_in_words(stops.tick_us, stops.ticked_share))
         return [

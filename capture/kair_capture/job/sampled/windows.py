@@ -7,9 +7,12 @@ from typing import Any, Final
 
 from kair_capture.job.failing import warn, warn_of
 from kair_capture.job.framework import Framework, Profile
+from kair_capture.job.processor_time import Had
 from kair_capture.job.recorder import Recorder, clock
+from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.control import ControlWords, Window
 from kair_capture.job.sampled.periodic import INTERVAL_EVENT, Periodic
+from kair_capture.job.sampled.quota import Quota
 
 MOST_WAITING: Final = 64
 """Windows that nobody took away: past these, none is recorded, so that memory does not fill."""
@@ -45,6 +48,10 @@ class Windows:
         self._wanted: Window | None = None
         self._open: tuple[Window, Profile] | None = None
         self._steps: list[tuple[int, int, int, int]] = []
+        self._processor: list[tuple[int, int, int | None, int | None, int | None]] = []
+        """Of each step its number, CPU time and delay (ns) of the training thread, how often a quota stopped it, and
+        the delay of the threads that communicate."""
+        self._quota, self._communicating = Quota(), CommunicationThreads()
         self._is_off = False
         self.profiles = False
         """A profiler of capture's runs now."""
@@ -56,8 +63,11 @@ class Windows:
         opened = self._open  # which the training thread may close while another one asks
         return None if opened is None else opened[1].scope(name)
 
-    def between(self, step: int, begin: int, end: int) -> bool:
-        """After `step` (CLOCK_MONOTONIC, ns). Whether it took time that is no step's."""
+    def between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
+        """After `step` (CLOCK_MONOTONIC, ns), in which the training thread had so much of the processor.
+
+        Whether it took time that is no step's.
+        """
         if self._open is None:
             if self._periodic is not None:
                 self._note_step(self._periodic, end - begin)
@@ -65,7 +75,7 @@ class Windows:
                 return False
         before, steps, is_asked = self._open, self._steps, self._is_asked
         try:
-            self._switch(step, begin, end)
+            self._switch(step, begin, end, had)
         except Exception as error:  # whatever the profiler does, steps are still recorded without it
             self._give_up(error)
         self._pauses += clock() - end
@@ -81,6 +91,7 @@ class Windows:
         if self._open is not None:
             profile, self._open = self._open[1], None
             profile.discard()
+        self._communicating.close()
         self._control.close()
 
     def _note_step(self, periodic: Periodic, length: int) -> None:
@@ -107,11 +118,13 @@ class Windows:
     def _is_due(self, periodic: Periodic, following: int) -> bool:
         return periodic.is_due(following, self._control.overhead, self._control.sampled_every)
 
-    def _switch(self, step: int, begin: int, end: int) -> None:
+    def _switch(self, step: int, begin: int, end: int, had: Had | None) -> None:
         if self._open is not None:
             window, profile = self._open
             profile.end_step()
             self._steps.append((step, begin, _unix(begin), end - begin))
+            if had is not None:
+                self._processor.append((step, *had, self._quota.stops(), self._communicating.delay_ns()))
             if step < window.last and not profile.is_lost:
                 profile.begin_step(step + 1)
                 return
@@ -132,7 +145,9 @@ class Windows:
             self._tell_refusal()
             return
         self._open = (window, profile)
-        self._steps = []
+        self._steps, self._processor = [], []
+        self._quota.look()
+        self._communicating.look()
         profile.begin_step(window.first)
 
     def _miss(self, window: Window) -> None:
@@ -149,6 +164,7 @@ class Windows:
         if profile.is_lost:
             self._miss(window)
             return
+        self._communicating.close()
         profile.stop()
         stopped = clock()
         details = self._details(profile, stopped - end)
@@ -169,6 +185,7 @@ class Windows:
             "rank": self._rank,
             "world_size": self._world_size,
             "steps": self._steps,
+            "processor": self._processor,
             "stop_ns": stop_ns,
             "collectives": profile.collectives(first_unix, last_unix + last_length),
         }

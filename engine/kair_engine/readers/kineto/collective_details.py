@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
 from typing import Any, Final
 
 import msgspec
@@ -11,16 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.readers.kineto.events import EventArgs
+from kair_engine.readers.kineto.tensor_sizes import element_bytes, json_list, size_of_tensors
 from kair_engine.trace.format import KINDS
 
 _MAX_GROUP_LENGTH: Final = 200
-_ELEMENT_BYTES: Final = {
-    **dict.fromkeys(("double", "long", "long int", "int64", "float64", "complexfloat"), 8),
-    **dict.fromkeys(("float", "int", "float32", "int32"), 4),
-    **dict.fromkeys(("half", "bfloat16", "short", "short int", "float16", "int16"), 2),
-    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char", "uint8", "int8"), 1),
-    "complexdouble": 16,
-}
 # A process group's name as newer PyTorch writes it among the inputs: `('0', 'default_pg')`.
 _GROUP_PAIR: Final = re.compile(r"^[(\[]\s*['\"]([^'\"]*)['\"]")
 _RANKS: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
@@ -115,7 +108,7 @@ def collective_details(args: EventArgs) -> CollectiveDetails:
     peer = {"send": args.destination_rank, "recv": args.source_rank}.get(kind)
     group, sequence = args.group, args.sequence
     if group is None and sequence is None:
-        inputs = _list(bytes(args.inputs))
+        inputs = json_list(bytes(args.inputs))
         group, sequence = _from_inputs(inputs)
         peer = _peer_of_call(inputs) if peer is None else peer
     return CollectiveDetails(
@@ -184,35 +177,7 @@ def _peer_of_call(inputs: list[Any]) -> int | None:
 
 def _size(args: EventArgs) -> int | None:
     elements = max(args.elements_in or 0, args.elements_out or 0)
-    width = _width(args.dtype) if args.dtype else None
+    width = element_bytes(args.dtype) if args.dtype else None
     if elements > 0 and width:
         return elements * width if elements * width in _INT64 else None
-    return _size_of_tensors(bytes(args.dimensions), bytes(args.types))
-
-
-@lru_cache(maxsize=1024)
-def _width(element: str) -> int | None:
-    """Bytes of an element of a type."""
-    name = element.lower()
-    return _ELEMENT_BYTES.get(name.removeprefix("c10::"), 1 if name.startswith("float8") else None)
-
-
-@lru_cache(maxsize=4096)
-def _size_of_tensors(dimensions: bytes, types: bytes) -> int | None:
-    """Bytes of plain tensors from their shapes; tensor lists do not say what their elements are."""
-    total = 0
-    for shape, element in zip(_list(dimensions), _list(types), strict=False):
-        width = _ELEMENT_BYTES.get(str(element).lower().removeprefix("c10::"))
-        if width and isinstance(shape, list) and shape and all(isinstance(n, int) and n >= 0 for n in shape):
-            total += width * prod(shape)
-    return total if 0 < total in _INT64 else None
-
-
-def _list(text: bytes) -> list[Any]:
-    if not text:
-        return []
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
-    return value if isinstance(value, list) else []
+    return size_of_tensors(bytes(args.dimensions), bytes(args.types))

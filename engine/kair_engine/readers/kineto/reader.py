@@ -5,7 +5,7 @@ windows and spills the rest; the second hands every record to its step and write
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStr
 from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
 from kair_engine.readers.kineto.merged import Member, members
+from kair_engine.readers.kineto.processor import UNTOLD, StepProcessor, processor_of
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill, chosen, joined
 from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
 from kair_engine.readers.kineto.steps.table import StepAssembler
@@ -188,7 +189,7 @@ def _second_pass(
             absolute_time=min(int(one.begin.min()) for one in windows) + base_ns > _EPOCH_NS,
             operations=int(sum(of_rank.sum() for of_rank in operations)),
             layout=layout_of(distributed, ranks[0]) if alone else None,
-            step_times=_step_times(windows, operations, ranks, base_ns),
+            step_times=_step_times(windows, operations, ranks, base_ns, processor_of(header) if alone else {}),
             warnings=(*recording.warnings, *_merged_told(source, ranks)),
             only_group=group,
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
@@ -257,16 +258,21 @@ def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], w
 
 
 def _step_times(
-    windows: Sequence[StepWindows], operations: Sequence[npt.NDArray[np.int64]], ranks: Sequence[int], base_ns: int
+    windows: Sequence[StepWindows],
+    operations: Sequence[npt.NDArray[np.int64]],
+    ranks: Sequence[int],
+    base_ns: int,
+    processor: Mapping[int, StepProcessor],
 ) -> StepTimes:
     """By rank, and then by step."""
-    columns: list[tuple[int, int, int, int, int]] = []
+    rows: list[tuple[int, ...]] = []
     for rank, of_rank, counts in zip(ranks, windows, operations, strict=True):
         order = np.argsort(of_rank.number, kind="stable")
         numbers, begins = of_rank.number[order].tolist(), (of_rank.begin[order] + base_ns).tolist()
-        lasted, rows = (of_rank.end - of_rank.begin)[order].tolist(), counts[order].tolist()
-        columns += zip([rank] * len(order), numbers, begins, lasted, rows, strict=True)
-    return StepTimes(*map(tuple, zip(*columns, strict=True)))
+        lasted, counted = (of_rank.end - of_rank.begin)[order].tolist(), counts[order].tolist()
+        times = zip([rank] * len(order), numbers, begins, lasted, counted, strict=True)
+        rows += ((*one, *processor.get(one[1], UNTOLD)) for one in times)
+    return StepTimes.of_rows(rows)
 
 
 def _base_ns(header: dict[str, Any]) -> int:

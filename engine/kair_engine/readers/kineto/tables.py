@@ -18,6 +18,7 @@ from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, Nam
 from kair_engine.readers.kineto.collective_details import Details, collective_details
 from kair_engine.readers.kineto.events import NO_ARGS, Event
 from kair_engine.readers.kineto.rows import RECORD, Records, chosen
+from kair_engine.readers.kineto.tensor_sizes import size_of_inputs
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
 # 31 years; begin and end of any operation then fit int64.
@@ -132,8 +133,11 @@ class EventTables:
         result["correlation"] = _integers(list(map(_correlation, args)))
         result["external_id"] = _integers(list(map(_external_id, args)))
         result["size"] = result["detail"] = -1
-        for at in np.flatnonzero(self.categories()[result["track"]] == Category.COPY).tolist():
+        category = self.categories()[result["track"]]
+        for at in np.flatnonzero(category == Category.COPY).tolist():
             result["size"][at] = args[at].size if args[at].size in _INT64 else -1
+        for at in np.flatnonzero(category == Category.CPU_OP).tolist():
+            result["size"][at] = size_of_inputs(args[at])
         detailed = self.detailed(result)
         result["detail"][detailed] = [self.details.add(collective_details(args[at])) for at in detailed.tolist()]
 

@@ -13,6 +13,8 @@ from kair_engine.trace.model import DerivedGroups, Trace
 from kair_engine.trace.operations import (
     COLLECTIVE,
     COMPUTE,
+    HOST,
+    INPUT,
     KIND_NAMES,
     PHASE_NAMES,
     RECV,
@@ -24,8 +26,9 @@ from kair_engine.trace.operations import (
 from kair_engine.trace.steps.memory_limit import require_memory
 from kair_engine.trace.steps.step_batches import step_batches
 
+_GIVEN_INPUTS = (COMPUTE, HOST, INPUT)
 _CODED = ("lane", "name", "group")
-_NULLABLE = ("group_seq", "peer", "correlation")
+_NULLABLE = ("group_seq", "peer", "correlation", "bytes")
 _COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_NULLABLE)
 
 
@@ -87,6 +90,8 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
     columns = {**read.of, **coded, **wide}
+    if not np.any((columns["bytes"] >= 0) & np.isin(columns["kind"], _GIVEN_INPUTS)):
+        del columns["bytes"]
     if trace.job.derived is not None:
         columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
     return columns, texts
@@ -169,4 +174,5 @@ def _operations(
         name_text=texts["name"],
         lane_text=texts["lane"],
         group_text=texts["group"],
+        input_bytes=columns.get("bytes"),
     )

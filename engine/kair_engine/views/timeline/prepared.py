@@ -252,6 +252,7 @@ class PreparedStep:
             # Of all ranks' lanes, which are many, those that are asked for.
             lane_text={code: ops.lane_text[code] for code in np.unique(ops.lane[rows]).tolist()},
             **{name: getattr(ops, name)[rows] for name in _COLUMNS},
+            input_bytes=None if ops.input_bytes is None else ops.input_bytes[rows],
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
+from kair_engine.timeline.processor_time import ProcessorTimes, processor_times
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
@@ -40,11 +41,11 @@ def batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation
     role_of = roles(trace)
     places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
-    job_role = role_codes(job_ranks, role_of)
+    job_role, processor = role_codes(job_ranks, role_of), processor_times(trace)
     for syncs in _together(synchronised or map(synchronise, each_step(trace)), scenarios):
         steps = [sync.collectives.ops for sync in syncs]
         role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
-        yield Batch(steps, syncs, role, places)
+        yield Batch(steps, syncs, role, places, processor)
         del syncs, steps, role  # or they are still there while the next ones are read
 
 
@@ -79,6 +80,7 @@ class Batch:
         syncs: Sequence[Synchronisation],
         role: Sequence[Ints],
         places: Places,
+        processor: ProcessorTimes | None = None,
     ) -> None:
         self.steps, self.syncs, self.role = steps, syncs, role
         self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
@@ -88,7 +90,7 @@ class Batch:
         self._begin, self._end = ([place[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end))
         parts = of.parts
         self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
-        self._durations = FixedDurations(of, steps, role, places)
+        self._durations = FixedDurations(of, steps, role, places, processor)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
         """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""

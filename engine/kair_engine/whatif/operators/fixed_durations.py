@@ -8,6 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS, STOPS, Fix
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.timeline.subgraphs import scopes_named, within
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.model import Baseline, Counterfactual, Undisturbed
@@ -62,7 +63,12 @@ class FixedDurations:
     """What fixes change in some steps; per step and rank `role` has a code."""
 
     def __init__(
-        self, steps: OperatorDependencies, recorded: Sequence[Operations], role: Sequence[Ints], places: Places
+        self,
+        steps: OperatorDependencies,
+        recorded: Sequence[Operations],
+        role: Sequence[Ints],
+        places: Places,
+        processor: ProcessorTimes | None = None,
     ) -> None:
         self._recorded, self._names, self._places = recorded, recorded[0].name_text, places
         self._parts, self._node, self._value = steps.parts, steps.parts.node, steps.parts.value_ns
@@ -83,7 +89,7 @@ class FixedDurations:
         self._ideal = ideal = ideal_ns(parts, np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell])
         self._transfers = self._all.of(self._all.transfer != NONE)
         self._delays = np.flatnonzero(parts.delay)
-        self.stopped = StoppedParts(parts, recorded)
+        self.stopped = StoppedParts(parts, recorded, processor)
         # What is no slower than its peers no fix changes: half of all parts.
         self._slow = np.flatnonzero((ideal < parts.value_ns) & (parts.kind != NONE))
         self._of_slow = self._all.of(self._slow)

@@ -156,5 +156,8 @@ class OperatorModel:
 def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: Batch) -> None:
     lengths = np.array([float(np.median(of.length_ns)) for of in batch.steps])
     ranks = [of.ranks for of in batch.steps]
-    tally.add(batch.dependencies.parts, batch.stopped.of_threads_ns, ranks, lengths, hosts)
-    tally.add_ticked(batch.stopped.ticked)
+    stopped = batch.stopped
+    tally.add(batch.dependencies.parts, stopped.found_ns, ranks, lengths, hosts)
+    tally.add_ticked(stopped.ticked)
+    if stopped.measured is not None:
+        tally.cores.add(stopped.measured, stopped.measured.lost_ns(stopped.of_threads_ns), ranks)

@@ -7,8 +7,10 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.results.fix import FIX_KINDS
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
 from kair_engine.whatif.model import Undisturbed
+from kair_engine.whatif.operators.measured_stops import MeasuredStops
 from kair_engine.whatif.operators.parts import NodeParts
 from kair_engine.whatif.operators.stops import beyond_usual_ns, stops_ns
 from kair_engine.whatif.operators.ticks import Ticked, ticked
@@ -23,15 +25,28 @@ class StoppedParts:
     Beside a device, where threads communicate (gloo's), a stop of those leaves its mark on others: on what waits for
     them, and on what devices wait for. So there a fix of stops takes from all parts but kernels, whose length is the
     device's, and sends and receives, whose length is mostly the other end's.
+
+    Where the kernel measured what threads had of the processor, it is that which counts, and not what stops look like.
     """
 
-    def __init__(self, parts: NodeParts, recorded: Sequence[Operations]) -> None:
+    def __init__(
+        self, parts: NodeParts, recorded: Sequence[Operations], processor: ProcessorTimes | None = None
+    ) -> None:
         self._parts, self._recorded = parts, recorded
+        self.measured = None if processor is None else MeasuredStops.of(parts, recorded, processor)
+
+    @cached_property
+    def found_ns(self) -> Floats:
+        """Per part, what of it is a stop of the program's own threads, as far as measurements bear it out."""
+        found = stops_ns(self._parts)
+        return found if self.measured is None else self.measured.borne_out_ns(found)
 
     @cached_property
     def of_threads_ns(self) -> Floats:
-        """Per part, what of it is a stop of the program's own threads."""
-        return stops_ns(self._parts)
+        """Per part, what of it the program's own threads stood still: found stops, or what was measured."""
+        if self.measured is None:
+            return self.found_ns
+        return self.measured.of_threads_ns(self._parts.value_ns, self.found_ns)
 
     @cached_property
     def ticked(self) -> Ticked | None:
@@ -48,11 +63,18 @@ class StoppedParts:
         """Per part, what is taken away from it."""
         if by is Undisturbed.THREADS_RUN:
             return self.of_threads_ns
+        if by is Undisturbed.ENOUGH_CORES:
+            return self.of_threads_ns + self._of_communication_ns
         if by is Undisturbed.USUAL:
             return beyond_usual_ns(self._parts, self._others)
         if by is Undisturbed.UNQUEUED:
             return self._queued_ns
         return self._queued_ns + beyond_usual_ns(self._parts, self._kernels)
+
+    @cached_property
+    def _of_communication_ns(self) -> Floats:
+        value = self._parts.value_ns
+        return np.zeros(len(value)) if self.measured is None else self.measured.of_communication_ns(value)
 
     @cached_property
     def _served(self) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
+from kair_engine.whatif.operators.cores_tally import CoresTally
 from kair_engine.whatif.operators.parts import NodeParts
 from kair_engine.whatif.operators.ticks import Ticked
 
@@ -103,6 +104,7 @@ class StopTally:
     tick_ns: float | None = None
     ticked_ns: float = 0.0
     """What was as long as ticks where threads wait for those."""
+    cores: CoresTally = field(default_factory=CoresTally)
 
     def add(
         self, parts: NodeParts, stopped: Floats, ranks: Iterable[Ints], lengths_ns: Floats, host: Mapping[int, str]
@@ -137,9 +139,10 @@ class StopTally:
             self.ticked_ns += float(one.value_ns.sum())
 
     def result(self, step_time_ns: float) -> HostStops | None:
-        """None where no thread stood still."""
+        """None where no thread stood still, and nothing was measured."""
         lengths = np.concatenate(self.lengths) if self.lengths else np.zeros(0)
-        if not len(lengths) and self.tick_ns is None:
+        cores = self.cores.result()
+        if not len(lengths) and self.tick_ns is None and cores is None:
             return None
         ranks = max(len(self.by_rank), 1)
         by_rank, inside = (
@@ -157,6 +160,7 @@ class StopTally:
             inside_by_rank_us=inside,
             tick_us=None if self.tick_ns is None else self.tick_ns / 1e3,
             ticked_share=self.ticked_ns / self.steps / ranks / max(step_time_ns, 1.0),
+            cores=cores,
         )
 
 

@@ -21,6 +21,7 @@ from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
 from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.readers.kineto.tensor_sizes import size_of_inputs
 
 _ROWS: Final = 2017 * 8
 """An odd number of cache lines: columns that begin a power of two apart push each other out."""
@@ -30,6 +31,8 @@ _SIZE_OF_TEXT: Final = 64
 """Different names, threads and so on: room for so many at first, at most, and for so many bytes of each."""
 _NOT_SEEN: Final = -1
 _NO_SHAPE: Final = -1
+_NO_SIZE: Final = -1
+_INPUT_SHAPES: Final = b'"Input Dims"'
 _PIECES: Final = 1 << 16
 _NAMES: Final = 1 << 14
 _SIZE_OF_PIECE: Final = 128
@@ -79,6 +82,7 @@ class Scanner:
         self._name_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._track_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._detail_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
+        self._size_of_shape: Int64s = np.full(_PIECES, _NO_SIZE, np.int64)
         self._is_numbered = np.zeros(_PIECES, np.bool_)
         """The shapes whose details have a sequence number."""
 
@@ -137,6 +141,7 @@ class Scanner:
         self._name_of_shape[:] = _NOT_SEEN
         self._track_of_shape[:] = _NOT_SEEN
         self._detail_of_shape[:] = _NOT_SEEN
+        self._size_of_shape[:] = _NO_SIZE
 
     def _with_room(self, signs: Text, places: Int64s) -> int:
         """Finds the tokens at these places; returns of how many rows."""
@@ -150,12 +155,36 @@ class Scanner:
     def _taken(self, text: bytes, signs: Text, rows: Int64s) -> Records:
         """The scanned rows as records, up to the first that is not known for sure."""
         names, tracks = self._names_and_tracks(signs, rows)
-        result = np.empty(len(names), RECORD)
+        parsed, sizes, readable = self._sizes(text, rows, tracks)
+        result = np.empty(readable, RECORD)
         copies = self._tables.categories() == Category.COPY
-        known = pack(self._rows, names, tracks, copies, result.view(np.int64).reshape(-1, WORDS))
+        words = result.view(np.int64).reshape(-1, WORDS)
+        known = pack(self._rows, names, tracks, copies, self._size_of_shape, words)
         rows, result = rows[:, :known], result[:known]
+        result["size"][parsed[parsed < known]] = sizes[parsed < known]
         _read_odd_times(text, rows, result)
         return self._with_details(text, rows, result)
+
+    def _sizes(self, text: bytes, rows: Int64s, tracks: Int32s) -> tuple[Int64s, Int64s, int]:
+        """The operators that were parsed, and their inputs' bytes; of how many rows the arguments can be read.
+
+        An operator's shapes are part of the event's: others like it are told theirs.
+        """
+        parsed = np.flatnonzero(rows[scanned.PARSED])
+        parsed = parsed[tracks[parsed] != _NOT_SEEN]
+        parsed = parsed[self._tables.categories()[tracks[parsed]] == Category.CPU_OP]
+        sizes: Int64s = np.full(len(parsed), _NO_SIZE, np.int64)
+        readable = rows.shape[1]
+        for at, (begin, end) in enumerate(rows[scanned.ARGS : scanned.ARGS + 2, parsed].T.tolist()):
+            if text.find(_INPUT_SHAPES, begin, end) >= 0:
+                try:
+                    sizes[at] = size_of_inputs(_ARGS.decode(text[begin:end]) or NO_ARGS)
+                except _JSON_ERRORS:
+                    readable = int(parsed[at])
+                    break
+        shape = rows[scanned.SHAPE, parsed]
+        self._size_of_shape[shape[shape != _NO_SHAPE]] = sizes[shape != _NO_SHAPE]
+        return parsed, sizes, readable
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
         """The numbers of both for every row: those that were parsed tell them for all others of their shape."""

@@ -127,7 +127,7 @@ class StepAssembler:
             duration=duration.copy(),
             group=np.full(count, -1),
             sequence=np.full(count, -1),
-            size=np.where(category == Category.COPY, records["size"], -1),
+            size=records["size"].astype(np.int64),
             peer=np.full(count, -1),
             correlation=np.where(correlated, records["correlation"], -1),
         )

@@ -1,0 +1,106 @@
+"""Takes that Kair's own capture records, instead of torch.profiler alone: into a store, as of a running job.
+
+Capture is started in each rank before its model is built, and the recorded steps are asked for as an agent does. What
+ranks leave becomes fragments by the agent's own code, and a job of the store by the coordinator's: here after the take,
+so that neither shares its cores.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drawing import Take
+
+if TYPE_CHECKING:
+    from kair_engine.trace.model import Trace
+
+JOB = "take"
+KEY = b"of a take that stays here"
+
+
+@dataclass(frozen=True)
+class CapturedTake(Take):
+    """As drawn, but captured."""
+
+    @classmethod
+    def of(cls, take: Take) -> CapturedTake:
+        """The same take."""
+        return cls(**vars(take))
+
+
+def begin_capture(folder: Path) -> None:
+    """In a rank, once it has joined the others."""
+    import kair_capture
+
+    os.environ["KAIR_RUN_DIR"] = str(folder / "run")
+    kair_capture.start(job=JOB)
+
+
+class CapturedSteps:
+    """In place of the profiler: the next so many steps but a few are asked for."""
+
+    def __init__(self, folder: Path, rank: int, first: int, steps: int) -> None:
+        self.folder, self.rank, self.first, self.steps = folder, rank, first, steps
+
+    def __enter__(self) -> CapturedSteps:
+        from kair_capture.job.sampled.control import ControlWords, Window
+
+        words = ControlWords(self.folder / "run" / f"rank-{self.rank}.control")
+        words.ask(Window(self.first, self.steps))
+        words.close()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The window is over with the begin of the step behind it."""
+
+    def step(self) -> None:
+        """Capture finds steps by itself."""
+
+    def end(self) -> str:
+        """Ends capture; the name of what it left."""
+        import kair_capture
+
+        kair_capture.stop()
+        name = f"rank-{self.rank}-{self.first}-{self.first + self.steps - 1}.json"
+        if not (self.folder / "run" / "windows" / name).exists():
+            raise RuntimeError(f"capture left no {name}")
+        return name
+
+
+def into_store(folder: Path, take: Take, store: Path) -> None:
+    """Makes a job of a store of what the ranks of a take left in `folder`."""
+    from kair_capture.agent.spool import Spool
+    from kair_capture.agent.windows import HostOfWindow, convert, window_files
+    from kair_capture.coordinator.keeping.committing import Committer
+    from kair_capture.places import JobPlaces
+
+    places = JobPlaces(store, JOB)
+    for host in sorted(set(take.host_of_rank)):
+        work, name = folder / f"work{host}", f"host{host}"
+        work.mkdir()
+        files = [one for one in window_files(folder / "run" / "windows") if take.host_of_rank[one.rank] == host]
+        fragments, refused = convert(files, work, HostOfWindow(name, take.ranks, None, 0))
+        if refused:
+            raise RuntimeError(f"capture's own window cannot be read: {refused[0][1]}")
+        spool = Spool(folder / f"spool{host}", 1 << 34, places.delivered, name)
+        for one in fragments:
+            spool.put(one.path, one.first, one.last, KEY)
+        spool.deliver_waiting()
+    Committer(places, KEY).round()
+
+
+def open_captured(folder: Path) -> Trace:
+    """The job of a take's store."""
+    from kair_engine.recording.job_file import open_job_folder
+
+    return open_job_folder(folder / JOB)
+
+
+def unmeasured(trace: Trace) -> Trace:
+    """The trace without what the kernel measured: as any profiler records it."""
+    times = trace.job.step_times
+    plain = replace(times, cpu_ns=(), delay_ns=(), throttled=(), communication_delay_ns=())
+    return replace(trace, job=replace(trace.job, step_times=plain))

@@ -1,0 +1,60 @@
+"""What the kernel measured of ranks' training threads: how long they computed, and were ready without a core."""
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.trace.model import NOT_TOLD, Trace
+
+UNTOLD_SHARE = 0.5
+"""Of a rank's steps: with more of them not measured it is not compared."""
+
+
+@dataclass(frozen=True)
+class ProcessorTimes:
+    """Matrices (ranks × steps) in the order of `ranks` and `steps`; NaN where nothing was measured."""
+
+    ranks: Ints
+    steps: Ints
+    cpu_ns: Floats
+    delay_ns: Floats
+    """Ready, and without a core."""
+    throttled: Floats
+    """How often a quota stopped the rank's process."""
+    communication_delay_ns: Floats
+    """The same as `delay_ns` of the thread that communicates and lacked a core longest."""
+
+    def of_step(self, step: int, ranks: Ints) -> "ProcessorTimes":
+        """Of one of the steps and these of the ranks: vectors (ranks)."""
+        row, column = np.searchsorted(self.ranks, ranks), int(np.searchsorted(self.steps, step))
+        matrices = (self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns)
+        return ProcessorTimes(ranks, np.array([step]), *(matrix[row, column] for matrix in matrices))
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether of every rank at least half of the steps are measured: else they cannot be compared."""
+        return bool((np.mean(np.isnan(self.delay_ns), axis=1) <= UNTOLD_SHARE).all())
+
+
+def processor_times(trace: Trace) -> ProcessorTimes | None:
+    """Of the chosen steps; None where nothing measured any of them."""
+    times = trace.job.step_times
+    if not times.cpu_ns or not times.delay_ns:
+        return None
+    ranks, steps = np.array(sorted(trace.job.ranks), np.int64), np.array(sorted(trace.steps), np.int64)
+    rank, step = np.array(times.rank, np.int64), np.array(times.step, np.int64)
+    chosen = np.flatnonzero(np.isin(step, steps) & np.isin(rank, ranks))
+    at = np.searchsorted(ranks, rank[chosen]), np.searchsorted(steps, step[chosen])
+    columns = (times.cpu_ns, times.delay_ns, times.throttled, times.communication_delay_ns)
+    matrices = [np.full((len(ranks), len(steps)), np.nan) for _ in columns]
+    for matrix, column in zip(matrices, columns, strict=True):
+        if column:
+            values = np.array(column, float)[chosen]
+            matrix[at] = np.where(values == NOT_TOLD, np.nan, values)
+    cpu, delay, throttled, of_communication = matrices
+    # One without the other says nothing: what was not computed may have been waiting.
+    half_told = np.isnan(cpu) | np.isnan(delay)
+    if half_told.all():
+        return None
+    cpu[half_told] = delay[half_told] = np.nan
+    return ProcessorTimes(ranks, steps, cpu, delay, throttled, of_communication)

@@ -1,0 +1,77 @@
+"""Tells ranks that lack cores from those that compute more, by what the kernel measured of their threads."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.excess import CLASSES
+from kair_engine.ranks import Rank, ranks_at
+from kair_engine.results.evidence import Evidence
+from kair_engine.timeline.processor_time import ProcessorTimes
+
+MEASURED_MOST = 0.5
+"""Of what a rank loses: it must lack cores, or compute, for so much longer than its peers to be told as that."""
+_OF_THREADS: Final = frozenset({"compute", "host", "input"})
+"""Classes of time in which a thread runs: in the others it waits for somebody."""
+
+
+@dataclass(frozen=True)
+class BesidePeers:
+    """Means per step, ns."""
+
+    ranks: tuple[Rank, ...]
+    ready_ns: float
+    """Without a core, of these ranks."""
+    computed_ns: float
+    peers_ready_ns: Floats
+    peers_computed_ns: Floats
+    excess_ns: float
+
+    @property
+    def lacks_cores(self) -> bool:
+        """Whether what they lose is that they were ready and had no core."""
+        missing = self._more(self.ready_ns, self.peers_ready_ns)
+        return missing >= max(MEASURED_MOST * self.excess_ns, self._more(self.computed_ns, self.peers_computed_ns))
+
+    @property
+    def computes_more(self) -> bool:
+        """Whether it is that their threads computed for longer, on the cores that they had."""
+        return self._more(self.computed_ns, self.peers_computed_ns) >= MEASURED_MOST * self.excess_ns
+
+    def evidence(self) -> Evidence:
+        """The figures of what they are."""
+        lacks = self.lacks_cores
+        mine, theirs = (self.ready_ns, self.peers_ready_ns) if lacks else (self.computed_ns, self.peers_computed_ns)
+        figures = {
+            "ready_us_per_step" if lacks else "computed_us_per_step": mine / 1e3,
+            "peers_least_us": float(theirs.min()) / 1e3,
+            "peers_most_us": float(theirs.max()) / 1e3,
+        }
+        return Evidence("no_core" if lacks else "computes_more", figures, None, self.ranks)
+
+    @staticmethod
+    def _more(mine: float, theirs: Floats) -> float:
+        return mine - float(np.median(theirs))
+
+
+def beside_peers(
+    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job_ranks: Ints
+) -> BesidePeers | None:
+    """What was measured of the ranks of an anomaly and of their `peers`; None where that says nothing of it."""
+    if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not peers:
+        return None
+    ready, computed = (np.nanmean(of, axis=1) for of in (processor.delay_ns, processor.cpu_ns))
+    ranks = ranks_at(job_ranks, largest.positions)
+    mine, others = (np.searchsorted(processor.ranks, of) for of in (ranks, peers))
+    return BesidePeers(
+        ranks,
+        float(ready[mine].mean()),
+        float(computed[mine].mean()),
+        ready[others],
+        computed[others],
+        largest.excess_ns,
+    )

@@ -1,0 +1,115 @@
+"""Accuses ranks that have more to compute than their peers in every step: more calls of operators, or larger inputs.
+
+How long work takes is noisy; how much there is of it is not. A rank that calls an operator oftener, or gives it larger
+tensors, does so whatever else runs on its core. What that should cost at the usual speed is an excess without noise: it
+shows a rank in a few steps, of which times alone show nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly, can_accuse
+from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess, known_role_medians, role_medians
+from kair_engine.localize.localization import Localization, also_slow
+from kair_engine.localize.noise import above_peers, on_top_by_chance
+from kair_engine.ranks import Position
+from kair_engine.stats import TRIM, trimmed_mean
+
+LARGER_INPUTS = 0.01
+"""Inputs that are larger by more than this share than a peer's are of another size."""
+SEEN = 0.25
+"""Of what more work should cost: what a rank takes longer at least, for all that its core may be a faster one."""
+_COMPUTE = CLASSES.index("compute")
+
+
+def with_more_work(found: Localization) -> Localization:
+    """`found`, with an anomaly more for each rank that has more work and that no test has found slow."""
+    if not can_accuse(found.job):
+        return found
+    known = {place for one in found.anomalies for place in one.positions}
+    for anomaly in _anomalies(found.job):
+        if not known & set(anomaly.positions):
+            found = also_slow(found, anomaly)
+    return found
+
+
+def _anomalies(job: JobExcess) -> Iterator[Anomaly]:
+    work, computed = more_work_ns(job), zero_for_nan(job.by_step_ns[:, _COMPUTE])
+    least = SMALLEST_SHARE * job.step_time_ns
+    for code in np.unique(job.role):
+        members = np.flatnonzero(job.role == code)
+        if len(members) < 2:
+            continue
+        for at in np.flatnonzero(np.median(work[:, members], axis=0) > 0).tolist():
+            apart = above_peers(work[:, members], at)
+            first = _begin(apart > least)
+            later = slice(first, None)
+            expected = float(trimmed_mean(apart[later], TRIM)) if first < len(apart) else 0.0
+            lost = float(trimmed_mean(above_peers(computed[later][:, members], at), TRIM)) if expected else 0.0
+            if expected <= least or lost < SEEN * expected:
+                continue
+            # Batches are drawn anew for every step: what one step has says nothing of the next one's.
+            p_value = min(1.0, (first + 1) * on_top_by_chance(work[later][:, members], (at,), 1.0))
+            if p_value < FALSE_ALARM_RATE:
+                since = job.steps[first].step if first else None
+                yield Anomaly("persistent", (Position(int(members[at])),), _COMPUTE, p_value, lost, since=since)
+
+
+def _begin(is_more: Bools) -> int:
+    """The first step from which on the rank has more work in all steps, where it had none before; else the first."""
+    first = int(is_more.argmax())
+    return first if is_more[first:].all() else 0
+
+
+def more_work_ns(job: JobExcess) -> Floats:
+    """(steps × ranks): what a rank's work beyond its role's median should cost at the usual speed.
+
+    Each operator's inputs beyond the usual, in the share that they are more, at what it usually takes; where shapes are
+    not recorded its further calls. Libraries choose kernels by what they are given, so that one rank can give more to a
+    kernel though it gives all of them together no more: inputs count where they are more in all.
+    """
+    work, in_all = np.zeros((len(job.steps), len(job.ranks))), given_more(job)
+    for name, fetches in job.operators.items():
+        if not fetches:
+            known = [(at, of) for at, step in enumerate(job.steps) if (of := step.operators.get(name)) is not None]
+            steps, of_steps = [at for at, _ in known], [of for _, of in known]
+            more = _more_inputs_ns(of_steps, in_all[steps], job)
+            work[steps] += np.where(np.isnan(more), _further_calls_ns(of_steps, job), more)
+    return work
+
+
+def given_more(job: JobExcess) -> Floats:
+    """(steps × ranks): by what share of its role's median a rank gives all its operators together more."""
+    return zero_for_nan(_growth(job.given_bytes, job.role))
+
+
+def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
+    """(steps × ranks), of one operator."""
+    calls, usual, excess, typical = (
+        zero_for_nan(np.stack(of))
+        for of in zip(*((of.calls, of.usual_calls, of.excess_ns, of.typical_ns) for of in of_steps), strict=True)
+    )
+    further, of_role = calls - usual, role_medians(calls, job.role)
+    # What no peer calls takes what it takes on the rank.
+    of_call = np.where(
+        of_role > 0, typical / np.maximum(of_role, 1e-9), excess / np.where(further > 0, further, np.inf)
+    )
+    return np.asarray(further * np.median(of_call, axis=0))
+
+
+def _more_inputs_ns(of_steps: Sequence[OperatorExcess], in_all: Floats, job: JobExcess) -> Floats:
+    """(steps × ranks), of one operator, below 0 of less; NaN where a rank or its peers do not tell its inputs.
+
+    `in_all`: by what share all inputs are more.
+    """
+    more = _growth(np.stack([of.input_bytes * of.calls for of in of_steps]), job.role)
+    typical = np.median([zero_for_nan(of.typical_ns) for of in of_steps], axis=0)
+    is_more = np.minimum(more * np.sign(in_all), np.abs(in_all)) > LARGER_INPUTS
+    return np.asarray(np.where(np.isnan(more), np.nan, np.where(is_more, more, 0.0) * typical))
+
+
+def _growth(given: Floats, role: Ints) -> Floats:
+    """By what share of its role's median each of (steps × ranks) is given more; NaN where that is not told."""
+    return given / known_role_medians(given, role) - 1

@@ -1,0 +1,91 @@
+"""Takes from what threads did as much as the kernel measured that they had no core."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.results.fix import FIX_KINDS
+from kair_engine.timeline.peers import main_lane_rows
+from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.trace.operations import Operations
+from kair_engine.whatif.operators.parts import NodeParts
+
+_OWN = tuple(FIX_KINDS.index(name) for name in ("compute", "input", "host", "gc"))
+_COMMUNICATION = FIX_KINDS.index("communication")
+
+
+@dataclass(frozen=True)
+class MeasuredStops:
+    """What was measured of the ranks of some steps, each a cell, beside the parts that their time is made of."""
+
+    cell: Ints
+    """Per part the place of its cell."""
+    own: Bools
+    """Parts that a measured main thread spent on its own work: what it waited for others is none."""
+    transfer: Bools
+    """Parts that a measured rank's communication took, waiting excluded."""
+    told: Bools
+    """Per cell: whether it was measured."""
+    idle_ns: Floats
+    """Per cell what the thread did not compute of its own time, and at least what it waited for a core."""
+    delay_ns: Floats
+    communication_delay_ns: Floats
+    throttled: Floats
+    cpu_ns: Floats
+
+    @classmethod
+    def of(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
+        """Puts the parts of the steps `recorded` beside what was measured."""
+        first = np.cumsum([0, *(len(ops.ranks) for ops in recorded)])
+        cell = first[parts.step] + parts.rank.astype(np.int64)
+        measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]
+        told = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
+        cpu, delay, throttled, of_communication = (
+            np.nan_to_num(np.concatenate(of))
+            for of in zip(
+                *((one.cpu_ns, one.delay_ns, one.throttled, one.communication_delay_ns) for one in measured),
+                strict=True,
+            )
+        )
+        own = parts.thread & np.isin(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
+        for at, ops in enumerate(recorded):
+            mine = np.flatnonzero(own & (parts.step == at))
+            own[mine] = main_lane_rows(ops)[parts.row[mine]]
+        transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION) & told[cell]
+        own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1])
+        idle = np.maximum(own_ns - cpu, delay)
+        return cls(cell, own, transfer, told, idle, delay, of_communication, throttled, cpu)
+
+    def borne_out_ns(self, found: Floats) -> Floats:
+        """Per part what of the stops `found` can be: no more than threads did not compute meanwhile."""
+        share = np.where(self.told, self._share(found, self.own, self.idle_ns), 1.0)
+        return np.asarray(found * share[self.cell])
+
+    def of_threads_ns(self, value: Floats, found: Floats) -> Floats:
+        """Per part what the training threads would save with cores enough.
+
+        That is `found`, which was borne out, and as much more of the thread's own time, in proportion, as it was ready
+        without a core. Where stops are longer than that, the thread was stopped. No more than there is.
+        """
+        rest = np.where(self.own, value - found, 0.0)
+        missing = np.maximum(self.delay_ns - self._sum(found, self.own), 0.0)
+        return np.asarray(found + rest * self._share(rest, self.own, missing)[self.cell])
+
+    def of_communication_ns(self, value: Floats) -> Floats:
+        """Per part what transfers would save: as much of them, in proportion, as their threads lacked a core."""
+        transfers = np.where(self.transfer, value, 0.0)
+        return np.asarray(transfers * self._share(transfers, self.transfer, self.communication_delay_ns)[self.cell])
+
+    def lost_ns(self, of_threads: Floats) -> Floats:
+        """Per cell the sum of what its training thread would save."""
+        return self._sum(of_threads, self.own)
+
+    def _sum(self, of: Floats, parts: Bools) -> Floats:
+        sums = np.bincount(self.cell[parts], weights=of[parts], minlength=len(self.told))
+        return sums.astype(np.float64)
+
+    def _share(self, of: Floats, parts: Bools, most_ns: Floats) -> Floats:
+        """Per cell what share of its `parts` is no more than `most_ns`."""
+        return np.asarray(np.minimum(most_ns / np.maximum(self._sum(of, parts), 1.0), 1.0))

@@ -1,0 +1,85 @@
+"""Lack of cores in captured jobs: told, explained and priced by what the kernel measured; ms by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.stopping_threads import ALL, RANKS, USUAL, measured, steps
+
+from kair_engine.results.fix import Fix
+from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.trace.model import StepTimes, Trace
+from kair_engine.triage.analysis import triage
+from kair_engine.whatif.analysis import whatif
+from kair_tui.render.words.sentences import sentence_of
+
+SLOW = dict.fromkeys(range(RANKS), 40_000.0)
+OWN = dict.fromkeys(ALL, 40_350.0)
+
+
+def slow_for_want_of_cores(folder: Path, ready: float = 30_000) -> Trace:
+    """All ranks take 40 ms for what needs 10, in every step alike, and meet for 2 ms."""
+    return measured(steps(folder, {}, usual=SLOW, meet=2000), OWN, dict.fromkeys(ALL, ready), communication=500)
+
+
+def contention(result: TriageResult) -> Finding:
+    (found,) = [one for one in result.findings if one.cause == "contention"]
+    return found
+
+
+def test_what_is_slow_at_all_times_on_all_ranks_is_told_and_priced_as_measured(tmp_path: Path) -> None:
+    made = slow_for_want_of_cores(tmp_path)
+    result = triage(made)
+    found = contention(result)
+    assert (result.verdict, found.pattern, found.ranks, found.seen_on) == ("job_wide", "job_wide", (), (0, 1, 2, 3))
+    assert found.time_lost_us_per_step == pytest.approx(30_000)
+    figures = {one.kind: one.figures for one in found.evidence}
+    assert figures["price_range"] == pytest.approx({"least_us": 30_000, "most_us": 30_500})
+    assert sentence_of(next(one for one in found.evidence if one.kind == "no_core")) == (
+        "measured by the kernel: the mean rank was ready and had no core for 30.0 ms of each step of 42.4 ms (30.0 ms "
+        "to 30.0 ms)"
+    )
+    (cost,) = whatif(made, fixes=[Fix(kinds=("stops",))]).fixes
+    assert cost.saved_us == pytest.approx(found.time_lost_us_per_step)
+
+
+def test_the_same_job_with_the_cores_it_needs_is_no_finding(tmp_path: Path) -> None:
+    assert triage(slow_for_want_of_cores(tmp_path, ready=100)).verdict == "no_straggler"
+
+
+def test_what_looks_like_stops_is_not_told_where_threads_computed(tmp_path: Path) -> None:
+    """All ranks take 20 ms longer in two steps of six: from the trace alone they stand still."""
+    took = {(step, rank): USUAL + 20_000.0 for step in (2, 4) for rank in range(RANKS)}
+    made = steps(tmp_path, took, meet=2000)
+    assert contention(triage(made)).pattern == "job_wide"
+    computed = {cell: length + 350 for cell, length in took.items()}
+    own = dict.fromkeys(ALL, USUAL + 350.0) | computed
+    assert not triage(measured(made, own, {})).findings
+    # Stopped by a signal they are neither ready nor do they compute.
+    stopped = dict.fromkeys(ALL, USUAL + 350.0)
+    assert contention(triage(measured(made, stopped, {}))).time_lost_us_per_step == pytest.approx(20_000 * 2 / 6)
+
+
+def test_how_often_a_quota_stopped_ranks_is_told(tmp_path: Path) -> None:
+    made = slow_for_want_of_cores(tmp_path)
+    rows = [(*row[:7], 3 if row[0] == 1 else 0, row[8]) for row in made.job.step_times.rows()]
+    throttled = replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
+    (told,) = [one for one in contention(triage(throttled)).evidence if one.kind == "throttled"]
+    assert told.figures == pytest.approx({"per_step": 0.75})
+    assert all(one.kind != "throttled" for one in contention(triage(made)).evidence)
+
+
+@pytest.mark.parametrize(("lacks", "cause"), [(True, "contention"), (False, "compute")])
+def test_one_slow_rank_is_told_from_one_that_lacks_a_core(tmp_path: Path, lacks: bool, cause: str) -> None:
+    """Rank 2 takes 25 ms for what the others do in 15, always."""
+    usual = dict.fromkeys(range(RANKS), 15_000.0) | {2: 25_000.0}
+    own = {(step, rank): usual[rank] + 350 for step, rank in ALL}
+    ready = {cell: 10_000.0 for cell in ALL if cell[1] == 2} if lacks else {}
+    made = measured(steps(tmp_path, {}, usual=usual, meet=2000), own, ready)
+    (found,) = triage(made).findings
+    assert (found.ranks, found.cause) == ((2,), cause)
+    # Nobody waits for the little that it lacks once all have met.
+    assert found.time_lost_us_per_step == pytest.approx(10_000, rel=1e-3)
+    kind = "no_core" if lacks else "computes_more"
+    (told,) = [one for one in found.evidence if one.kind in ("no_core", "computes_more")]
+    assert (told.kind, told.ranks) == (kind, (2,))

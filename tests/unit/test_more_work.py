@@ -1,0 +1,92 @@
+"""Who has more to compute is accused in steps of which times alone show nothing; figures in percent of the step."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.excess_builder import COMPUTE, Percents, job, nothing
+
+from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.localization import conclude
+from kair_engine.triage.more_work import more_work_ns, with_more_work
+
+STEPS, MORE = 8, 1
+LARGER, ALIKE = np.array([100.0, 200]), np.array([100.0, 100])
+
+
+def of_two(
+    lost: float = 4.0,
+    steps: int = STEPS,
+    given: dict[str, Percents] | None = None,
+    calls: dict[str, Percents] | None = None,
+) -> JobExcess:
+    """Two ranks that take turns at being 12 % slower; one of them takes `lost` longer besides. Operators take 5 %."""
+    percents = nothing(steps, 2)
+    percents[:, COMPUTE, MORE] = lost / 2 + np.where(np.arange(steps) % 2, 6, -6)
+    percents[:, COMPUTE, 1 - MORE] = -percents[:, COMPUTE, MORE]
+    names = {**(given or {}), **(calls or {})}
+    halves = np.tile(np.array([-lost / 2, lost / 2]), (steps, 1))
+    return job(percents, operators=dict.fromkeys(names, halves), given=given, calls=calls)
+
+
+def accused(of: JobExcess) -> list[tuple[tuple[int, ...], int | None]]:
+    found = conclude(of)
+    assert found.anomalies == ()  # no test of stage 1 finds anybody
+    return [(one.positions, one.since) for one in with_more_work(found).anomalies]
+
+
+@pytest.mark.parametrize(
+    "more", [{"given": {"mm": LARGER}}, {"calls": {"mm": np.array([2.0, 4])}}], ids=["larger inputs", "more calls"]
+)
+def test_a_rank_with_more_work_is_accused_though_noise_hides_it(more: dict[str, dict[str, Percents]]) -> None:
+    """The usual is halfway: 150 bytes, or 3 calls. A third more of 5 % on one rank, a third less on the other."""
+    of = of_two(**more)
+    assert more_work_ns(of)[0] / of.step_time_ns == pytest.approx([-0.05 / 3, 0.05 / 3])
+    (anomaly,) = with_more_work(conclude(of)).anomalies
+    assert (anomaly.kind, anomaly.positions, anomaly.class_index) == ("persistent", (MORE,), COMPUTE)
+    assert anomaly.excess_ns / of.step_time_ns == pytest.approx(0.04)
+    # On top of two in all of eight steps.
+    assert anomaly.p_value == pytest.approx(2 * 2.0**-STEPS)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        of_two(given={"mm": ALIKE}),
+        of_two(given={"mm": np.array([100.0, 100.5])}),
+        of_two(given={"mm": np.array([0.0, 200])}),
+        of_two(given={"mm": LARGER, "relu": LARGER[::-1]}),
+        of_two(lost=0.5, given={"mm": LARGER}),
+        of_two(steps=7, given={"mm": LARGER}),
+    ],
+    ids=["as much", "hardly more", "told of one", "another kernel for the same", "no slower", "by chance"],
+)
+def test_nobody_is_accused(of: JobExcess) -> None:
+    assert accused(of) == []
+
+
+def joined(*parts: JobExcess) -> JobExcess:
+    """The steps of one after those of another."""
+    steps = [step for part in parts for step in part.steps]
+    return replace(parts[0], steps=tuple(replace(step, step=at) for at, step in enumerate(steps)))
+
+
+def test_who_has_the_larger_batch_in_turn_is_not_accused() -> None:
+    one, other = of_two(steps=2, given={"mm": LARGER}), of_two(steps=2, given={"mm": LARGER[::-1]})
+    assert accused(joined(one, other, one, other, one, one)) == []
+
+
+def test_work_that_becomes_more_is_told_from_there_on() -> None:
+    before, after = of_two(lost=0, steps=8, given={"mm": ALIKE}), of_two(steps=12, given={"mm": LARGER})
+    assert accused(joined(before, after)) == [((MORE,), 8)]
+
+
+def test_of_many_ranks_the_others_tell_what_is_usual() -> None:
+    percents = nothing(4, 6)
+    noise = np.random.default_rng(3).normal(0, 8, (4, 6))
+    percents[:, COMPUTE] = noise - noise.mean(axis=0) + 3 * np.eye(6)[MORE]
+    given = np.full(6, 100.0)
+    given[MORE] = 160
+    of = job(percents, operators={"mm": percents[:, COMPUTE]}, given={"mm": given})
+    assert more_work_ns(of)[0] / of.step_time_ns == pytest.approx(0.6 * 0.05 * np.eye(6)[MORE])
+    assert accused(of) == [((MORE,), None)]
