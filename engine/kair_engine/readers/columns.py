@@ -41,7 +41,7 @@ def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = N
     if rows is not None:
         number, absent = number[rows], None if absent is None else absent[rows]
     kept = tuple([values[at] for at in np.flatnonzero(used[:-1]).tolist()])
-    return pa.DictionaryArray.from_arrays(numbers(number, absent), _texts(kept))
+    return pa.DictionaryArray.from_arrays(numbers(number, absent), _texts(kept), safe=False)
 
 
 def nullable(values: Integers, kind: pa.DataType) -> pa.Array:

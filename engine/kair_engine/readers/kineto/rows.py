@@ -17,10 +17,13 @@ RECORD: Final = np.dtype(
         ("size", np.int64),
         ("track", np.int32),
         ("name", np.int32),
-        ("detail", np.int32),
+        ("detail", np.int64),
     ]
 )
-"""One event; the last three index the tables of an EventTables, `detail` -1 for none."""
+"""One event; the last three index the tables of an EventTables, `detail` -1 for none.
+
+Machine code writes it as whole words: whoever changes it changes compiled/packing.py.
+"""
 
 Records = npt.NDArray[np.void]
 

@@ -14,6 +14,7 @@ from kair_engine.readers.kineto.compiled import marks, scanned, shapes, tokens
 from kair_engine.readers.kineto.compiled.alike import UNLIKE, take_alike
 from kair_engine.readers.kineto.compiled.keys import KEYS
 from kair_engine.readers.kineto.compiled.learning import learn
+from kair_engine.readers.kineto.compiled.packing import WORDS, pack
 from kair_engine.readers.kineto.compiled.scan import scan_events
 from kair_engine.readers.kineto.compiled.shapes import no_shapes
 from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
@@ -154,38 +155,36 @@ class Scanner:
     def _taken(self, text: bytes, signs: Text, rows: Int64s) -> Records:
         """The scanned rows as records, up to the first that is not known for sure."""
         names, tracks = self._names_and_tracks(signs, rows)
-        known = _known(names, tracks)
-        rows = rows[:, :known]
-        result = np.empty(known, RECORD)
-        result["name"] = names[:known]
-        result["track"] = tracks[:known]
-        for column, field in enumerate(_FIELDS):
-            result[field] = rows[column]
+        parsed, sizes, readable = self._sizes(text, rows, tracks)
+        result = np.empty(readable, RECORD)
+        copies = self._tables.categories() == Category.COPY
+        words = result.view(np.int64).reshape(-1, WORDS)
+        known = pack(self._rows, names, tracks, copies, self._size_of_shape, words)
+        rows, result = rows[:, :known], result[:known]
+        result["size"][parsed[parsed < known]] = sizes[parsed < known]
         _read_odd_times(text, rows, result)
-        return self._with_details(text, rows, self._with_sizes(text, rows, result))
+        return self._with_details(text, rows, result)
 
-    def _with_sizes(self, text: bytes, rows: Int64s, records: Records) -> Records:
-        """The records with their bytes, up to the first whose arguments cannot be read.
+    def _sizes(self, text: bytes, rows: Int64s, tracks: Int32s) -> tuple[Int64s, Int64s, int]:
+        """The operators that were parsed, and their inputs' bytes; of how many rows the arguments can be read.
 
-        Of a copy its own; of an operator its inputs', whose shapes are part of the event's.
+        An operator's shapes are part of the event's: others like it are told theirs.
         """
-        shape, category = rows[scanned.SHAPE], self._tables.categories()[records["track"]]
-        of_operator = category == Category.CPU_OP
-        parsed = np.flatnonzero((rows[scanned.PARSED] != 0) & of_operator)
-        own: Int64s = np.full(len(parsed), _NO_SIZE, np.int64)
+        parsed = np.flatnonzero(rows[scanned.PARSED])
+        parsed = parsed[tracks[parsed] != _NOT_SEEN]
+        parsed = parsed[self._tables.categories()[tracks[parsed]] == Category.CPU_OP]
+        sizes: Int64s = np.full(len(parsed), _NO_SIZE, np.int64)
+        readable = rows.shape[1]
         for at, (begin, end) in enumerate(rows[scanned.ARGS : scanned.ARGS + 2, parsed].T.tolist()):
             if text.find(_INPUT_SHAPES, begin, end) >= 0:
                 try:
-                    own[at] = size_of_inputs(_ARGS.decode(text[begin:end]) or NO_ARGS)
+                    sizes[at] = size_of_inputs(_ARGS.decode(text[begin:end]) or NO_ARGS)
                 except _JSON_ERRORS:
-                    return records[: parsed[at]]
-        has_shape = shape[parsed] != _NO_SHAPE
-        self._size_of_shape[shape[parsed][has_shape]] = own[has_shape]
-        records["size"] = np.where(of_operator, self._size_of_shape[shape], _NO_SIZE)
-        records["size"][parsed] = own
-        copies = category == Category.COPY
-        records["size"][copies] = rows[scanned.SIZE, copies]
-        return records
+                    readable = int(parsed[at])
+                    break
+        shape = rows[scanned.SHAPE, parsed]
+        self._size_of_shape[shape[shape != _NO_SHAPE]] = sizes[shape != _NO_SHAPE]
+        return parsed, sizes, readable
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
         """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
@@ -213,7 +212,6 @@ class Scanner:
 
     def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
         """The records with their details, up to the first whose arguments cannot be read."""
-        records["detail"] = -1
         detailed = self._tables.detailed(records)
         shape = rows[scanned.SHAPE, detailed]
         details = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
@@ -286,12 +284,6 @@ def _read_odd_times(text: bytes, rows: Int64s, records: Records) -> None:
 def _not_seen(numbers: Int32s, met: Int32s) -> Iterable[int]:
     """Those that are met for the first time, in order."""
     return dict.fromkeys(met[numbers[met] == _NOT_SEEN].tolist())
-
-
-def _known(names: Int32s, tracks: Int32s) -> int:
-    """Of how many rows both have numbers, up to the first."""
-    unknown = (names == _NOT_SEEN) | (tracks == _NOT_SEEN)
-    return int(unknown.argmax()) if unknown.any() else len(names)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Value], text: bytes, default: _Value) -> _Value | None:
