@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
+from itertools import count
 from typing import Any, ParamSpec
 
 from rich.console import Console
@@ -24,6 +25,10 @@ from kair_tui.tui.frame.view import ViewScreen
 
 SNAPSHOTS = ROOT / "tests" / "tui" / "snapshots"
 _TURNS = 2000
+_PAUSES = 3
+"""After as many in which something was drawn, what is on the screen is read."""
+drawings = count()
+"""A number for each time that the program drew something: `tui/conftest.py` takes them."""
 
 Arguments = ParamSpec("Arguments")
 
@@ -97,8 +102,19 @@ async def until(pilot: Pilot[int], holds: Callable[[], bool], *, turns: int = _T
 
 
 async def _drawn(pilot: Pilot[int]) -> None:
-    """Two looks in a row show the same: what an answer changes can change the layout, one message later."""
-    before = None
-    while (shown := screen_text(pilot.app)) != before:
-        before = shown
+    """Until nothing more is drawn: what an answer changes can change the layout, one message later.
+
+    Or until two looks in a row show the same, where something is drawn at all times. A look costs as much as all that
+    the program itself does for a key.
+    """
+    before, number, pauses = None, next(drawings), 0
+    while True:
         await pilot.pause()
+        number, last, pauses = next(drawings), number, pauses + 1
+        if number == last + 1:
+            return
+        if pauses > _PAUSES:
+            shown = screen_text(pilot.app)
+            if shown == before:
+                return
+            before = shown

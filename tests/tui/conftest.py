@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from rich.console import RenderableType
+from support.screen_text import drawings
 from textual._compositor import Compositor
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
@@ -30,23 +31,23 @@ def _styles_are_parsed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_painted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out what would be drawn at once for a terminal that is not there: a sixth of these tests' time.
+    """Counts what would be drawn at once, and leaves it out as there is no terminal: a sixth of these tests' time.
 
     A test looks at a screen by having all of it drawn (`screen_text`). One that asks what is drawn when says
     `usefixtures("painted")`.
     """
-    draw = Compositor.render_update
+    draw, painted = Compositor.render_update, "painted" in request.fixturenames
 
     def only_whole(
         self: Compositor, full: bool = False, screen_stack: list[Screen] | None = None, simplify: bool = False
     ) -> RenderableType | None:
-        if full:
-            return draw(self, full=True, screen_stack=screen_stack, simplify=simplify)
+        next(drawings)
+        if full or painted:
+            return draw(self, full=full, screen_stack=screen_stack, simplify=simplify)
         self._dirty_regions.clear()
         return None
 
-    if "painted" not in request.fixturenames:
-        monkeypatch.setattr(Compositor, "render_update", only_whole)
+    monkeypatch.setattr(Compositor, "render_update", only_whole)
 
 
 @pytest.fixture
