@@ -28,7 +28,7 @@ from kair_engine.errors import KairError
 from kair_engine.localize.excess import JobExcess, job_excess, role_medians
 from kair_engine.localize.localization import conclude
 from kair_engine.recording.opening import open_trace
-from kair_engine.triage.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.most_awaited import with_most_awaited
 
 
 def main() -> None:

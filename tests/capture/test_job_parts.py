@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import pairwise
 from pathlib import Path
-from time import thread_time_ns
 from typing import Any
 
 import pytest
@@ -22,12 +21,9 @@ from kair_capture.agent.rank_files import communication_in
 from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
-from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.recorder import Recorder
-from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.control import MOST_STEPS, ControlWords, Window
 from kair_capture.job.sampled.periodic import Periodic
-from kair_capture.job.sampled.quota import Quota
 from kair_capture.job.sampled.windows import MOST_WAITING
 from kair_capture.job.session import Session, current
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
@@ -466,84 +462,3 @@ def test_the_commands_environment_leaves_what_the_job_set() -> None:
     assert environment["TORCH_FR_BUFFER_SIZE"] == "7"
     assert environment_of({}, job="a", run_dir=Path("/run"))["PYTHONPATH"] == str(SITE)
     assert base == {"PYTHONPATH": "/own", "TORCH_FR_BUFFER_SIZE": "7"}
-
-
-def test_what_a_thread_computes_is_told_as_the_mean_of_four_steps() -> None:
-    times = ProcessorTime()
-    told = [times.after_step() for _ in range(4)]
-    assert told == [0] * 4
-    until = thread_time_ns() + 40_000_000
-    while thread_time_ns() < until:
-        pass
-    for _ in range(3):
-        cpu = times.after_step() & (1 << WORD_BITS) - 1
-        assert 10_000 <= cpu < 30_000
-    other = threading.Thread(target=lambda: told.append(times.after_step()))
-    other.start()
-    other.join()
-    assert told[-1] == 0
-    times.close()
-
-
-def test_a_sampled_step_tells_what_its_thread_computed_in_it_alone() -> None:
-    times = ProcessorTime()
-    times.after_step()
-    assert times.alone is None
-    times.begin()
-    until = thread_time_ns() + 20_000_000
-    while thread_time_ns() < until:
-        pass
-    times.after_step(alone=True)
-    assert times.alone is not None and 20_000_000 <= times.alone.cpu_ns < 40_000_000
-    times.after_step()
-    assert times.alone is None
-    # After two steps what was measured is none of them alone.
-    times.after_step(alone=True)
-    assert times.alone is None
-    times.close()
-
-
-@pytest.mark.parametrize(
-    ("groups", "limit"),
-    [
-        ("4:cpu,cpuacct:/pod/job\n1:name=systemd:/x", ("cpu/pod/cpu.cfs_quota_us", "50000")),
-        ("0::/pod/job", ("pod/cpu.max", "50000 100000")),
-        ("0::/somewhere/else", ("cpu.max", "50000 100000")),
-    ],
-    ids=["first version", "second version", "a container's own root"],
-)
-def test_stops_by_the_next_quota_around_a_process_are_counted(
-    tmp_path: Path, groups: str, limit: tuple[str, str]
-) -> None:
-    (tmp_path / "self").mkdir()
-    (tmp_path / "self" / "cgroup").write_text(groups)
-    limited = tmp_path / "groups" / limit[0]
-    (limited.parent / "job").mkdir(parents=True)
-    limited.write_text(limit[1])
-    (limited.parent / "job" / limited.name).write_text("max 100000" if limited.name == "cpu.max" else "-1")
-    (tmp_path / "groups" / "cgroup.controllers").write_text("cpu")
-    stat = limited.with_name("cpu.stat")
-    stat.write_text("nr_periods 70\nnr_throttled 40\nthrottled_usec 7")
-    quota = Quota(tmp_path, tmp_path / "groups")
-    assert quota.stops() is None
-    quota.look()
-    stat.write_text("nr_periods 90\nnr_throttled 52\nthrottled_usec 9")
-    assert (quota.stops(), quota.stops()) == (12, 0)
-    limited.write_text("max 100000" if limited.name == "cpu.max" else "-1")
-    quota.look()
-    assert quota.stops() is None
-
-
-def test_of_the_threads_that_communicate_the_one_counts_that_lacked_a_core_longest(tmp_path: Path) -> None:
-    for number, name in enumerate(("python", "gloo_tcp_loop", "pt_gloo_runloop")):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "comm").write_text(f"{name}\n")
-        (tmp_path / str(number) / "schedstat").write_text(f"10 {number * 100} 3\n")
-    threads = CommunicationThreads(tmp_path)
-    assert threads.delay_ns() is None
-    threads.look()
-    for number, delay in enumerate((9000, 170, 250)):
-        (tmp_path / str(number) / "schedstat").write_text(f"10 {delay} 3\n")
-    assert (threads.delay_ns(), threads.delay_ns()) == (70, 0)
-    threads.close()
-    assert threads.delay_ns() is None

@@ -8,7 +8,7 @@ from support.excess_builder import COMPUTE, Percents, job, nothing
 
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import conclude
-from kair_engine.triage.more_work import more_work_ns, with_more_work
+from kair_engine.triage.ranks.more_work import more_work_ns, with_more_work
 
 STEPS, MORE = 8, 1
 LARGER, ALIKE = np.array([100.0, 200]), np.array([100.0, 100])

@@ -9,7 +9,7 @@ from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job,
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult, RankBlame
-from kair_engine.triage.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.most_awaited import with_most_awaited
 
 STEPS, SLOW = 12, 1
 

@@ -11,7 +11,7 @@ from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.links import Link, SlowLink
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.triage.findings import one_operator
-from kair_engine.triage.suspects import suspects
+from kair_engine.triage.ranks.suspects import suspects
 
 TWO_HOSTS = {rank: "good" if rank < 4 else "bad" for rank in range(8)}
 

@@ -36,14 +36,14 @@ from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import rank_finding
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
-from kair_engine.triage.more_work import with_more_work
-from kair_engine.triage.most_awaited import with_most_awaited
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
+from kair_engine.triage.ranks.more_work import with_more_work
+from kair_engine.triage.ranks.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
-from kair_engine.triage.suspects import Suspect, suspects
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.prices import require_cost
 from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units

@@ -7,7 +7,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.nesting import lane_order
 from kair_engine.trace.operations import SYNC, Operations
 from kair_engine.triage.devices.spans import Clock, Spans
-from kair_engine.whatif.operators.stopped_parts import LONGEST_LATENCY_NS
+from kair_engine.whatif.operators.stops.stopped_parts import LONGEST_LATENCY_NS
 
 COPIES = ("cudaMemcpy", "hipMemcpy")
 """What the names of host calls begin with that copy, and wait for that where the memory is not pinned."""

@@ -17,7 +17,7 @@ from kair_engine.trace.steps.memory_limit import REPLAYED, require_memory
 from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
-from kair_engine.whatif.operators.stopped_parts import StoppedParts
+from kair_engine.whatif.operators.stops.stopped_parts import StoppedParts
 from kair_engine.whatif.replay.plan import plan
 from kair_engine.whatif.replay.replay import replay
 

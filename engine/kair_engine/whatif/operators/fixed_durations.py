@@ -14,7 +14,7 @@ from kair_engine.trace.operations import Operations
 from kair_engine.whatif.model import Baseline, Counterfactual, Undisturbed
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.ideals import ideal_ns
-from kair_engine.whatif.operators.stopped_parts import StoppedParts
+from kair_engine.whatif.operators.stops.stopped_parts import StoppedParts
 
 _MANY, _MOST = 0.25, 0.5
 """Of a role's ranks: where a fix is about fewer, the median of all is the others' too; of more, they are not peers."""

@@ -21,7 +21,7 @@ from kair_engine.whatif.operators.attribution import attribute, effects, known_s
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import Present, must_fit, present
 from kair_engine.whatif.operators.prices import replayed_steps
-from kair_engine.whatif.operators.stops import StopTally
+from kair_engine.whatif.operators.stops.found import StopTally
 from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.remembered import RememberedSteps
 

@@ -16,8 +16,8 @@ from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import OFTEN, LateLaunches
-from kair_engine.triage.measured_causes import beside_peers
-from kair_engine.triage.more_work import LARGER_INPUTS, given_more
+from kair_engine.triage.ranks.measured import beside_peers
+from kair_engine.triage.ranks.more_work import LARGER_INPUTS, given_more
 
 MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""

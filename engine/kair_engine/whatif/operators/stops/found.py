@@ -12,9 +12,9 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
-from kair_engine.whatif.operators.cores_tally import CoresTally
 from kair_engine.whatif.operators.parts import NodeParts
-from kair_engine.whatif.operators.ticks import Ticked
+from kair_engine.whatif.operators.stops.cores_tally import CoresTally
+from kair_engine.whatif.operators.stops.ticks import Ticked
 
 SHORTEST_NS = 1_000_000
 """Schedulers give a thread's core away for a millisecond at least; less can be anything."""

@@ -9,7 +9,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import LackOfCores
 from kair_engine.timeline.processor_time import UNTOLD_SHARE
-from kair_engine.whatif.operators.measured_stops import MeasuredStops
+from kair_engine.whatif.operators.stops.measured import MeasuredStops
 
 _READY, _COMPUTED, _LOST, _COMMUNICATION, _THROTTLED, _TOLD, _STEPS = range(7)
 """Columns of the sums."""

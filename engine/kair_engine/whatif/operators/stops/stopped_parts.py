@@ -10,10 +10,10 @@ from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
 from kair_engine.whatif.model import Undisturbed
-from kair_engine.whatif.operators.measured_stops import MeasuredStops
 from kair_engine.whatif.operators.parts import NodeParts
-from kair_engine.whatif.operators.stops import beyond_usual_ns, stops_ns
-from kair_engine.whatif.operators.ticks import Ticked, ticked
+from kair_engine.whatif.operators.stops.found import beyond_usual_ns, stops_ns
+from kair_engine.whatif.operators.stops.measured import MeasuredStops
+from kair_engine.whatif.operators.stops.ticks import Ticked, ticked
 
 LONGEST_LATENCY_NS = 100_000
 """Between a kernel's launch and its begin on a device that is free: 2 to 10 µs on an H100, at most 20."""

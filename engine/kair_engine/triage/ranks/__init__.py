@@ -1,0 +1,1 @@
+"""Tells which ranks are to blame beyond what stage 1 found, and why."""

@@ -1,0 +1,1 @@
+"""Finds what threads lose because they stand still: by their operations, by ticks, and by what the kernel measured."""
