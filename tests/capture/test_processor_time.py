@@ -90,3 +90,10 @@ def test_of_the_threads_that_communicate_the_one_counts_that_lacked_a_core_longe
     assert (threads.delay_ns(), threads.delay_ns()) == (70, 0)
     threads.close()
     assert threads.delay_ns() is None
+
+
+def test_a_system_that_tells_nothing_of_threads_and_groups_ends_no_sampling(tmp_path: Path) -> None:
+    threads, quota = CommunicationThreads(tmp_path / "none"), Quota(tmp_path / "none", tmp_path / "none")
+    threads.look()
+    quota.look()
+    assert (threads.delay_ns(), quota.stops()) == (None, None)

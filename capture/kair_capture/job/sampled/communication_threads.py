@@ -19,9 +19,9 @@ class CommunicationThreads:
         self._last: list[int] = []
 
     def look(self) -> None:
-        """Finds them; from here on their delays are counted."""
+        """Finds them; from here on their delays are counted. Systems other than Linux tell of none."""
         self.close()
-        for folder in self._threads.iterdir():
+        for folder in self._threads.iterdir() if self._threads.is_dir() else ():
             with suppress(OSError):  # a thread may end at any moment
                 if _NAME in (folder / "comm").read_text(errors="replace"):
                     self._files.append(os.open(folder / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
