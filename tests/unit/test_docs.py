@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from support.forked_kair import forked_kair
 
 from kair_engine.results.evidence import EvidenceKind
 from kair_engine.results.sensitivity import ReasonKind
@@ -154,13 +154,16 @@ def sessions() -> Iterator[tuple[str, str]]:
             yield line, printed
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with what a shell finds as `kair`."""
+    with forked_kair(tmp_path_factory.mktemp("programs")) as folder:
+        yield folder
+
+
 def printed_by(line: str, programs: Path) -> str:
-    """What a shell prints in this checkout; `programs` is a folder for what it finds as `kair`."""
-    program = programs / "kair"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kair_tui "$@"\n')
-    program.chmod(0o755)
-    places = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "engine"), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": places}
+    """What a shell prints in this checkout."""
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(line, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return done.stdout
 
@@ -169,24 +172,24 @@ def printed_by(line: str, programs: Path) -> str:
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize(("line", "printed"), [*sessions()], ids=[f"line {at}" for at, _ in enumerate(sessions(), 1)])
 @pytest.mark.usefixtures("own_places")
-def test_lines_for_scripts_print_what_stands_there(line: str, printed: str, tmp_path: Path) -> None:
-    assert printed_by(line, tmp_path) == printed
+def test_lines_for_scripts_print_what_stands_there(line: str, printed: str, programs: Path) -> None:
+    assert printed_by(line, programs) == printed
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("jq") is None or shutil.which("bash") is None, reason="bash or jq is not installed")
 @pytest.mark.usefixtures("own_places")
-def test_runbooks_in_bash_and_jq_end_as_the_bundled_ones_do(tmp_path: Path) -> None:
-    said = printed_by("docs/scripts/nightly.sh sample_traces/slow_operator || echo ended with $?", tmp_path)
+def test_runbooks_in_bash_and_jq_end_as_the_bundled_ones_do(programs: Path) -> None:
+    said = printed_by("docs/scripts/nightly.sh sample_traces/slow_operator || echo ended with $?", programs)
     assert said == "straggler: rank 2 (compute, 22.8 ms a step)\nended with 10\n"
-    said = printed_by("docs/scripts/first-look.sh sample_traces/slow_operator || echo ended with $?", tmp_path)
+    said = printed_by("docs/scripts/first-look.sh sample_traces/slow_operator || echo ended with $?", programs)
     assert said.endswith("\nended with 10\n")
     assert "rank 2" in said
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_places")
-def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+def test_the_demo_prints_what_the_readme_shows(programs: Path) -> None:
     shown = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
-    printed = printed_by("COLUMNS=200 kair triage sample_traces/slow_operator", tmp_path).splitlines()
+    printed = printed_by("COLUMNS=200 kair triage sample_traces/slow_operator", programs).splitlines()
     assert [line for line in shown.splitlines() if line.strip() != "…" and line not in printed] == []
