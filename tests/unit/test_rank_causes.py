@@ -1,5 +1,7 @@
 """Why a rank is slow: more calls, longer batches, stops of its threads, or its own work; figures by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, STEP_NS, job, nothing, quiet
@@ -80,6 +82,14 @@ def test_of_two_ranks_the_median_is_halfway_to_the_other() -> None:
 def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
     of = made(operators={"expert": slow_by(4)}, calls={"expert": np.array([2.0, 2, 2, 5])})
     assert reason(of, anomaly(10)) == Why("compute")
+
+
+def test_more_calls_count_from_the_step_on_in_which_they_began() -> None:
+    """6 % of the step in the later half: 3 % in the mean, of the 10 % that the rank loses from then on."""
+    later = slow_by(6) * (np.arange(STEPS) >= STEPS // 2)[:, None]
+    of = made(operators={"expert": later}, calls={"expert": np.array([2.0, 2, 2, 5])})
+    assert reason(of, anomaly(10)) == Why("compute")
+    assert reason(of, replace(anomaly(10), since=STEPS // 2)).cause == "uneven_work"
 
 
 def given(slow: float, peers: float = 100.0) -> np.ndarray:

@@ -133,19 +133,22 @@ class JobExcess:
         excess = [nothing if one is None else zero_for_nan(one.excess_ns) for one in known]
         return np.stack(excess), np.asarray(typical)
 
-    def calls(self, name: str) -> tuple[Floats, Floats]:
-        """(ranks) each: how often an operator is called, and the role's median of that, in the median step."""
-        known = [one for step in self.steps if (one := step.operators.get(name)) is not None]
-        calls, usual = (np.stack(of) for of in zip(*((one.calls, one.usual_calls) for one in known), strict=True))
+    def calls(self, name: str, later: Bools) -> tuple[Floats, Floats]:
+        """(ranks) each: how often an operator is called, and the role's median, in the median of these steps."""
+        of_steps = [(of.calls, of.usual_calls) for of in self._known(name, later)] or [(np.zeros(len(self.ranks)),) * 2]
+        calls, usual = (np.stack(of) for of in zip(*of_steps, strict=True))
         return np.median(np.nan_to_num(calls), axis=0), np.median(np.nan_to_num(usual), axis=0)
 
     def input_bytes(self, name: str, later: Bools) -> tuple[Floats, Floats]:
         """(ranks) each: what a call of an operator is given in the median of these steps, and the usual; 0: untold."""
-        known = [step.operators.get(name) for step, is_later in zip(self.steps, later, strict=True) if is_later]
         nothing = (np.full(len(self.ranks), np.nan),) * 2
-        of_steps = [(of.input_bytes, of.usual_input_bytes) for of in known if of is not None] or [nothing]
+        of_steps = [(of.input_bytes, of.usual_input_bytes) for of in self._known(name, later)] or [nothing]
         told, usual = (zero_for_nan(known_median(np.stack(of))) for of in zip(*of_steps, strict=True))
         return told, usual
+
+    def _known(self, name: str, later: Bools) -> list[OperatorExcess]:
+        known = [step.operators.get(name) for step, is_later in zip(self.steps, later, strict=True) if is_later]
+        return [of for of in known if of is not None]
 
     @cached_property
     def recorded(self) -> Floats | None:

@@ -147,14 +147,14 @@ def _of_host(blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
 
 def _calls_more(job: JobExcess, largest: Anomaly) -> bool:
     assert largest.operator is not None
-    return _further_calls(job, largest.operator, largest.positions)[1] >= OFTEN
+    return _further_calls(job, largest.operator, largest)[1] >= OFTEN
 
 
-def _further_calls(job: JobExcess, name: str, places: Sequence[int]) -> tuple[float, float]:
+def _further_calls(job: JobExcess, name: str, largest: Anomaly) -> tuple[float, float]:
     """How often the ranks call an operator in the median step, and how much more often than usual, the fewest."""
-    calls, usual = job.calls(name)
-    chosen = list(places)
-    return float(calls[chosen].min()), _of_median(job, places) * float((calls - usual)[chosen].min())
+    calls, usual = job.calls(name, _later(job, largest))
+    chosen = list(largest.positions)
+    return float(calls[chosen].min()), _of_median(job, chosen) * float((calls - usual)[chosen].min())
 
 
 def _of_median(job: JobExcess, places: Sequence[int]) -> int:
@@ -164,12 +164,12 @@ def _of_median(job: JobExcess, places: Sequence[int]) -> int:
 
 def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
     """Operators that the ranks call more often than their peers, where those make up most of what they lose."""
-    places = list(largest.positions)
+    places, later = list(largest.positions), _later(job, largest)
     extra: dict[str, tuple[float, float, float]] = {}
     for name, fetches in job.operators.items():
-        calls, more = _further_calls(job, name, places)
+        calls, more = _further_calls(job, name, largest)
         if not fetches and more >= OFTEN:
-            excess = _of_median(job, places) * float(job.operator_ns(name)[0][:, places].mean())
+            excess = _of_median(job, places) * float(job.operator_ns(name)[0][later][:, places].mean())
             extra[name] = excess, calls, calls - more
     lost = sum(excess for excess, *_ in extra.values())
     if not extra or lost < MOST * largest.excess_ns:
