@@ -27,7 +27,7 @@ from kair_capture.job.sampled.periodic import Periodic
 from kair_capture.job.sampled.windows import MOST_WAITING
 from kair_capture.job.session import Session, current
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
-from kair_capture.job.waiting_for_input import around_next
+from kair_capture.job.waiting_for_input import around_next, input_ended
 from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
@@ -131,6 +131,20 @@ def test_a_step_that_was_under_way_says_that_its_begin_was_not_seen(tmp_path: Pa
     optimizer_steps(session, 2, 1)
     session.close()
     assert [flags for *_, flags in steps_of(told(tmp_path / "run")[0])] == [StepFlag.INCOMPLETE, 0]
+
+
+def test_a_thread_that_loads_ahead_while_autograd_runs_is_not_waited_for(tmp_path: Path) -> None:
+    """Threads of autograd belong to the step; whoever fetches a batch meanwhile is none of them."""
+    session = Session(settings(tmp_path / "run"), FakeFramework(), begin=5)
+    optimizer_steps(session, 2, 1)
+    session.steps.in_backward = True
+    told_by: list[bool] = []
+    other = threading.Thread(target=lambda: told_by.extend([session.steps.concerns(), input_ended(session, 5)]))
+    other.start()
+    other.join()
+    assert told_by == [True, False]
+    assert input_ended(session, 5)
+    session.close()
 
 
 def test_a_process_can_be_captured_twice(tmp_path: Path) -> None:

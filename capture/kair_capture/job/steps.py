@@ -73,8 +73,12 @@ class StepTracker:
         self._flags |= flag
 
     def concerns(self) -> bool:
-        """Whether what this thread waits for holds up the step: not where it loads ahead, or saves, beside it."""
-        return self._thread is None or self.in_backward or get_ident() == self._thread
+        """Whether what this thread waits for holds up the step: not where it saves beside it."""
+        return self.in_backward or self.is_of_loop()
+
+    def is_of_loop(self) -> bool:
+        """Whether this thread trains, rather than loads ahead, as far as it is known which one does."""
+        return self._thread is None or get_ident() == self._thread
 
     def step(self) -> None:
         """The script itself says that a step is over; from then on it alone does."""

@@ -56,7 +56,7 @@ def input_begins(session: Session) -> None:
 
 def input_ended(session: Session, begin: int) -> bool:
     """A batch is there; whether this step waited for it, and not a thread that loads ahead."""
-    concerns = session.steps.concerns()
-    if concerns:
+    is_of_loop = session.steps.is_of_loop()
+    if is_of_loop:
         session.recorder.span(Kind.INPUT, "input", begin, clock())
-    return concerns
+    return is_of_loop
