@@ -164,6 +164,7 @@ def test_least_waiting_accuses_who_is_waited_for_and_somebody_always() -> None:
     assert peer_rules.least_waiting(waiting(100, 99, 100, 100)).claims == (claim(None, 1),)
 
 
+@pytest.mark.slow
 def test_least_waiting_with_a_test_spares_ranks_that_chance_explains() -> None:
     rule = peer_rules.least_waiting_beyond_chance
     assert rule(waiting(90, 100, 20, 95, 97, 93)) == said(claim(None, 2), first=2)
@@ -177,6 +178,7 @@ def test_grubbs_test_rejects_at_its_rate() -> None:
     assert rejected == pytest.approx(40, abs=20)
 
 
+@pytest.mark.slow
 def test_slow_kernels_weighs_kernels_by_time_and_leaves_communication_out() -> None:
     rows = [(rank, "compute", "gemm", 100) for rank in (0, 1, 2)] + [(3, "compute", "gemm", 150)]
     rows += [(rank, "compute", "norm", 10 if rank != 1 else 40) for rank in range(4)]
@@ -294,6 +296,7 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
 # A few jobs of each kind; the rates, of hundreds, are in docs/accuracy.md, which benchmarks/accuracy/run.py writes.
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_while_it_wrote_goes_on_after_its_last_whole_answer(tmp_path: Path) -> None:
     file = tmp_path / "kept.jsonl"
     scenario = next(one for one in scenarios() if one.layout == "dp8" and one.kind == "guilty")

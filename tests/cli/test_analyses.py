@@ -60,6 +60,7 @@ def test_sensitivity_of_a_single_step_is_one_clear_line() -> None:
     assert "1 step analysed" in rest
 
 
+@pytest.mark.slow
 def test_sensitivity_says_what_more_steps_would_bring() -> None:
     outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--draws", "20", "--fault", "slow_device")
     assert outcome.out.startswith("in 12 steps a slow device is found with 95 % probability from +")

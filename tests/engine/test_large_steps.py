@@ -230,6 +230,7 @@ def test_some_ranks_are_replayed_in_place_of_all(tmp_path: Path, limits: Limits)
     assert missing in model_asked_of(job, named=[missing]).job.ranks
 
 
+@pytest.mark.slow
 def test_runs_are_compared_alike(tmp_path: Path, limits: Limits) -> None:
     (tmp_path / "healthy").mkdir()
     (tmp_path / "slow").mkdir()

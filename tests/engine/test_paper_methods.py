@@ -110,6 +110,7 @@ def test_localize_of_the_whole_run_is_one_long_step(
     assert by_rank(result) == pytest.approx(scores_by_formula((joined, whole), normalized=normalized)[0])
 
 
+@pytest.mark.slow
 def test_the_normalized_distance_is_that_of_kolmogorov_and_smirnov(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     # Each operation ends in the middle of a window of 10 µs, so that binning loses nothing.

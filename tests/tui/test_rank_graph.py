@@ -54,6 +54,7 @@ def test_lesser_ranks_are_put_together_by_who_made_them_late_and_nothing_is_lost
     assert made.members[0].edges[1].text == "late because of rank 200's idle before send (communication)"
 
 
+@pytest.mark.slow
 @played
 async def test_the_graph_of_all_ranks_is_read_followed_and_left() -> None:
     async with opened(str(SAMPLES / "pipeline_slow_operator")) as (app, pilot):

@@ -44,6 +44,7 @@ def mixture(
     return float(np.dot(foretold, tails) / sum(foretold))
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     percents=arrays(

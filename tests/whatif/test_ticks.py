@@ -74,6 +74,7 @@ def test_operations_that_take_long_do_not(tmp_path: Path, times: Times) -> None:
     assert found is None or found.tick_us is None
 
 
+@pytest.mark.slow
 def test_operators_of_any_length_are_hardly_ever_taken_for_it(tmp_path: Path) -> None:
     """Forty jobs whose operators take a time of their own each, steadily or not."""
     told = 0
