@@ -76,9 +76,24 @@ def test_who_has_the_larger_batch_in_turn_is_not_accused() -> None:
     assert accused(joined(one, other, one, other, one, one)) == []
 
 
-def test_work_that_becomes_more_is_told_from_there_on() -> None:
-    before, after = of_two(lost=0, steps=8, given={"mm": ALIKE}), of_two(steps=12, given={"mm": LARGER})
-    assert accused(joined(before, after)) == [((MORE,), 8)]
+@pytest.mark.parametrize(("alike", "larger"), [(8, 12), (16, 14)])
+def test_work_that_becomes_more_is_told_from_there_on(alike: int, larger: int) -> None:
+    before, after = of_two(lost=0, steps=alike, given={"mm": ALIKE}), of_two(steps=larger, given={"mm": LARGER})
+    assert accused(joined(before, after)) == [((MORE,), alike)]
+
+
+def test_in_a_job_of_batches_of_any_length_nobody_is_accused() -> None:
+    """Of 64 ranks each gives what chance has it, in each of twelve steps anew."""
+    chance = np.random.default_rng(5)
+    parts = []
+    for _ in range(12):
+        given = chance.lognormal(0, 0.5, 64) * 100
+        percents = nothing(1, 64)
+        percents[:, COMPUTE] = 5 * (given / np.median(given) - 1)
+        parts.append(job(percents, operators={"mm": percents[:, COMPUTE]}, given={"mm": given}))
+    of = joined(*parts)
+    assert more_work_ns(of).any()
+    assert with_more_work(conclude(of)).anomalies == conclude(of).anomalies
 
 
 def test_of_many_ranks_the_others_tell_what_is_usual() -> None:

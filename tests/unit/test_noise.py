@@ -12,6 +12,7 @@ from kair_engine.localize.noise import (
     mostly_above,
     noise_of_mean,
     on_top_by_chance,
+    places_among,
     surely_above,
     without_trend,
 )
@@ -103,6 +104,10 @@ def by_permutation(values: np.ndarray, place: int) -> float:
     own = (values < values[:, [place]]).sum(axis=1).sum()
     sums = [sum(drawn) for drawn in itertools.product(range(ranks), repeat=steps)]
     return min(1.0, ranks * float(np.mean([one >= own for one in sums])))
+
+
+def test_of_equal_ones_half_lie_below() -> None:
+    assert places_among(np.array([[3.0, 1, 3, 5, 3], [2, 1, 4, 3, 0]])).tolist() == [[2, 0, 2, 4, 2], [2, 1, 4, 3, 0]]
 
 
 @pytest.mark.parametrize(("steps", "ranks"), [(5, 2), (6, 3), (4, 4), (5, 4)])

@@ -105,16 +105,21 @@ def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -
     ranks, size = per_step.shape[1], len(places)
     means = _means_of_blocks(per_step, inflated)
     blocks = len(means)
-    # Of equal ones half lie below.
-    order = (means[:, :, None] > means[:, None, :]).sum(axis=2) + (
-        (means[:, :, None] == means[:, None, :]).sum(axis=2) - 1
-    ) / 2
-    reached = float(order[:, list(places)].sum())
+    reached = float(places_among(means)[:, list(places)].sum())
     if size == 1:
         return min(1.0, float(ranks) * _sum_of_places(math.floor(reached), blocks, ranks))
     mean, variance = blocks * size * (ranks - 1) / 2, blocks * size * (ranks - size) * (ranks + 1) / 12
     tail = 0.5 * math.erfc((reached - 0.5 - mean) / math.sqrt(2 * variance))
     return min(1.0, math.exp(min(log_binomial(ranks, size), 700.0)) * tail)
+
+
+def places_among(per_step: Floats) -> Floats:
+    """(steps × ranks): how many of the ranks lie below each in that step; of equal ones half do."""
+    result = np.empty(per_step.shape)
+    for row, values in zip(result, per_step, strict=True):
+        ordered = np.sort(values)
+        row[:] = (np.searchsorted(ordered, values) + np.searchsorted(ordered, values, side="right") - 1) / 2
+    return result
 
 
 def _means_of_blocks(per_step: Floats, inflated: float) -> Floats:

@@ -13,7 +13,7 @@ from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly, can_accuse
 from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess, known_role_medians, role_medians
 from kair_engine.localize.localization import Localization, also_slow
-from kair_engine.localize.noise import above_peers, on_top_by_chance
+from kair_engine.localize.noise import above_peers, on_top_by_chance, places_among
 from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, trimmed_mean
 
@@ -21,6 +21,8 @@ LARGER_INPUTS = 0.01
 """Inputs that are larger by more than this share than a peer's are of another size."""
 SEEN = 0.25
 """Of what more work should cost: what a rank takes longer at least, for all that its core may be a faster one."""
+MOSTLY = 0.8
+"""Of its peers: a rank has more work than so many of them, in the mean over steps."""
 _COMPUTE = CLASSES.index("compute")
 
 
@@ -42,25 +44,39 @@ def _anomalies(job: JobExcess) -> Iterator[Anomaly]:
         members = np.flatnonzero(job.role == code)
         if len(members) < 2:
             continue
-        for at in np.flatnonzero(np.median(work[:, members], axis=0) > 0).tolist():
-            apart = above_peers(work[:, members], at)
-            first = _begin(apart > least)
+        of_role, spent = work[:, members], computed[:, members]
+        # Of two ranks the median is halfway.
+        begins = _begins(of_role > least / 2)
+        for at in np.flatnonzero(_mostly_on_top(of_role, begins)).tolist():
+            first = int(begins[at])
             later = slice(first, None)
-            expected = float(trimmed_mean(apart[later], TRIM)) if first < len(apart) else 0.0
-            lost = float(trimmed_mean(above_peers(computed[later][:, members], at), TRIM)) if expected else 0.0
+            expected = float(trimmed_mean(above_peers(of_role[later], at), TRIM))
+            lost = float(trimmed_mean(above_peers(spent[later], at), TRIM))
             if expected <= least or lost < SEEN * expected:
                 continue
             # Batches are drawn anew for every step: what one step has says nothing of the next one's.
-            p_value = min(1.0, (first + 1) * on_top_by_chance(work[later][:, members], (at,), 1.0))
+            p_value = min(1.0, (first + 1) * on_top_by_chance(of_role[later], (at,), 1.0))
             if p_value < FALSE_ALARM_RATE:
                 since = job.steps[first].step if first else None
                 yield Anomaly("persistent", (Position(int(members[at])),), _COMPUTE, p_value, lost, since=since)
 
 
-def _begin(is_more: Bools) -> int:
-    """The first step from which on the rank has more work in all steps, where it had none before; else the first."""
-    first = int(is_more.argmax())
-    return first if is_more[first:].all() else 0
+def _begins(is_more: Bools) -> Ints:
+    """Per rank the first of the last steps, in all of which it has more work, where it had none before; else the first.
+
+    `is_more` is (steps × ranks).
+    """
+    ends_with = np.where(is_more.all(axis=0), len(is_more), np.argmin(is_more[::-1], axis=0))
+    begins = len(is_more) - ends_with
+    return np.where(is_more.any(axis=0) & (is_more.argmax(axis=0) == begins), begins, 0)
+
+
+def _mostly_on_top(work: Floats, begins: Ints) -> Bools:
+    """Per rank whether from its step on it has more work (steps × ranks) than most of its peers, in the mean."""
+    steps, ranks = work.shape
+    of_last = np.cumsum(places_among(work)[::-1], axis=0)[::-1]
+    reached = of_last[begins, np.arange(ranks)]
+    return np.asarray(reached >= MOSTLY * (ranks - 1) * (steps - begins))
 
 
 def more_work_ns(job: JobExcess) -> Floats:
