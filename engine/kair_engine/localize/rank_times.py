@@ -1,6 +1,7 @@
 """What ranks do by themselves in a step, added up per rank: of all ranks at once, or of some after others."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,6 +52,7 @@ def rank_times(ops: Operations) -> RankTimes:
         return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
 
     rows, given = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), ops.given_bytes
+    called = by_operator(ops, rows)
     return RankTimes(
         ranks=ops.ranks,
         compute_ns=total(_computing(ops), own),
@@ -61,8 +63,10 @@ def rank_times(ops: Operations) -> RankTimes:
         garbage_ns=_garbage(ops, own),
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
-        calls=by_operator(ops, rows),
-        input_bytes=by_operator(ops, rows, np.zeros(len(ops)) if given is None else np.maximum(given, 0.0)),
+        calls=called,
+        input_bytes=replace(called, values=np.zeros_like(called.values))
+        if given is None
+        else by_operator(ops, rows, np.maximum(given, 0.0)),
         fetching=frozenset(ops.name_text[code] for code in np.unique(ops.name[ops.kind == INPUT]).tolist()),
         counted=calls(ops),
     )
