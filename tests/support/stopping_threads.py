@@ -13,17 +13,23 @@ ALL = {(step, rank) for step in range(STEPS) for rank in range(RANKS)}
 
 
 def steps(
-    folder: Path, took: dict[tuple[int, int], float], *, usual: dict[int, float] | None = None, meet: int = 100
+    folder: Path,
+    took: dict[tuple[int, int], float],
+    *,
+    usual: dict[int, float] | None = None,
+    meet: int = 100,
+    met: dict[int, int] | None = None,
 ) -> Trace:
     """Each rank's thread runs an operator of 500 µs and one of 300, then all `meet` for 100 µs; an update takes 50.
 
-    `took` says by (step, rank) how long the first one takes instead, `usual` by rank how long it always does.
+    `took` says by (step, rank) how long the first one takes instead, `usual` by rank how long it always does; `met` by
+    step how long they meet.
     """
     lines = []
     for step in range(STEPS):
         begin = step * 100_000
         first = {rank: took.get((step, rank), (usual or {}).get(rank, USUAL)) for rank in range(RANKS)}
-        end = begin + max(first.values()) + 300 + meet
+        end = begin + max(first.values()) + 300 + (met or {}).get(step, meet)
         lines.append(f"step {step}: {begin}+{end + 50 - begin}")
         for rank, length in first.items():
             at = begin + length + 300
