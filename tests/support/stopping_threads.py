@@ -40,17 +40,25 @@ def steps(
 
 
 def measured(
-    made: Trace, own: dict[tuple[int, int], float], ready: dict[tuple[int, int], float], communication: float = -1e-3
+    made: Trace,
+    own: dict[tuple[int, int], float],
+    ready: dict[tuple[int, int], float],
+    communication: float = -1e-3,
+    *,
+    times: tuple[int, int] = (-1, -1),
 ) -> Trace:
     """The trace with what its threads had of the processor, in µs by (step, rank).
 
     They ran 950 µs of each step, or `own`, and in them computed but for what they were `ready` without a core: while
     they wait 100 µs for the collective, busily, too. In each step gloo's thread lacked a core for `communication`.
+    `times` says how often a quota and a signal stopped the processes in each step.
     """
     rows = []
     for row in made.job.step_times.rows():
         cell = row[1], row[0]
         missing = ready.get(cell, 0.0)
-        told = own.get(cell, USUAL + 450.0) - missing, missing, -1e-3, communication
-        rows.append((*row[:5], *(round(1e3 * one) for one in told)))
+        computed = own.get(cell, USUAL + 450.0) - missing
+        cpu, delay, of_communication = (round(1e3 * one) for one in (computed, missing, communication))
+        throttled, halted = times
+        rows.append((*row[:5], cpu, delay, throttled, of_communication, halted))
     return replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
