@@ -56,6 +56,8 @@ class MeasuredStops:
         for at, ops in enumerate(recorded):
             mine = np.flatnonzero(own & (parts.step == at))
             own[mine] = main_lane_rows(ops)[parts.row[mine]]
+        # After all that a step waits for, its main thread goes on until the next one begins.
+        own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & told[cell]
         transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION) & told[cell]
         own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1])
         idle = np.maximum(own_ns - cpu, delay)
