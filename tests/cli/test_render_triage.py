@@ -300,6 +300,12 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "a quota of CPU time stopped the mean rank's process 12.5 times a step",
         ),
         (
+            "halted",
+            None,
+            {"per_step": 2.0},
+            "signals (SIGSTOP) stopped the mean rank's process 2.0 times a step",
+        ),
+        (
             "since",
             None,
             {"before_us": 120.0, "after_us": 9000.0, "step": 41},

@@ -29,6 +29,7 @@ EvidenceKind = Literal[
     "ticks",
     "no_core",
     "throttled",
+    "halted",
     "computes_more",
     "more_calls",
     "launches_more",

@@ -1,6 +1,7 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 
@@ -34,6 +35,7 @@ from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import rank_finding
+from kair_engine.triage.giant_step import beside_giant_step, without_giant_step
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
@@ -64,6 +66,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     trace = read_once(trace)
     replays = Replays(trace)
     excess, tally, devices, together = _looked_at(trace, replays)
+    if (rest := without_giant_step(trace, excess)) is not None:
+        others, giant = rest
+        of_others = triage(others, gpu_cost=gpu_cost)
+        verdict = beside_giant_step(of_others.verdict, giant)
+        return replace(of_others, verdict=verdict, warnings=(giant, *of_others.warnings))
     found = conclude(excess)
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)

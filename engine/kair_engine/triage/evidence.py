@@ -94,6 +94,8 @@ def cores_evidence(stops: HostStops, step_time_ns: float) -> Iterator[Evidence]:
     yield Evidence("no_core", figures, ShownBy("whatif"))
     if stops.cores.throttled > 0:
         yield Evidence("throttled", {"per_step": stops.cores.throttled}, ShownBy("whatif"))
+    if stops.cores.halted > 0:
+        yield Evidence("halted", {"per_step": stops.cores.halted}, ShownBy("whatif"))
 
 
 def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:

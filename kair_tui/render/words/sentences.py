@@ -9,7 +9,13 @@ from kair_engine.results.evidence import Evidence
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, size
 from kair_tui.render.words import hangs
-from kair_tui.render.words.stops import cores_in_words, stops_in_words, throttled_in_words, ticks_in_words
+from kair_tui.render.words.stops import (
+    cores_in_words,
+    halted_in_words,
+    stops_in_words,
+    throttled_in_words,
+    ticks_in_words,
+)
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -135,6 +141,10 @@ def _no_core(one: Evidence) -> str:
     ready = duration(one.figures["ready_us_per_step"])
     was = "was" if len(one.ranks) == 1 else "were each"
     return f"measured by the kernel: {_who(one)} {was} ready and had no core for {ready} of a step, {_peers_had(one)}"
+
+
+def _halted(one: Evidence) -> str:
+    return halted_in_words(one.figures["per_step"])
 
 
 def _throttled(one: Evidence) -> str:
@@ -338,6 +348,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "ticks": _ticks,
     "no_core": _no_core,
     "throttled": _throttled,
+    "halted": _halted,
     "computes_more": _computes_more,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,
