@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS
 from kair_engine.timeline.self_time import RECORDED_LATE_NS, under_way_ns
 from kair_engine.trace.finished import latest_ended
@@ -51,7 +51,7 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
     found = np.full(len(after), NONE)
     # A send's end is noted by the thread that waits for it, never later.
     for kinds, late in (((COLLECTIVE, RECV), NOTED_LATE_NS), ((COLLECTIVE, RECV), RECORDED_LATE_NS), ((SEND,), 0)):
-        others = np.flatnonzero(on_threads & np.isin(ops.kind, kinds))
+        others = np.flatnonzero(on_threads & is_one_of(ops.kind, kinds))
         ended = latest_ended(ops, after, others, by=ops.start_ns[after] + late)
         waited = (ended != NONE) & (2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle)
         queued = ops.start_ns[ended] < ops.start_ns[after]
