@@ -49,6 +49,13 @@ class StoppedParts:
         return self.measured.of_threads_ns(self._parts.value_ns, self.found_ns)
 
     @cached_property
+    def _lost_ns(self) -> Floats:
+        """The same, and what transfers lose where all threads of a process stand still at once."""
+        if self.measured is None:
+            return self.of_threads_ns
+        return self.of_threads_ns + self.measured.of_transfers_ns(self._parts.value_ns)
+
+    @cached_property
     def ticked(self) -> Ticked | None:
         """What of them waited for the scheduler's ticks; None where that is nothing."""
         return ticked(self._parts)
@@ -56,13 +63,13 @@ class StoppedParts:
     @cached_property
     def ns(self) -> Floats:
         """Per part, what a fix of stops takes away; where threads wait for ticks, all that may be such a wait."""
-        stopped = stops_ns(self._parts, self._others) if self._served else self.of_threads_ns
+        stopped = stops_ns(self._parts, self._others) if self._served else self._lost_ns
         return stopped if self.ticked is None else np.maximum(stopped, self.ticked.value_ns)
 
     def disturbed_ns(self, by: Undisturbed) -> Floats:
         """Per part, what is taken away from it."""
         if by is Undisturbed.THREADS_RUN:
-            return self.of_threads_ns
+            return self._lost_ns
         if by is Undisturbed.ENOUGH_CORES:
             return self.of_threads_ns + self._of_communication_ns
         if by is Undisturbed.USUAL:
