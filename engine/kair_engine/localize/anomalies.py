@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, zero_for_nan
+from kair_engine.arrays import NONE, Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
@@ -232,7 +232,7 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
     for members in roles:
         if mean[members].max() <= enough:
             continue
-        of_operator = float(np.median(typical[members]))
+        of_operator = float(median(typical[members]))
         prior = np.hypot(PRIOR_OF_WORK * of_operator, _FLOOR_SHARE * job.step_time_ns)
         wide = np.hypot(WIDE_OF_WORK * of_operator, _FLOOR_SHARE * job.step_time_ns)
         inflated = inflation(per_step[:, members])
@@ -242,7 +242,7 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
         p_values = np.minimum(1.0, tests * single(peers))
         for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
             excess = float(peers.values[place])
-            apart = per_step[:, members[place]] - np.median(np.delete(per_step[:, members], place, axis=1), axis=1)
+            apart = per_step[:, members[place]] - median(np.delete(per_step[:, members], place, axis=1), axis=1)
             if (
                 _steady(apart, excess, enough, inflated)
                 and on_top_by_chance(per_step[:, members], (int(place),), inflated) < TOP_BY_CHANCE
@@ -332,7 +332,7 @@ def large_delays(job: JobExcess) -> Ints:
 
 
 def _roles(job: Excesses) -> list[Ints]:
-    return [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
+    return [np.flatnonzero(job.role == code) for code in present(job.role)]
 
 
 def _class_tests(row: int, roles: Sequence[Ints]) -> float:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.arrays import NONE, Bools, Ints, is_one_of
 from kair_engine.timeline.peers import main_lane_rows
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
@@ -51,7 +51,7 @@ def unshared_ns(ops: Operations) -> Ints:
     fetch = ops.kind == INPUT
     result[fetch] = ops.duration_ns[fetch]
     result[(ops.phase == INPUT_PHASE) & ~fetch & (ops.kind != GC)] = 0
-    result[np.isin(ops.kind, (SEND, RECV))] = 0
+    result[is_one_of(ops.kind, (SEND, RECV))] = 0
     result -= _awaited_inside(ops, result)
     return result
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS
 from kair_engine.timeline.self_time import recorded_late_ns, under_way_ns
 from kair_engine.trace.finished import latest_ended
@@ -52,7 +52,7 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
     meets, noted, recorded = (COLLECTIVE, RECV), np.full(len(idle), NOTED_LATE_NS), recorded_late_ns(idle)
     # A send's end is noted by the thread that waits for it, never later.
     for kinds, late, begun in ((meets, noted, False), (meets, recorded, True), ((SEND,), np.zeros_like(idle), False)):
-        others = np.flatnonzero(on_threads & np.isin(ops.kind, kinds))
+        others = np.flatnonzero(on_threads & is_one_of(ops.kind, kinds))
         ended = latest_ended(ops, after, others, by=ops.start_ns[after] + late)
         waited = (ended != NONE) & (2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle)
         # Queued by then, or under way for most of the gap.

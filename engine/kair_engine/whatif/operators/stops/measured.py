@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.peers import main_lane_rows
@@ -52,7 +52,7 @@ class MeasuredStops:
             np.nan_to_num(np.concatenate([getattr(one, name) for one in measured]))
             for name in ("cpu_ns", "delay_ns", "throttled", "communication_delay_ns", "halted")
         )
-        own = parts.thread & np.isin(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
+        own = parts.thread & is_one_of(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
         for at, ops in enumerate(recorded):
             mine = np.flatnonzero(own & (parts.step == at))
             own[mine] = main_lane_rows(ops)[parts.row[mine]]

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
@@ -94,7 +94,7 @@ class StoppedParts:
 
     @cached_property
     def _others(self) -> Bools:
-        return ~self._kernels & ~self._of(lambda ops: np.isin(ops.kind, (SEND, RECV)))
+        return ~self._kernels & ~self._of(lambda ops: is_one_of(ops.kind, (SEND, RECV)))
 
     @cached_property
     def _queued_ns(self) -> Floats:
