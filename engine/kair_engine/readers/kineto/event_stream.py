@@ -64,6 +64,8 @@ class EventStream:
         """True once the end of the events array was seen."""
         self._bare_array = False
         self._rest = b""
+        self._begin = 0
+        """Where in the first text the events begin: what stands behind that is not copied."""
         self._taken = self._effort = 0
         """Bytes of text that were taken, and that were looked at in vain."""
 
@@ -122,7 +124,8 @@ class EventStream:
         """
         rest = self._rest
         if not rest:
-            return chunk, 0
+            begin, self._begin = self._begin, 0
+            return chunk, begin
         first = _BOUNDARY.search(chunk, 0, _WINDOW_SIZE) if self._scan and len(rest) < _WINDOW_SIZE else None
         if first is None:
             return rest + chunk, 0
@@ -134,21 +137,24 @@ class EventStream:
         return (chunk, first.end()) if at == len(head) else (rest + chunk, at)
 
     def _read_header(self) -> bytes:
-        """Fills `header` from what stands before the events, and returns the text read beyond it."""
+        """Fills `header` from what stands before the events, and returns what was read by then."""
         text = b""
         for block in self._blocks:
             text += block
             start = text.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACE)
+            before = len(text) - len(start)
             if start.startswith(b"["):
                 self._bare_array = True
-                return start[1:]
+                self._begin = before + 1
+                return text
             if start[:1] not in (b"{", b""):
                 break
             for match in _EVENTS_KEY.finditer(start):
                 header = _parse_object(start[: match.start()] + b'"traceEvents":0}')
                 if header is not None:
                     self.header = header
-                    return start[match.end() :]
+                    self._begin = before + match.end()
+                    return text
             if len(text) > _MAX_HEADER:
                 break
         raise NotATraceError("no traceEvents in it")
