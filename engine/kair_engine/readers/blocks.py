@@ -11,7 +11,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 PARQUET_MAGIC: Final = b"PAR1"
 
-BLOCK_SIZE: Final = 1 << 20
+BLOCK_SIZE: Final = 1 << 18
 _READ_SIZE: Final = 128 << 10
 _OF_MEMBER: Final = 16 << 20
 """All alike: files of an archive are read fastest in its order."""

@@ -20,8 +20,8 @@ def occurrences(phase: Integers, name: Integers, kind: Integers, start: Integers
     assert key is not None
     # Starts of few lanes, each in order, and few different keys sort several times as fast one after another.
     order = np.argsort(start, kind="stable")
-    order = order[np.argsort(key[order], kind="stable")]
-    ordered = key[order]
+    order = order.take(np.argsort(key.take(order), kind="stable"))
+    ordered = key.take(order)
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(key)])
     result = np.empty(len(start), np.int64)
     result[order] = np.arange(len(start)) - np.repeat(begins, np.diff(begins, append=len(start)))

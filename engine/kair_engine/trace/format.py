@@ -68,13 +68,12 @@ _ENCODINGS: Final = {
     # What is small, and no neighbour's like: its bytes by their place, most of which are zero.
     **dict.fromkeys(("duration_ns", "occurrence"), "BYTE_STREAM_SPLIT"),
 }
-_COMPRESSED: Final = {
-    **dict.fromkeys(("name", "occurrence", "start_ns", "duration_ns"), "zstd"),
-    **dict.fromkeys(("step", "rank", "kind", "bytes", "correlation"), "lz4"),
-}
+_COMPRESSED: Final = frozenset(
+    ("step", "rank", "name", "kind", "occurrence", "start_ns", "duration_ns", "bytes", "correlation")
+)
 """The others are small as they are encoded; to compress each of a row group takes as long as to encode it.
 
-Of what compresses to next to nothing LZ4 makes as little, in half the time: the file is 1 of 100 larger.
+With LZ4, by which the file is written in five sixths of the time and a sixth larger than with Zstandard.
 """
 _DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "phase", "group")
 ROWS_AT_A_TIME: Final = 1 << 14
@@ -100,8 +99,7 @@ class FragmentWriter:
             self._writer = pq.ParquetWriter(
                 self._temporary,
                 SCHEMA,
-                compression={name: _COMPRESSED.get(name, "none") for name in SCHEMA.names},
-                compression_level={name: 1 for name, codec in _COMPRESSED.items() if codec == "zstd"},
+                compression={name: "lz4" if name in _COMPRESSED else "none" for name in SCHEMA.names},
                 write_batch_size=ROWS_AT_A_TIME,
                 use_dictionary=list(_DICTIONARY_COLUMNS),
                 column_encoding=_ENCODINGS,

@@ -18,11 +18,9 @@ from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, Nam
 from kair_engine.readers.kineto.collective_details import Details, collective_details
 from kair_engine.readers.kineto.events import NO_ARGS, Event
 from kair_engine.readers.kineto.rows import RECORD, Records, chosen
-from kair_engine.readers.kineto.tensor_sizes import size_of_inputs
+from kair_engine.readers.kineto.tensor_sizes import sizes_of_inputs
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
-# 31 years; begin and end of any operation then fit int64.
-_MAX_DURATION_NS: Final = 10**18
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _TRAILING_NUMBER: Final = re.compile(r"(-?\d+)\s*$")
 _DETAILED: Final = np.isin(
@@ -136,14 +134,14 @@ class EventTables:
         category = self.categories()[result["track"]]
         for at in np.flatnonzero(category == Category.COPY).tolist():
             result["size"][at] = args[at].size if args[at].size in _INT64 else -1
-        for at in np.flatnonzero(category == Category.CPU_OP).tolist():
-            result["size"][at] = size_of_inputs(args[at])
-        detailed = self.detailed(result)
+        operators = np.flatnonzero(category == Category.CPU_OP)
+        result["size"][operators] = sizes_of_inputs([args[at] for at in operators.tolist()])
+        detailed = self.detailed(result["name"])
         result["detail"][detailed] = [self.details.add(collective_details(args[at])) for at in detailed.tolist()]
 
-    def detailed(self, records: Records) -> npt.NDArray[np.int64]:
-        """The rows that are collectives, sends or receives, or stand for one."""
-        return np.flatnonzero(_DETAILED[self.name_classes()[records["name"]]])
+    def detailed(self, names: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """The rows, of which these are the names, that are collectives, sends or receives, or stand for one."""
+        return np.flatnonzero(_DETAILED.take(self.name_classes().take(names)))
 
     def valid(self, records: Records) -> Records:
         """Those that become rows; the others are counted."""
@@ -153,7 +151,7 @@ class EventTables:
         if any(self.tracks.without_category):
             self.without_category += int(np.array(self.tracks.without_category, np.bool_)[records["track"]].sum())
         duration = records["duration"]
-        timed = (records["start"] != times.INVALID) & (duration >= 0) & (duration < _MAX_DURATION_NS)
+        timed = (records["start"] != times.INVALID) & (duration >= 0) & (duration < times.MAX_DURATION_NS)
         self.bad_events += int((row & ~timed).sum())
         keep = row & timed
         return records if keep.all() else chosen(records, keep)

@@ -1,7 +1,9 @@
 """Bytes of tensors from their shapes and types, as the profiler writes them."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +18,7 @@ _ELEMENT_BYTES: Final = {
     "complexdouble": 16,
 }
 _INT64: Final = range(1 << 63)
+_dimensions, _types = attrgetter("dimensions"), attrgetter("types")
 _LONGEST: Final = 1 << 14
 """Characters of the shapes of one call: what is longer is no operator's."""
 
@@ -29,9 +32,13 @@ def element_bytes(element: str) -> int | None:
 
 def size_of_inputs(args: EventArgs) -> int:
     """Of an operator's inputs, -1 where the recording does not tell their shapes."""
-    dimensions = bytes(args.dimensions)
-    size = size_of_tensors(dimensions, bytes(args.types)) if dimensions else None
-    return -1 if size is None else size
+    return sizes_of_inputs([args])[0]
+
+
+def sizes_of_inputs(args: Sequence[EventArgs]) -> list[int]:
+    """The same of many operators, by functions that call one another without Python's help."""
+    dimensions, types = map(bytes, map(_dimensions, args)), map(bytes, map(_types, args))
+    return [-1 if size is None else size for size in map(size_of_tensors, dimensions, types)]
 
 
 @lru_cache(maxsize=4096)

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 INVALID: Final = np.iinfo(np.int64).min
 """Stands for a text that is no time: not a number, or beyond any clock."""
+MAX_DURATION_NS: Final = 10**18
+"""31 years; begin and end of any operation then fit int64."""
 _LIMIT: Final = 4 * 10**18
 _COMMA: Final = ord(",")
 _POINT: Final = ord(".")

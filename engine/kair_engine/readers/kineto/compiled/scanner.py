@@ -113,13 +113,14 @@ class Scanner:
             self._ended[0] = 0
             status = self._fill(signs, end)
             rows = self._rows[:, : self._ended[0]]
-            records = self._taken(text, signs, rows)
+            records, are_valid = self._taken(text, signs, rows)
+            valid = records if are_valid else self._tables.valid(records)
             if len(records) < rows.shape[1]:
                 # Shapes of what is not known are none.
                 self._forget_shapes()
-                yield self._tables.valid(records), int(rows[scanned.EVENT, len(records)])
+                yield valid, int(rows[scanned.EVENT, len(records)])
                 return
-            yield self._tables.valid(records), int(self._ended[1])
+            yield valid, int(self._ended[1])
 
     def _fill(self, signs: Text, end: int) -> int:
         """Takes events into the rows until they are full, or none is left that is known; says why it ended."""
@@ -152,18 +153,17 @@ class Scanner:
         self._is_full = known < len(places)
         return known
 
-    def _taken(self, text: bytes, signs: Text, rows: Int64s) -> Records:
-        """The scanned rows as records, up to the first that is not known for sure."""
+    def _taken(self, text: bytes, signs: Text, rows: Int64s) -> tuple[Records, bool]:
+        """The scanned rows as records, up to the first that is not known for sure; whether they are plainly valid."""
         names, tracks = self._names_and_tracks(signs, rows)
         parsed, sizes, readable = self._sizes(text, rows, tracks)
         result = np.empty(readable, RECORD)
-        copies = self._tables.categories() == Category.COPY
         words = result.view(np.int64).reshape(-1, WORDS)
-        known = pack(self._rows, names, tracks, copies, self._size_of_shape, words)
+        known, are_valid = pack(self._rows, names, tracks, self._tables.categories(), self._size_of_shape, words)
         rows, result = rows[:, :known], result[:known]
         result["size"][parsed[parsed < known]] = sizes[parsed < known]
         _read_odd_times(text, rows, result)
-        return self._with_details(text, rows, result)
+        return self._with_details(text, rows, result, names[:known]), are_valid
 
     def _sizes(self, text: bytes, rows: Int64s, tracks: Int32s) -> tuple[Int64s, Int64s, int]:
         """The operators that were parsed, and their inputs' bytes; of how many rows the arguments can be read.
@@ -210,9 +210,9 @@ class Scanner:
         tracks[: len(found)] = self._track_numbers[found[:, tokens.TRACK]]
         return names, tracks
 
-    def _with_details(self, text: bytes, rows: Int64s, records: Records) -> Records:
+    def _with_details(self, text: bytes, rows: Int64s, records: Records, names: Int32s) -> Records:
         """The records with their details, up to the first whose arguments cannot be read."""
-        detailed = self._tables.detailed(records)
+        detailed = self._tables.detailed(names)
         shape = rows[scanned.SHAPE, detailed]
         details = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
         first = details == _NOT_SEEN
@@ -229,7 +229,7 @@ class Scanner:
         # Among the inputs no other number stands where the sequence number does, and none of a peer.
         sequence = np.where(self._is_numbered[shape], rows[scanned.NUMBER, detailed], -1)
         # A row that is told its own details later shares none.
-        own = self._tables.name_classes()[records["name"][detailed]] == NameClass.HOST_COLLECTIVE
+        own = self._tables.name_classes()[names[detailed]] == NameClass.HOST_COLLECTIVE
         own |= sequence >= 0
         own &= ~first
         details[own] = self._tables.details.add_like(details[own].tolist(), sequence[own].tolist())

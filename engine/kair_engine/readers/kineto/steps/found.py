@@ -15,7 +15,10 @@ from kair_engine.readers.kineto.steps.signs import SIGN_CLASSES, StepSigns
 from kair_engine.readers.kineto.tables import EventTables
 
 OUTSIDE: Final = -1
+_LAUNCHED_BY: Final = (("correlation", Category.RUNTIME), ("external_id", Category.CPU_OP))
+_BEFORE_ALL: Final = np.iinfo(np.int64).min
 Int64s = npt.NDArray[np.int64]
+_NO_IDS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,13 @@ class StepWindows:
     def index_at(self, start: Int64s) -> Int64s:
         """The index of the step whose window holds each time, or OUTSIDE."""
         index = np.searchsorted(self.begin, start, "right") - 1
-        inside = (index >= 0) & (start < self.end[np.maximum(index, 0)])
+        # What is before all finds the last entry, and is behind its end.
+        outside = start >= np.append(self.end, _BEFORE_ALL).take(index)
         # The recording's last event may begin at the very end of the window that was made for it.
         if not self.marked:
-            inside |= start == self.end[0]
-        return np.where(inside, index, OUTSIDE)
+            outside &= start != self.end[0]
+        index[outside] = OUTSIDE
+        return index
 
 
 @dataclass(frozen=True)
@@ -74,18 +79,18 @@ class StepFinder:
         if not len(batch):
             return
         tracks, classes = batch["track"].copy(), tables.name_classes()
-        host = is_one_of(tables.categories(), (Category.CPU_OP, Category.ANNOTATION))[tracks]
+        host = is_one_of(tables.categories(), (Category.CPU_OP, Category.ANNOTATION))
         # Few are of these classes: whether they are the host's is asked of those alone.
-        told = np.flatnonzero(is_one_of(classes, (NameClass.STEP, *SIGN_CLASSES))[batch["name"]])
-        told = told[host[told]]
+        told = np.flatnonzero(is_one_of(classes, (NameClass.STEP, *SIGN_CLASSES)).take(batch["name"]))
+        told = told[host[tracks[told]]]
         of_told = classes[batch["name"][told]]
         for record in batch[told[of_told == NameClass.STEP]]:
             self._mark(record, tables)
         for record in batch[told[of_told != NameClass.STEP]]:
             begin, name = int(record["start"]), tables.names.items_[record["name"]]
             self._signs.see(name, begin, begin + int(record["duration"]), int(record["track"]))
-        rows = np.bincount(tracks[host])
-        for track in np.flatnonzero(rows).tolist():
+        rows = np.bincount(tracks, minlength=len(host))
+        for track in np.flatnonzero(host & (rows > 0)).tolist():
             self._host_rows[track] = self._host_rows.get(track, 0) + int(rows[track])
         start = batch["start"].copy()
         first, last = int(start.min()), int((start + batch["duration"]).max())
@@ -158,23 +163,28 @@ def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
     return StepWindows(numbers, begin_ns, end_ns, steps[0][1][2], marked=True)
 
 
-def find_launches(batches: Iterable[Records], tables: EventTables, windows: StepWindows, id_field: str) -> Launches:
-    """Every host call by `id_field` (`correlation` of runtime calls, `external_id` of operators)."""
-    wanted = Category.RUNTIME if id_field == "correlation" else Category.CPU_OP
-    is_wanted = tables.categories() == wanted
-    ids: list[Int64s] = [np.empty(0, np.int64)]
-    steps: list[Int64s] = [np.empty(0, np.int64)]
+def find_launches(batches: Iterable[Records], tables: EventTables, windows: StepWindows) -> tuple[Launches, Launches]:
+    """Every host call by its id: runtime calls by `correlation`, operators by `external_id`."""
+    categories = tables.categories()
+    found: dict[str, list[tuple[Int64s, Int64s]]] = {field: [(_NO_IDS, _NO_IDS)] for field, _ in _LAUNCHED_BY}
     for batch in batches:
-        calls = np.flatnonzero(is_wanted[batch["track"]])
-        of_calls = batch[id_field][calls]
-        known = of_calls >= 0
-        ids.append(of_calls[known])
-        steps.append(windows.index_at(batch["start"][calls[known]]))
-    all_ids, all_steps = np.concatenate(ids), np.concatenate(steps)
-    if np.any(all_ids[1:] < all_ids[:-1]):
-        order = np.argsort(all_ids, kind="stable")
-        all_ids, all_steps = all_ids[order], all_steps[order]
-    return Launches(all_ids, all_steps)
+        of_rows = categories.take(batch["track"])
+        for field, category in _LAUNCHED_BY:
+            calls = np.flatnonzero(of_rows == category)
+            ids = batch[field][calls]
+            known = ids >= 0
+            found[field].append((ids[known], windows.index_at(batch["start"][calls[known]])))
+    by_correlation, by_external_id = (_launches(found[field]) for field, _ in _LAUNCHED_BY)
+    return by_correlation, by_external_id
+
+
+def _launches(parts: list[tuple[Int64s, Int64s]]) -> Launches:
+    """Those of all parts, in the order of their ids."""
+    ids, steps = map(np.concatenate, zip(*parts, strict=True))
+    if np.any(ids[1:] < ids[:-1]):
+        order = np.argsort(ids, kind="stable")
+        ids, steps = ids[order], steps[order]
+    return Launches(ids, steps)
 
 
 def step_indices(
@@ -186,7 +196,7 @@ def step_indices(
 ) -> Int64s:
     """The step of every record: host events by their start, device events by their launch, else their own."""
     step = windows.index_at(batch["start"])
-    device = np.flatnonzero(is_one_of(tables.categories(), DEVICE_CATEGORIES)[batch["track"]])
+    device = np.flatnonzero(is_one_of(tables.categories(), DEVICE_CATEGORIES).take(batch["track"]))
     for field, launches in (("external_id", by_external_id), ("correlation", by_correlation)):
         launched, known = launches.step_of(batch[field][device])
         step[device[known]] = launched[known]

@@ -9,6 +9,7 @@ from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.trace.format import PHASES
 
 UNKNOWN: Final = -1
+_BEFORE_ALL: Final = np.iinfo(np.int64).min
 Int64s = npt.NDArray[np.int64]
 Int8s = npt.NDArray[np.int8]
 
@@ -49,7 +50,7 @@ def _covered(times: Int64s, begins: Int64s, ends: Int64s) -> npt.NDArray[np.bool
     order = np.argsort(begins, kind="stable")
     begins, reach = begins[order], np.maximum.accumulate(ends[order])
     at = np.searchsorted(begins, times, "right") - 1
-    covered: npt.NDArray[np.bool_] = (at >= 0) & (
-        (times < reach[np.maximum(at, 0)]) | (times == begins[np.maximum(at, 0)])
-    )
+    # What is before all finds the last entries, which no time is at or before.
+    covered: npt.NDArray[np.bool_] = times < np.append(reach, _BEFORE_ALL).take(at)
+    covered |= times == np.append(begins, _BEFORE_ALL).take(at)
     return covered

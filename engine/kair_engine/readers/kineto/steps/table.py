@@ -1,6 +1,7 @@
 """The rows of one step, from its records."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from kair_engine.arrays import is_one_of, order_by
 from kair_engine.readers.columns import dictionary, nullable, numbers, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
 from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers
-from kair_engine.readers.kineto.rows import Records, chosen
+from kair_engine.readers.kineto.rows import Records, joined
 from kair_engine.readers.kineto.steps.collectives import StepCollectives
 from kair_engine.readers.kineto.steps.found import StepWindows
 from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
@@ -67,6 +68,7 @@ class StepAssembler:
         self._no_group = self._groups.index(default_group) if default_group else -1
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
+        self._is_mark = self._name_class == NameClass.STEP
         self._on_device = is_one_of(self._category, DEVICE_CATEGORIES)
         self._is_scope = is_one_of(self._category, (Category.CPU_OP, Category.ANNOTATION))
         self._from_device = np.array(["DtoH" in name for name in tables.names.items_], dtype=bool)
@@ -86,32 +88,31 @@ class StepAssembler:
 
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
-        marks = self._is_step_mark(records)
-        records = chosen(records, ~marks) if marks.any() else records
+        records = self._without_marks(records)
         columns, groups = self._columns(records)
         columns = self._in_order(columns, step)
         number = int(self._windows.number[step])
         return self._arrow(columns, groups, number)
 
-    def _is_step_mark(self, records: Records) -> npt.NDArray[np.bool_]:
-        steps = np.flatnonzero(self._name_class[records["name"]] == NameClass.STEP)
-        marks = np.zeros(len(records), np.bool_)
-        marks[steps] = self._is_scope[records["track"][steps]]
-        return marks
+    def _without_marks(self, records: Records) -> Records:
+        steps = np.flatnonzero(self._is_mark.take(records["name"]))
+        marks = steps[self._is_scope[records["track"][steps]]].tolist()
+        # Few: what lies between them is copied many times as fast as what a mask chooses.
+        return joined(records[last + 1 : mark] for last, mark in pairwise([-1, *marks, len(records)]))
 
     def _columns(self, records: Records) -> tuple[_Columns, list[str]]:
         track, name = records["track"].astype(np.int64), records["name"].astype(np.int64)
-        category, thread = self._category[track], self._lane[track]
-        name_class = self._name_class[name]
+        category, thread = self._category.take(track), self._lane.take(track)
+        name_class = self._name_class.take(name)
         start, duration = records["start"].astype(np.int64), records["duration"].astype(np.int64)
         end = start + duration
-        device = self._on_device[track]
+        device = self._on_device.take(track)
         phase = host_phases(
             start=start,
             end=end,
             thread=thread,
             name_class=name_class,
-            is_scope=self._is_scope[track],
+            is_scope=self._is_scope.take(track),
             main_thread=self._main_lane(),
         ).astype(np.int64)
         launch = _launch_rows(records, category, device)
@@ -234,9 +235,12 @@ class StepAssembler:
 def _rows_in_order(lane: Int64s, start: Int64s, duration: Int64s) -> Int64s:
     """The rows by lane and start, of those that begin together the longer one first."""
     order = order_by(lane, start)
-    lane, start = lane[order], start[order]
-    together = (lane[1:] == lane[:-1]) & (start[1:] == start[:-1])
-    places = np.flatnonzero(np.append(together, False) | np.append(False, together))
+    lane, start = lane.take(order), start.take(order)
+    as_next = (start[1:] == start[:-1]) & (lane[1:] == lane[:-1])
+    together = np.zeros(len(order), np.bool_)
+    together[:-1] = as_next
+    together[1:] |= as_next
+    places = np.flatnonzero(together)
     rows = order[places]
     # Few, and sorting by three keys takes thirty times as long.
     order[places] = rows[np.lexsort((-duration[rows], start[places], lane[places]))]
@@ -253,8 +257,9 @@ def _launch_rows(records: Records, category: Int64s, device: npt.NDArray[np.bool
         if not len(calls) or not len(rows):
             continue
         calls = calls[np.argsort(ids[calls], kind="stable")]
-        at = np.minimum(np.searchsorted(ids[calls], ids[rows]), len(calls) - 1)
-        known = (ids[calls[at]] == ids[rows]) & (ids[rows] >= 0)
+        of_calls, of_rows = ids[calls], ids[rows]
+        at = np.minimum(np.searchsorted(of_calls, of_rows), len(calls) - 1)
+        known = (of_calls[at] == of_rows) & (of_rows >= 0)
         launch[rows[known]] = calls[at[known]]
         rows = rows[~known]
     return launch
