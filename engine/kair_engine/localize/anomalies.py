@@ -83,6 +83,19 @@ _SMALL_ROLE = 8
 
 
 @dataclass(frozen=True)
+class StoodStill:
+    """A rank's stops beside its peers': events are steps of which a tenth and more went by in them."""
+
+    steps: tuple[int, ...]
+    """With an event."""
+    of_steps: int
+    peers_events: int
+    own_ns: float
+    """Per step, as that of the median peer."""
+    peers_ns: float
+
+
+@dataclass(frozen=True)
 class Anomaly:
     """One test's positive answer: the ranks at these positions, in this class of operations."""
 
@@ -98,6 +111,8 @@ class Anomaly:
     """Where one operator was tested by itself."""
     since: int | None = None
     """The step in which it began, where that was within the recording."""
+    stood_still: "StoodStill | None" = None
+    """Intermittent: where not its excess tells, but that its threads stood still."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +270,7 @@ def stalling(job: Excesses) -> list[Anomaly]:
     of_size = [Events.of(delays.beyond(size, counted_from(delays.total_ns)), size) for size in STALL_SIZES]
     left = list(range(len(job.role)))
     while len(left) > 1:
-        chances = {rank: min(_chance_of(rank, events, job, left) for events in of_size) for rank in left}
+        chances = {rank: min(chance_of(rank, events, job, left) for events in of_size) for rank in left}
         rank = min(left, key=lambda one: chances[one])
         left.remove(rank)
         p = min(1.0, tests * chances[rank])
@@ -422,7 +437,7 @@ def _pauses(job: JobExcess) -> list[Anomaly]:
     ]
 
 
-def _chance_of(rank: int, events: Events, job: Excesses, left: Sequence[int]) -> float:
+def chance_of(rank: int, events: Events, job: Excesses, left: Sequence[int]) -> float:
     """P that a healthy rank has as many events as this one, at the rate that the others and a prior tell.
 
     Roles show the same pauses unequally (a pipeline's bubbles hide some): where the others of a rank's role are known

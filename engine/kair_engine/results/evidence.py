@@ -38,6 +38,7 @@ EvidenceKind = Literal[
     "larger_inputs",
     "same_inputs",
     "stopped",
+    "stood_still",
     "device_idle",
     "one_by_one",
     "device_taken",

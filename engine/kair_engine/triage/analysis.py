@@ -42,6 +42,7 @@ from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.ranks.more_work import with_more_work
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
@@ -80,20 +81,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     accused = _costliest_first(suspected, found)
     replayed = _of_some_ranks(trace, together, accused, blamed) if large_steps(trace) else trace
     replays.choose(sample_of(replayed or trace, found.job, sorted({*accused})), replayed)
-    patterns = tuple(job_patterns(found))
-    links = tuple(link_findings(trace, found, step_time))
-    late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
-    finding = partial(rank_finding, trace, found, blamed, processor=processor_times(trace))
-
-    def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
-        of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
-        of_links = without_late_ends(links, of_ranks)
-        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_all
+    about = _findings_of(trace, found, blamed, suspected)
 
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely)
+    stopped = with_most_stopped(found, blamed, shared.stopped)
+    if stopped is not found:
+        found, about = stopped, _findings_of(trace, stopped, blamed, suspects(trace.job, stopped))
+    patterns = tuple(job_patterns(found))
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
@@ -128,6 +125,22 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         together=costs.together,
         parts=parts,
     )
+
+
+def _findings_of(
+    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect]
+) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
+    """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
+    links = tuple(link_findings(trace, found, step_time_ns(trace, found.job)))
+    late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
+    finding = partial(rank_finding, trace, found, blamed, processor=processor_times(trace))
+
+    def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
+        of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
+        of_links = without_late_ends(links, of_ranks)
+        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_all
+
+    return about
 
 
 def _costliest_first(suspected: Sequence[Suspect], found: Localization) -> list[int]:

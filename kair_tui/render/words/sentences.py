@@ -198,6 +198,15 @@ def _stopped(one: Evidence) -> str:
     )
 
 
+def _stood_still(one: Evidence) -> str:
+    stopped, peers = duration(one.figures["stopped_us_per_step"]), duration(one.figures["peers_us_per_step"])
+    steps = plural(int(one.figures["steps"]), "step")
+    return (
+        f"threads of {_who(one)} stand still for {stopped} a step, those of peers for {peers}: for a tenth of the step "
+        f"and more in {_number(one, 'events')} of {steps}, on peers {_number(one, 'peers_events')} times"
+    )
+
+
 def _device_idle(one: Evidence) -> str:
     idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
     return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
@@ -346,6 +355,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "larger_inputs": _larger_inputs,
     "same_inputs": _same_inputs,
     "stopped": _stopped,
+    "stood_still": _stood_still,
     "device_idle": _device_idle,
     "one_by_one": _one_by_one,
     "device_taken": _device_taken,
