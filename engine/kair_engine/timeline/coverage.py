@@ -50,7 +50,7 @@ def recorded(called: ByOperator, sync: Synchronisation, role: Ints, *, computed_
     of_most = _of_most_operators(called.values, role)
     # What is lost leaves a hole on a thread; a device is idle for many reasons.
     did_less = np.zeros(len(role)) if ops.has_device else _did_less_ns(sync, role, computed_ns, idle_ns)
-    return np.stack([called.values.sum(axis=0), *of_others, of_most, did_less / ops.step_time_ns])
+    return np.stack([called.values.sum(axis=0), *of_others, of_most, did_less / max(ops.step_time_ns, 1.0)])
 
 
 def _did_less_ns(sync: Synchronisation, role: Ints, computed_ns: Floats, idle_ns: Floats) -> Floats:
