@@ -276,7 +276,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         given_bytes=per_rank(_given(times)),
         operators=_by_operator(times, ops.step_time_ns, role, per_rank),
         links=own_times(sync, role),
-        recorded=per_rank(recorded(times.counted, sync, role)),
+        recorded=per_rank(recorded(times.counted, sync, role, computed_ns=times.compute_ns, idle_ns=times.host_ns)),
     )
 
 

@@ -16,15 +16,19 @@ from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import SCOPE, Operations
 
-COUNTED = ("operations", "communication", "matched", "of_most_operators")
+COUNTED = ("operations", "communication", "matched", "of_most_operators", "did_less")
 """What is told of each rank and step: how many operations on its device (without one, on its threads), communication,
-that of which the other members were found; and operations again, those of most operators as a share of what is usual.
+that of which the other members were found; operations again, those of most operators as a share of what is usual; and
+by how much of the step the rank computed for less long than usual, beyond twice what it was idle longer, and no more
+than twice what it waited longer.
 """
 FEWER: Final[Mapping[str, float]] = {"operations": 0.05, "communication": 0.03, "matched": 0.5}
 """Less than a role's ranks usually have by this share: ranks that run one program differ by less."""
 UNEVEN_OPERATORS: Final = 0.25
 """The part of all operators that ranks may run more or less often than peers (experts, packed sequences, a search):
 what is lost from a recording is missing from nearly all."""
+DID_LESS: Final = 0.05
+"""Of the step: who computes for so much less long without holes in its time, and waits for it, has less to do."""
 NOT_COMPARED = frozenset({"no_common_step", "no_peer", "fewer_recorded"})
 """Codes of warnings about ranks that leave a verdict open."""
 
@@ -35,15 +39,27 @@ def calls(ops: Operations) -> ByOperator:
     return by_operator(ops, np.flatnonzero(ops.on_stream if ops.has_device else ops.kind != SCOPE))
 
 
-def recorded(called: ByOperator, sync: Synchronisation, role: Ints) -> Floats:
+def recorded(called: ByOperator, sync: Synchronisation, role: Ints, *, computed_ns: Floats, idle_ns: Floats) -> Floats:
     """(COUNTED × ranks of the step): how many of each a step holds; `called` is what its `calls` are.
 
-    `role` has a code per rank of the step.
+    `role` has a code per rank of the step. Each computed, and was idle for no other reason than its host, for so long.
     """
     ops = sync.collectives.ops
     others = (ops.rank[ops.communication], ops.rank[sync.collectives.row])
     of_others = (np.bincount(of, minlength=len(ops.ranks)) for of in others)
-    return np.stack([called.values.sum(axis=0), *of_others, _of_most_operators(called.values, role)])
+    of_most = _of_most_operators(called.values, role)
+    # What is lost leaves a hole on a thread; a device is idle for many reasons.
+    did_less = np.zeros(len(role)) if ops.has_device else _did_less_ns(sync, role, computed_ns, idle_ns)
+    return np.stack([called.values.sum(axis=0), *of_others, of_most, did_less / max(ops.step_time_ns, 1.0)])
+
+
+def _did_less_ns(sync: Synchronisation, role: Ints, computed_ns: Floats, idle_ns: Floats) -> Floats:
+    """Per rank how much less it computed than is usual: without holes, and so that it waited longer for the others."""
+    rows, wait = sync.collectives.row, sync.collectives.wait_ns
+    waited = np.bincount(sync.collectives.ops.rank[rows], weights=wait, minlength=len(role))
+    usually, seldom_idle, seldom_waits = _upper_medians(np.stack([computed_ns, -idle_ns, -waited]), role)
+    less, more_idle = usually - computed_ns, np.maximum(idle_ns + seldom_idle, 0.0)
+    return np.asarray(np.minimum(less - 2 * more_idle, 2 * (waited + seldom_waits)))
 
 
 def _of_most_operators(calls: Floats, role: Ints) -> Floats:
@@ -99,6 +115,7 @@ def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
         fewer = (own < (1 - FEWER[about]) * usual) & ~told
         if about == "operations":
             fewer &= _median(counts[COUNTED.index("of_most_operators")]) < 1 - FEWER[about]
+            fewer &= _median(counts[COUNTED.index("did_less")]) <= DID_LESS
         for place in as_positions(np.flatnonzero(fewer)):
             figures = {"recorded": float(own[place]), "peers": float(usual[place])}
             yield KairWarning("fewer_recorded", figures=figures, ranks=(rank_at(ranks, place),), about=about)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
+from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.timeline.clocks import Clocks
-from kair_engine.timeline.coverage import COUNTED, calls, coverage, recorded
-from kair_engine.timeline.operator_sums import ByOperator, side_by_side
+from kair_engine.timeline.coverage import COUNTED, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
@@ -40,12 +40,14 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     ranks = np.array(job.ranks, dtype=np.int64)
     code = role_codes(ranks, role_of)
     found, matched, covered, clocks, counts = 0, 0, list[Floats](), list[Clocks](), [np.zeros((4, 0), dtype=np.int64)]
-    for sync, of_kinds, called in of_steps(trace, lambda ops: (synchronise(ops), *_held(ops)), _held, _of_large):
+    for sync, of_kinds, times in of_steps(trace, lambda ops: (synchronise(ops), *_held(ops)), _held, _of_large):
         found += len(sync.collectives) + sync.collectives.rejected
         place = np.searchsorted(ranks, sync.collectives.ops.ranks)
         counts.append(of_kinds)
         covered.append(np.full((len(COUNTED), len(ranks)), np.nan))
-        covered[-1][:, place] = recorded(called, sync, code[place])
+        covered[-1][:, place] = recorded(
+            times.counted, sync, code[place], computed_ns=times.compute_ns, idle_ns=times.host_ns
+        )
         matched += len(sync.collectives)
         clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
     counted = _Counts(*np.concatenate(counts, axis=1))
@@ -76,14 +78,14 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     )
 
 
-def _held(ops: Operations) -> tuple[Ints, ByOperator]:
-    """How many operations of each kind, and of each operator, the ranks have in a step."""
-    return _of_step(ops), calls(ops)
+def _held(ops: Operations) -> tuple[Ints, RankTimes]:
+    """How many operations of each kind the ranks have in a step, and what they do in it."""
+    return _of_step(ops), rank_times(ops)
 
 
-def _of_large(step: LargeStep, held: Sequence[tuple[Ints, ByOperator]]) -> tuple[Synchronisation, Ints, ByOperator]:
-    of_kinds, called = zip(*held, strict=True)
-    return synchronise(step.operations()), np.concatenate(of_kinds, axis=1), side_by_side(called)
+def _of_large(step: LargeStep, held: Sequence[tuple[Ints, RankTimes]]) -> tuple[Synchronisation, Ints, RankTimes]:
+    of_kinds, times = zip(*held, strict=True)
+    return synchronise(step.operations()), np.concatenate(of_kinds, axis=1), joined(times)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,46 @@
+"""A rank that has less to do is told from one whose recording lacks a part: its time is covered. Times in µs."""
+
+from pathlib import Path
+
+import pytest
+from support.trace_builder import trace
+
+from kair_engine.localize.analysis import localize
+from kair_engine.trace.model import Trace
+from kair_engine.views.overview import info
+
+PASS = ("embed", "attend", "project")
+STEPS = 6
+
+
+def two_ranks(folder: Path, *, passes: int, recorded: int) -> Trace:
+    """Of a forward pass of 900 µs rank 1 runs three, rank 0 `passes`, of which `recorded` are in its recording.
+
+    Both then run six other operators of 100 µs, meet in a collective for 100, and update for 50.
+    """
+    lines = []
+    for step in range(STEPS):
+        begin = step * 10_000
+        after = {0: begin + 900 * passes, 1: begin + 2700}
+        met = max(after.values()) + 600
+        lines.append(f"step {step}: {begin}+{met + 150 - begin}")
+        for rank, kept in ((0, recorded), (1, 3)):
+            forward = [f"{name} {begin + 300 * at}+300" for at, name in enumerate(PASS * kept)]
+            others = [f"grad{at} {after[rank] + 100 * at}+100" for at in range(6)]
+            lines.append(f"{rank} main | {' | '.join(forward + others)}")
+            lines.append(f"{rank} th2 | allreduce@dp#{step} {after[rank] + 600}+{met + 100 - after[rank] - 600}")
+            lines.append(f"{rank} main | update {met + 100}+50")
+    return trace(folder, "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("passes", "recorded", "lacks"),
+    [(3, 3, False), (1, 1, False), (2, 2, False), (3, 1, True), (3, 2, True)],
+    ids=["the same", "one pass", "two passes", "two passes lost", "one pass lost"],
+)
+def test_fewer_passes_are_told_from_passes_that_were_lost(
+    tmp_path: Path, passes: int, recorded: int, lacks: bool
+) -> None:
+    made = two_ranks(tmp_path, passes=passes, recorded=recorded)
+    assert [one.ranks for one in localize(made).warnings if one.code == "fewer_recorded"] == [(0,)] * lacks
+    assert {row.rank: "fewer_recorded" in row.odd for row in info(made).by_rank} == {0: lacks, 1: False}
