@@ -21,7 +21,7 @@ check: PYTEST += -m "not slow"
 check test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@# mypy takes half a minute of one core the first time: contracts and types run beside the tests, and speak after them.
+	@# mypy takes 25 seconds of one core the first time: contracts and types run beside the tests, and speak after them.
 	($(BIN)/lint-imports && $(BIN)/mypy) > $(VENV)/.types 2>&1 & types=$$!; \
 	$(BIN)/pytest $(PYTEST); tests=$$?; \
 	wait $$types; types=$$?; \

@@ -3,7 +3,8 @@
 python benchmarks/real/pair_report.py WITH.json.gz WITHOUT.json.gz [--write docs/accuracy.md] [--part cpu]
 
 The price is what triage says that a step would save without the finding that names the fault; the measured difference
-is that of the two takes' median steps.
+is that of the two takes' median steps. Other work on the machine takes cores from the take without the fault, too: what
+the recorder measured of that is told beside it, and prices are held against both sums as well.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any, Final
 
 from take_report import aligned, put_between
@@ -41,6 +43,7 @@ def main() -> int:
         "job",
         "fault of all ranks",
         "step without, ms",
+        "without a core in it, ms",
         "with, ms",
         "difference, ms",
         "priced, ms",
@@ -70,6 +73,8 @@ class Pair:
     """That names the fault."""
     accused: tuple[bool, bool]
     """Whether a rank is, without the fault and with it."""
+    lacked: float
+    """That the mean rank's main thread was ready without a core in the job without the fault."""
 
     @classmethod
     def of(
@@ -79,7 +84,8 @@ class Pair:
         found = [one for one in answer["findings"] if one["cause"] in SHARED[fault["kind"]] and not one["ranks"]]
         accused = tuple(any(one["ranks"] for one in said["findings"]) for said in (healthy, answer))
         times = (median_step_ns(of) / 1e6 for of in (without, document))
-        return cls(document, *times, found[0] if found else None, (accused[0], accused[1]))
+        lacked = mean(step["delay_ns"] for rank in without["ranks"] for step in rank["steps"]) / 1e6
+        return cls(document, *times, found[0] if found else None, (accused[0], accused[1]), lacked)
 
     @property
     def price(self) -> float | None:
@@ -88,7 +94,14 @@ class Pair:
     @property
     def is_near(self) -> bool:
         """Whether it is priced within a quarter of the difference."""
-        lost = self.after - self.before
+        return self._is_near(self.after - self.before)
+
+    @property
+    def is_near_on_own_cores(self) -> bool:
+        """The same, of the difference to the job without the fault as it would be had it lacked no core either."""
+        return self._is_near(self.after - self.before + self.lacked)
+
+    def _is_near(self, lost: float) -> bool:
         return self.price is not None and abs(self.price - lost) <= NEAR * lost
 
     @property
@@ -103,6 +116,7 @@ class Pair:
             f"{take['seed']}: {take['parallel']} {take['model']}, {take['ranks']} ranks",
             take["faults"][0]["kind"].replace("_", " "),
             f"{self.before:.1f}",
+            f"{self.lacked:.1f}",
             f"{self.after:.1f}",
             f"{self.after - self.before:+.1f}",
             "not found" if price is None else f"{price:.1f}",
@@ -113,13 +127,15 @@ class Pair:
 
 def summary(pairs: Sequence[Pair]) -> str:
     """How many are told and priced, and in how many a rank is accused."""
-    told, near, within = (
-        sum(getattr(pair, name) not in (None, False) for pair in pairs) for name in ("finding", "is_near", "is_within")
+    names = ("finding", "is_near", "is_near_on_own_cores", "is_within")
+    told, near, near_on_own, within = (
+        sum(getattr(pair, name) not in (None, False) for pair in pairs) for name in names
     )
     without, beside = (sum(pair.accused[place] for pair in pairs) for place in (0, 1))
     return (
-        f"Told in {told} of {len(pairs)}, priced within a quarter of the difference in {near}; the range holds it in "
-        f"{within}. A rank is accused in {without} jobs without the fault, and in {beside} with it."
+        f"Told in {told} of {len(pairs)}, priced within a quarter of the difference in {near}, or in {near_on_own} had "
+        f"the job without the fault lacked no core either; the range holds it in {within}. A rank is accused in "
+        f"{without} jobs without the fault, and in {beside} with it."
     )
 
 

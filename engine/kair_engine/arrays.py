@@ -1,6 +1,6 @@
 """The kinds of array the engine works on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -82,6 +82,14 @@ def one_of_each(code: Ints) -> Ints:
 def present(codes: npt.NDArray[np.integer[Any]]) -> Ints:
     """The values that occur among codes from 0 on, in order; for that `np.unique` loads masked arrays, 10 ms of 300."""
     return np.flatnonzero(np.bincount(codes))
+
+
+def is_one_of(values: npt.NDArray[np.integer[Any]], few: Iterable[int]) -> Bools:
+    """Which values are among a few: of a thousand `np.isin` takes 5 times as long, of a million 20 to 50 times."""
+    result = np.zeros(values.shape, dtype=bool)
+    for one in few:
+        result |= values == one
+    return result
 
 
 def zero_for_nan(values: Floats) -> Floats:

@@ -170,9 +170,22 @@ def test_pairs_are_counted_by_what_they_were_priced_at() -> None:
     pairs = [Pair.of(beside, answer, without, said(("host", [0]))) for answer in answers]
     assert [pair.is_near for pair in pairs] == [True, False, False]
     assert summary(pairs) == (
-        "Told in 2 of 3, priced within a quarter of the difference in 1; the range holds it in 2. A rank is accused in "
-        "3 jobs without the fault, and in 1 with it."
+        "Told in 2 of 3, priced within a quarter of the difference in 1, or in 1 had the job without the fault lacked "
+        "no core either; the range holds it in 2. A rank is accused in 3 jobs without the fault, and in 1 with it."
     )
+
+
+def test_what_the_job_without_the_fault_lacked_counts_beside_the_difference() -> None:
+    """Its step of 100 ms would take 70 with cores enough: 150 with the fault are 80 more."""
+    quota = {"kind": "quota_on_all", "ranks": [0, 1, 2, 3], "onset": 0}
+    without, beside = take([[100.0] * 4] * 8, []), take([[150.0] * 4] * 8, [quota])
+    for rank in without["ranks"]:
+        for step in rank["steps"]:
+            step |= {"run_ns": step["run_ns"] - 30_000_000, "delay_ns": 30_000_000}
+    answer = said(("contention", []), verdict="job_wide")
+    answer["findings"][0] |= {"time_lost_us_per_step": 80e3, "figures": {}}
+    pair = Pair.of(beside, answer, without, said())
+    assert (pair.is_near, pair.is_near_on_own_cores) == (False, True)
 
 
 def test_a_captured_take_is_the_take_that_was_drawn() -> None:

@@ -1,5 +1,9 @@
 """What a rank asks the kernel of its threads: how long they computed, and were ready without a core."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from time import thread_time_ns
@@ -8,6 +12,7 @@ import pytest
 
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
+from kair_capture.job.sampled.halts import Halts
 from kair_capture.job.sampled.quota import Quota
 
 
@@ -97,3 +102,51 @@ def test_a_system_that_tells_nothing_of_threads_and_groups_ends_no_sampling(tmp_
     threads.look()
     quota.look()
     assert (threads.delay_ns(), quota.stops()) == (None, None)
+
+
+COUNTING = """
+from kair_capture.job.sampled.halts import Halts
+halts, seen = Halts(), 0
+halts.look()
+print("looks", flush=True)
+while input() == "seen?":
+    seen += halts.count()
+    print(seen, flush=True)
+halts.close()
+print(halts.count(), flush=True)
+"""
+
+
+def test_each_stop_of_a_process_by_a_signal_is_counted() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", COUNTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def asked(line: str) -> str:
+            process.stdin.write(f"{line}\n")  # type: ignore[union-attr]  # known above
+            return process.stdout.readline().strip()  # type: ignore[union-attr]
+
+        assert process.stdout.readline() == "looks\n"
+        assert asked("seen?") == "0"
+        for stop in range(1, 4):
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+            os.kill(process.pid, signal.SIGCONT)
+            os.waitpid(process.pid, os.WCONTINUED)
+            # Its waiting thread goes on when it comes to its turn.
+            while (seen := int(asked("seen?"))) < stop:
+                pass
+            assert seen == stop
+        assert asked("end") == "None"
+
+
+def test_without_a_thread_that_waits_no_stops_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    halts = Halts()
+    halts.look()
+    assert halts.count() is None
+    halts.close()

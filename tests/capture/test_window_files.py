@@ -45,7 +45,7 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
         work.mkdir()
         window_of(work, range(2), first=first)
         if first == 5:
-            told = [[step, 1000 * step, 0, None, 70] for step in range(5, 9)]
+            told = [[step, 1000 * step, 0, None, 70, 3] for step in range(5, 9)]
             add_to_json(work / "rank-0-5-8.json", "kair", {"processor": told})
         (made,), _ = convert(window_files(work), work, HostOfWindow("node-1", 2, None, 0))
         spool.put(made.path, made.first, made.last, b"key")
@@ -56,9 +56,9 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
         assert not compact or committer.compact(2)
         times = open_job_folder(places.folder).job.step_times
         rows = {row[:2]: row[5:] for row in times.rows()}
-        untold = (-1, -1, -1, -1)
+        untold = (-1, -1, -1, -1, -1)
         assert rows == {
-            (rank, step): (1000 * step, 0, -1, 70) if (rank, step) in {(0, one) for one in range(5, 9)} else untold
+            (rank, step): (1000 * step, 0, -1, 70, 3) if (rank, step) in {(0, one) for one in range(5, 9)} else untold
             for rank in range(2)
             for step in range(5, 13)
         }

@@ -157,7 +157,7 @@ def test_of_a_recording_the_formats_tell_the_same(tmp_path: Any, monkeypatch: py
 # A job of many ranks, drawn.
 
 
-@pytest.mark.parametrize(("ranks", "culprits"), [(64, (5,)), (64, (5, 9, 40)), (64, ()), (200, (7,))])
+@pytest.mark.parametrize(("ranks", "culprits"), [(64, (5,)), (64, (5, 9, 40)), (64, ()), (101, (7,))])
 def test_of_many_ranks_a_few_are_drawn_and_the_rest_together(ranks: int, culprits: tuple[int, ...]) -> None:
     picture = drawing(graph(waiting_for(culprits, ranks), "graphml"))
     assert len(picture) <= 2 * (MOST_RANKS + MOST_CAUSES) + 2

@@ -228,6 +228,19 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "threads of rank 1 stand still for 12.0 ms a step in the middle of operations, those of peers for 100 µs",
         ),
         (
+            "stood_still",
+            None,
+            {
+                "stopped_us_per_step": 25_700.0,
+                "peers_us_per_step": 2510.0,
+                "events": 6,
+                "steps": 8,
+                "peers_events": 0,
+            },
+            "threads of rank 1 stand still for 25.7 ms a step, those of peers for 2.51 ms: for a tenth of the step and "
+            "more in 6 of 8 steps, on peers 0 times",
+        ),
+        (
             "launches_more",
             "aten::mm",
             {"calls": 12, "usual_calls": 8, "excess_us_per_step": 4200.0},
@@ -285,6 +298,12 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             None,
             {"per_step": 12.5},
             "a quota of CPU time stopped the mean rank's process 12.5 times a step",
+        ),
+        (
+            "halted",
+            None,
+            {"per_step": 2.0},
+            "signals (SIGSTOP) stopped the mean rank's process 2.0 times a step",
         ),
         (
             "since",

@@ -75,7 +75,7 @@ def test_both_sides_of_the_slowest_workers_are_shown() -> None:
 
 def test_what_was_measured_of_threads_is_shown_beside_what_looks_like_stops() -> None:
     ready = {0: 38e3, 1: 44e3}
-    cores = LackOfCores(ready, dict.fromkeys(ready, 60e3), ready, dict.fromkeys(ready, 0.0), throttled=0.0)
+    cores = LackOfCores(ready, dict.fromkeys(ready, 60e3), ready, dict.fromkeys(ready, 0.0), throttled=0.0, halted=0.0)
     quiet = HostStops(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, {}, {}, cores=cores)
     result = replace(whatif(), host_stops=quiet)
     text = " ".join(" ".join(shown(result)).split())
@@ -83,7 +83,7 @@ def test_what_was_measured_of_threads_is_shown_beside_what_looks_like_stops() ->
     assert f"measured: the mean rank was ready and had no core for 41.0 ms of each step of {step}" in text
     assert "(38.0 ms to 44.0 ms)" in text
     assert "threads stop" not in text and "quota" not in text
-    limited = replace(result, host_stops=replace(quiet, cores=replace(cores, throttled=3.0)))
-    assert "a quota of CPU time stopped the mean rank's process 3.0 times a step" in " ".join(
-        " ".join(shown(limited)).split()
-    )
+    limited = replace(result, host_stops=replace(quiet, cores=replace(cores, throttled=3.0, halted=4.0)))
+    text = " ".join(" ".join(shown(limited)).split())
+    assert "a quota of CPU time stopped the mean rank's process 3.0 times a step" in text
+    assert "signals (SIGSTOP) stopped the mean rank's process 4.0 times a step" in text

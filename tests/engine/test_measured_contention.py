@@ -62,11 +62,30 @@ def test_what_looks_like_stops_is_not_told_where_threads_computed(tmp_path: Path
 
 def test_how_often_a_quota_stopped_ranks_is_told(tmp_path: Path) -> None:
     made = slow_for_want_of_cores(tmp_path)
-    rows = [(*row[:7], 3 if row[0] == 1 else 0, row[8]) for row in made.job.step_times.rows()]
+    rows = [(*row[:7], 3 if row[0] == 1 else 0, *row[8:]) for row in made.job.step_times.rows()]
     throttled = replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
     (told,) = [one for one in contention(triage(throttled)).evidence if one.kind == "throttled"]
     assert told.figures == pytest.approx({"per_step": 0.75})
     assert all(one.kind != "throttled" for one in contention(triage(made)).evidence)
+
+
+def test_what_a_quota_costs_is_priced_in_transfers_too(tmp_path: Path) -> None:
+    """All threads stop at once: of 40.35 ms of their own main threads lost 30, and transfers as much of 2."""
+    made = steps(tmp_path, {}, usual=SLOW, meet=2000)
+    throttled = measured(made, OWN, dict.fromkeys(ALL, 30_000.0), times=(3, 0))
+    assert contention(triage(throttled)).time_lost_us_per_step == pytest.approx(30_000 + 2000 * 30_000 / 40_350)
+
+
+def test_stops_by_signals_are_told_and_priced_though_no_operation_shows_them(tmp_path: Path) -> None:
+    """Of 20.35 ms of their own threads compute in 15.35 and are never ready, in every step; transfers take 2."""
+    made = steps(tmp_path, {}, usual=dict.fromkeys(range(RANKS), 20_000.0), meet=2000)
+    computed = dict.fromkeys(ALL, 15_350.0)
+    found = contention(triage(measured(made, computed, {}, times=(-1, 2))))
+    assert found.time_lost_us_per_step == pytest.approx(5000 + 2000 * 5000 / 20_350)
+    (told,) = [one for one in found.evidence if one.kind == "halted"]
+    assert told.figures == {"per_step": 2}
+    # Asleep for something else: nobody stopped them.
+    assert triage(measured(made, computed, {}, times=(-1, 0))).verdict == "no_straggler"
 
 
 @pytest.mark.parametrize(("lacks", "cause"), [(True, "contention"), (False, "compute")])

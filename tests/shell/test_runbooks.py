@@ -253,7 +253,7 @@ def test_a_recording_runs_from_anywhere_and_asks_nothing_twice(tmp_path: Path, m
     assert (outcome.status, len(asked)) == (0, 1)
     text, _, document = outcome.out.partition("{\n")
     assert f"4: kair triage {tmp_path}/traces\n" in text
-    assert "straggler: rank 2 (compute, 22.8 ms a step)" in text
+    assert "straggler: rank 2 (compute, 22.3 ms a step)" in text
     assert json.loads("{" + document)["data"]["verdict"] == "straggler"
 
 

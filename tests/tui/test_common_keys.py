@@ -62,14 +62,14 @@ async def test_the_commands_behind_the_view_print_what_it_shows() -> None:
         for command in screen.commands():
             assert command in shown
             assert kair(*command.split()[1:]).status == 0
-        assert kair(*screen.commands()[1].split()[1:]).out.startswith("straggler: rank 2 (compute, 22.8 ms a step)")
+        assert kair(*screen.commands()[1].split()[1:]).out.startswith("straggler: rank 2 (compute, 22.3 ms a step)")
 
 
 @played
 async def test_a_copy_is_in_a_file_too() -> None:
     async with opened(SLOW) as (app, pilot):
         await pilot.press("y")
-        assert "straggler: rank 2 (compute, 22.8 ms a step)" in app.clipboard
+        assert "straggler: rank 2 (compute, 22.3 ms a step)" in app.clipboard
         assert f"kair triage {SLOW}" in app.clipboard
         said = screen_text(app)
         assert "copied to the clipboard and to" in said

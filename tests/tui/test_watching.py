@@ -143,7 +143,7 @@ async def test_a_stored_job_is_shown_with_what_was_found_before(monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr("kair_engine.triage.analysis.triage", lambda *_, **__: pytest.fail("it was asked again"))
         async with opened("night") as (app, _):
-            assert "straggler: rank 2 (compute, 22.8 ms a step)" in screen_text(app)
+            assert "straggler: rank 2 (compute, 22.3 ms a step)" in screen_text(app)
             assert isinstance(app.screen, OverviewScreen)
             (export,) = [one for one in app.screen.exports() if one.command == "triage"]
             assert json.loads(export.write("json")) == json.loads(asked.out)

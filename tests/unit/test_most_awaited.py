@@ -4,22 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support import waiting
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job, quiet
 
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.localization import conclude
-from kair_engine.results.blame import BlameResult, RankBlame
+from kair_engine.results.blame import BlameResult
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
 
 STEPS, SLOW = 12, 1
 
 
 def waiting_for(rank: int, share: float, *, ranks: int, percent: float = 30) -> BlameResult:
-    """`share` of all waiting is for one rank, so many percent of the step by each peer; the rest is for rank 0."""
-    mine = percent / 100 * STEP_NS / 1e3 * (ranks - 1) * STEPS
-    rows = RankBlame(rank, mine, share, STEPS), RankBlame(0, mine * (1 - share) / share, 1 - share, 1)
-    total = mine / share
-    return BlameResult(None, tuple(range(STEPS)), "robust", (), (), rows, (), (), total, total, 0.0, STEPS, ())
+    return waiting.waiting_for(rank, share, ranks=ranks, steps=STEPS, percent=percent)
 
 
 def sharing_cores(percents: tuple[float, ...], row: int = COMPUTE, noise: float = 1.0) -> Percents:

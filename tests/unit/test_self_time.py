@@ -205,17 +205,34 @@ def test_a_gap_that_ended_with_a_collective_is_waiting(tmp_path: Path) -> None:
         tmp_path,
         """
         step 0: 0+90000
-        0-3 main | backward 0+10000 | optimizer 30000+5000
+        0-4 main | backward 0+10000 | optimizer 30000+5000
         0 th2 | allreduce@dp 5000+24000
         1 th2 | allreduce@dp 5000+25800
         2 th2 | allreduce@dp 5000+31200
         3 th2 | allreduce@dp 12000+18800
+        4 th2 | allreduce@dp 5000+10000 | allreduce@dp 18000+14000
         """,
     )
     gap = host_gap_ns(ops)[[row for row in range(len(ops)) if ops.operator(row) == "optimizer"]]
     # Rank 0 idled 1 ms after the collective. Rank 1's was recorded 0.8 ms late: it was what the thread waited for.
-    # Rank 2's ended 6 ms after the thread went on, and rank 3's began when its thread was idle already.
-    assert (gap / 1e6).tolist() == [1, 0, 20, 20]
+    # Rank 2's ended 6 ms after the thread went on, and rank 3's began when its thread had been idle for 2 ms. Rank 4
+    # idled for 3 ms between two of them.
+    assert (gap / 1e6).tolist() == [1, 0, 20, 2, 3]
+
+
+def test_after_a_long_wait_the_collective_may_be_recorded_later(tmp_path: Path) -> None:
+    ops = operations(
+        tmp_path,
+        """
+        step 0: 0+190000
+        0-1 main | backward 0+10000 | optimizer 130000+5000
+        0 th2 | allreduce@dp 5000+136000
+        1 th2 | allreduce@dp 5000+138000
+        """,
+    )
+    gap = host_gap_ns(ops)[[row for row in range(len(ops)) if ops.operator(row) == "optimizer"]]
+    # After 120 ms it is recorded as over up to 12 ms after the thread went on.
+    assert (gap / 1e6).tolist() == [0, 120]
 
 
 def test_with_a_device_the_steps_end_is_no_gap(tmp_path: Path) -> None:

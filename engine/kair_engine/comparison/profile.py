@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.localize.noise import inflation
 from kair_engine.localize.unknown_communication import told_apart
 from kair_engine.results.runs.changes import ChangeKind
@@ -79,7 +79,7 @@ class _Sums:
     def add_by_themselves(self, ops: Operations) -> None:
         """Takes in what ranks do by themselves in a step, be it of some ranks only."""
         own = unshared_ns(ops).astype(float)
-        computing = np.flatnonzero(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
+        computing = np.flatnonzero(is_one_of(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
         self._count("compute", ops, computing, own)
         self._count("input", ops, np.flatnonzero(ops.kind == INPUT), own)
         for code, phase in enumerate(PHASE_NAMES):
@@ -104,7 +104,7 @@ class _Sums:
         met = np.sort(sync.collectives.row)
         own = np.zeros(len(ops))
         own[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
-        self._count("communication", ops, met[np.isin(ops.kind[met], (COLLECTIVE, SEND, RECV))], own)
+        self._count("communication", ops, met[is_one_of(ops.kind[met], (COLLECTIVE, SEND, RECV))], own)
         for key, begun in self._begun_ns.items():
             self._of[key].begins += begun / max(ops.step_time_ns, 1.0)
         self._begun_ns.clear()

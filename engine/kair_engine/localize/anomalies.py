@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, zero_for_nan
+from kair_engine.arrays import NONE, Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
@@ -83,6 +83,19 @@ _SMALL_ROLE = 8
 
 
 @dataclass(frozen=True)
+class StoodStill:
+    """A rank's stops beside its peers': events are steps of which a tenth and more went by in them."""
+
+    steps: tuple[int, ...]
+    """With an event."""
+    of_steps: int
+    peers_events: int
+    own_ns: float
+    """Per step, as that of the median peer."""
+    peers_ns: float
+
+
+@dataclass(frozen=True)
 class Anomaly:
     """One test's positive answer: the ranks at these positions, in this class of operations."""
 
@@ -98,6 +111,8 @@ class Anomaly:
     """Where one operator was tested by itself."""
     since: int | None = None
     """The step in which it began, where that was within the recording."""
+    stood_still: "StoodStill | None" = None
+    """Intermittent: where not its excess tells, but that its threads stood still."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +232,7 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
     for members in roles:
         if mean[members].max() <= enough:
             continue
-        of_operator = float(np.median(typical[members]))
+        of_operator = float(median(typical[members]))
         prior = np.hypot(PRIOR_OF_WORK * of_operator, _FLOOR_SHARE * job.step_time_ns)
         wide = np.hypot(WIDE_OF_WORK * of_operator, _FLOOR_SHARE * job.step_time_ns)
         inflated = inflation(per_step[:, members])
@@ -227,7 +242,7 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
         p_values = np.minimum(1.0, tests * single(peers))
         for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
             excess = float(peers.values[place])
-            apart = per_step[:, members[place]] - np.median(np.delete(per_step[:, members], place, axis=1), axis=1)
+            apart = per_step[:, members[place]] - median(np.delete(per_step[:, members], place, axis=1), axis=1)
             if (
                 _steady(apart, excess, enough, inflated)
                 and on_top_by_chance(per_step[:, members], (int(place),), inflated) < TOP_BY_CHANCE
@@ -255,7 +270,7 @@ def stalling(job: Excesses) -> list[Anomaly]:
     of_size = [Events.of(delays.beyond(size, counted_from(delays.total_ns)), size) for size in STALL_SIZES]
     left = list(range(len(job.role)))
     while len(left) > 1:
-        chances = {rank: min(_chance_of(rank, events, job, left) for events in of_size) for rank in left}
+        chances = {rank: min(chance_of(rank, events, job, left) for events in of_size) for rank in left}
         rank = min(left, key=lambda one: chances[one])
         left.remove(rank)
         p = min(1.0, tests * chances[rank])
@@ -317,7 +332,7 @@ def large_delays(job: JobExcess) -> Ints:
 
 
 def _roles(job: Excesses) -> list[Ints]:
-    return [np.flatnonzero(job.role == code) for code in np.unique(job.role)]
+    return [np.flatnonzero(job.role == code) for code in present(job.role)]
 
 
 def _class_tests(row: int, roles: Sequence[Ints]) -> float:
@@ -422,7 +437,7 @@ def _pauses(job: JobExcess) -> list[Anomaly]:
     ]
 
 
-def _chance_of(rank: int, events: Events, job: Excesses, left: Sequence[int]) -> float:
+def chance_of(rank: int, events: Events, job: Excesses, left: Sequence[int]) -> float:
     """P that a healthy rank has as many events as this one, at the rate that the others and a prior tell.
 
     Roles show the same pauses unequally (a pipeline's bubbles hide some): where the others of a rank's role are known

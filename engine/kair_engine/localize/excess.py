@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
+from kair_engine.arrays import Bools, Floats, Ints, is_one_of, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
@@ -118,7 +118,7 @@ class JobExcess:
     @cached_property
     def work_ns(self) -> Floats:
         """(classes × ranks): the median over steps of what each rank spent on its own work."""
-        return np.median(zero_for_nan(np.stack([step.work_ns for step in self.steps])), axis=0)
+        return median(zero_for_nan(np.stack([step.work_ns for step in self.steps])), axis=0)
 
     @cached_property
     def operators(self) -> dict[str, bool]:
@@ -128,7 +128,7 @@ class JobExcess:
     def operator_ns(self, name: str) -> tuple[Floats, Floats]:
         """(excess per step and rank, what is typical per rank) of one operator; 0 where no rank differs notably."""
         known = [step.operators.get(name) for step in self.steps]
-        typical = np.median([zero_for_nan(one.typical_ns) for one in known if one is not None], axis=0)
+        typical = median(np.stack([zero_for_nan(one.typical_ns) for one in known if one is not None]), axis=0)
         nothing = np.zeros(len(self.ranks))
         excess = [nothing if one is None else zero_for_nan(one.excess_ns) for one in known]
         return np.stack(excess), np.asarray(typical)
@@ -137,7 +137,7 @@ class JobExcess:
         """(ranks) each: how often an operator is called, and the role's median, in the median of these steps."""
         of_steps = [(of.calls, of.usual_calls) for of in self._known(name, later)] or [(np.zeros(len(self.ranks)),) * 2]
         calls, usual = (np.stack(of) for of in zip(*of_steps, strict=True))
-        return np.median(np.nan_to_num(calls), axis=0), np.median(np.nan_to_num(usual), axis=0)
+        return median(np.nan_to_num(calls), axis=0), median(np.nan_to_num(usual), axis=0)
 
     def input_bytes(self, name: str, later: Bools) -> tuple[Floats, Floats]:
         """(ranks) each: what a call of an operator is given in the median of these steps, and the usual; 0: untold."""
@@ -289,7 +289,7 @@ def _given(times: RankTimes) -> Floats:
 def _transfers_ns(sync: Synchronisation) -> Floats:
     """(ranks of the step): sends and receives, without waiting."""
     ops, rows = sync.collectives.ops, sync.collectives.row
-    chosen = np.flatnonzero(np.isin(ops.kind[rows], (SEND, RECV)))
+    chosen = np.flatnonzero(is_one_of(ops.kind[rows], (SEND, RECV)))
     chosen = chosen[np.argsort(rows[chosen])]
     own = sync.own_ns[sync.collectives.instance[chosen]]
     return np.bincount(ops.rank[rows[chosen]], weights=own, minlength=len(ops.ranks)).astype(float)
@@ -337,7 +337,7 @@ def _additional(more: Floats) -> Floats:
 def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
     """Per rank (the last axis of `values`) the median of its role."""
     result = np.zeros(values.shape)
-    for code in np.unique(role):
+    for code in present(role):
         members = role == code
         result[..., members] = median(values[..., members])[..., None]
     return result
@@ -346,7 +346,7 @@ def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
 def known_role_medians(values: Floats, role: Ints) -> Floats:
     """The same of (rows × ranks) with NaN for what is not known: the median of the others; NaN without any."""
     result = np.zeros(values.shape)
-    for code in np.unique(role):
+    for code in present(role):
         members = role == code
         result[:, members] = known_median(values[:, members].T)[:, None]
     return result

@@ -7,6 +7,7 @@ import numpy as np
 from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.noise import inflation
+from kair_engine.stats import median
 
 FEWEST_BEFORE, FEWEST_AFTER = 4, 8
 """Steps on either side: a few at the end of a recording are a spell as soon as an onset."""
@@ -38,20 +39,20 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
     best, found = 0.0, None
     for at in range(FEWEST_BEFORE, steps - FEWEST_AFTER + 1):
         before, after = per_step[:at], per_step[at:]
-        change = np.median(after, axis=0) - np.median(before, axis=0)
+        change = median(after, axis=0) - median(before, axis=0)
         # Who was faster before and is like the others now has no fault that began.
-        change = np.minimum(change, np.median(after, axis=0))
+        change = np.minimum(change, median(after, axis=0))
         place = int(np.argmax(change))
         if change[place] <= LEAST_CHANGE * step_time_ns:
             continue
-        apart = np.concatenate([before - np.median(before, axis=0), after - np.median(after, axis=0)])
-        variance = max(float(apart[:, place].var(ddof=1)), float(np.median(apart.var(axis=0, ddof=1))), 1e-12)
+        apart = np.concatenate([before - median(before, axis=0), after - median(after, axis=0)])
+        variance = max(float(apart[:, place].var(ddof=1)), float(median(apart.var(axis=0, ddof=1))), 1e-12)
         error = math.sqrt(variance * inflation(apart) * (1 / at + 1 / (steps - at)))
         enough = BEYOND_USUAL if _lasts(before[:, place], after[:, place]) else BEYOND_NOISE
         if change[place] / error > max(best, enough):
             best = float(change[place] / error)
             found = Onset(
-                at, place, float(np.median(before[:, place])), float(np.median(after[:, place])), best > BEYOND_NOISE
+                at, place, float(median(before[:, place])), float(median(after[:, place])), best > BEYOND_NOISE
             )
     return found
 

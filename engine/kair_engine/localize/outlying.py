@@ -15,7 +15,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
-from kair_engine.stats import MAD_TO_SIGMA, log_binomial, mad, student_t_tail
+from kair_engine.stats import MAD_TO_SIGMA, log_binomial, mad, median, student_t_tail
 
 PRIOR_DF = 4.0
 BORROWED_DF = 6.0
@@ -152,7 +152,7 @@ def _against_others(peers: Peers, reference: Bools | None = None) -> tuple[Float
     if np.count_nonzero(reference) >= SMALL_SAMPLE:
         known = values[reference]
         own = Spread((MAD_TO_SIGMA * mad(known)) ** 2, max(8.0, 0.37 * (len(known) - 1)))
-        return values - np.median(known), [own] * count, np.full(count, math.sqrt(1 + 1 / len(known)))
+        return values - median(known), [own] * count, np.full(count, math.sqrt(1 + 1 / len(known)))
     above, scale, variance, df = np.zeros(count), np.ones(count), np.zeros(count), np.zeros(count)
     known = values[reference]
     for places, others in ((reference, known[_all_but_each(len(known))]), (~reference, known[None])):

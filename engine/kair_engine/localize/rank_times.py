@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.coverage import calls
 from kair_engine.timeline.operator_sums import ByOperator, by_operator, side_by_side
@@ -100,7 +100,7 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
 
 
 def _computing(ops: Operations) -> Bools:
-    return np.asarray(np.isin(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
+    return np.asarray(is_one_of(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE))
 
 
 def _by_phase(ops: Operations, values: Floats) -> Floats:

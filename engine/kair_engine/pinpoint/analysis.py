@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.localize.close_up import with_some_peers
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.pinpoint.outliers import Identity, identify, outlier
@@ -111,7 +111,7 @@ def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | 
 
 def _scored(ops: Operations) -> Bools:
     """Communication is left out: victims wait inside it; so are synchronisations with the device."""
-    return ~ops.communication & ~np.isin(ops.kind, (SCOPE, SYNC))
+    return ~ops.communication & ~is_one_of(ops.kind, (SCOPE, SYNC))
 
 
 def _outliers(cells: list[Cells], ranks: int) -> Iterator[Outlier]:

@@ -102,6 +102,8 @@ class LackOfCores:
     """Ready without a core, of the thread that communicates and lacked one longest."""
     throttled: float
     """How often a quota stopped the mean rank's process; 0 where there is none."""
+    halted: float
+    """How often a signal did."""
 
 
 @dataclass(frozen=True)

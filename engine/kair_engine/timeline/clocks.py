@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints, dense
+from kair_engine.arrays import Floats, Ints, dense, present
 from kair_engine.frozen import dataclass
-from kair_engine.stats import median_by
+from kair_engine.stats import median, median_by
 from kair_engine.timeline.collectives import Collectives, disagreement_ns
 from kair_engine.trace.operations import COLLECTIVE
 
@@ -59,6 +59,6 @@ def _fit(community: Ints, rank: Ints, seen: Floats, ranks: int) -> Floats:
         shift = np.bincount(community, weights=offset[rank] - seen) / in_community
         if np.abs(offset - before).max() < _SETTLED_NS:
             break
-    known = np.unique(rank)
-    offset[known] -= np.median(offset[known])
+    known = present(rank)
+    offset[known] -= median(offset[known])
     return offset

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, one_of_each, order_by
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_one_of, one_of_each, order_by
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
 from kair_engine.timeline.transfer_ends import ends
@@ -105,7 +105,7 @@ def match(ops: Operations) -> Collectives:
     What does not fit is left out and counted: a member missing that all siblings have, a rank with more or
     fewer of them than the others (in order, one too few would shift all that follow), a send without its receive.
     """
-    rows = np.flatnonzero(np.isin(ops.kind, (COLLECTIVE, SEND, RECV)))
+    rows = np.flatnonzero(is_one_of(ops.kind, (COLLECTIVE, SEND, RECV)))
     if not len(rows):
         return Collectives(ops, rows, rows, 0)
     rows = rows[np.lexsort((ops.start_ns[rows], ops.rank[rows]))]

@@ -11,6 +11,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.stats import median
 from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
@@ -101,7 +102,7 @@ def lateness(graph: ExecutionGraph, role_of_rank: Ints) -> Lateness:
     for block in groups.blocks(smallest=2):
         for times, result in ((ops.start_ns, begin), (graph.cut_ns, cut)):
             aligned = times[block] - offset[block]
-            result[block] = aligned - np.median(aligned, axis=1, keepdims=True)
+            result[block] = aligned - median(aligned, axis=1)[:, None]
     return Lateness(begin, cut, groups)
 
 

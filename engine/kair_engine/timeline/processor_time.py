@@ -23,11 +23,13 @@ class ProcessorTimes:
     """How often a quota stopped the rank's process."""
     communication_delay_ns: Floats
     """The same as `delay_ns` of the thread that communicates and lacked a core longest."""
+    halted: Floats
+    """How often a signal stopped the rank's process."""
 
     def of_step(self, step: int, ranks: Ints) -> "ProcessorTimes":
         """Of one of the steps and these of the ranks: vectors (ranks)."""
         row, column = np.searchsorted(self.ranks, ranks), int(np.searchsorted(self.steps, step))
-        matrices = (self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns)
+        matrices = (self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns, self.halted)
         return ProcessorTimes(ranks, np.array([step]), *(matrix[row, column] for matrix in matrices))
 
     @property
@@ -45,16 +47,16 @@ def processor_times(trace: Trace) -> ProcessorTimes | None:
     rank, step = np.array(times.rank, np.int64), np.array(times.step, np.int64)
     chosen = np.flatnonzero(np.isin(step, steps) & np.isin(rank, ranks))
     at = np.searchsorted(ranks, rank[chosen]), np.searchsorted(steps, step[chosen])
-    columns = (times.cpu_ns, times.delay_ns, times.throttled, times.communication_delay_ns)
+    columns = (times.cpu_ns, times.delay_ns, times.throttled, times.communication_delay_ns, times.halted)
     matrices = [np.full((len(ranks), len(steps)), np.nan) for _ in columns]
     for matrix, column in zip(matrices, columns, strict=True):
         if column:
             values = np.array(column, float)[chosen]
             matrix[at] = np.where(values == NOT_TOLD, np.nan, values)
-    cpu, delay, throttled, of_communication = matrices
+    cpu, delay, throttled, of_communication, halted = matrices
     # One without the other says nothing: what was not computed may have been waiting.
     half_told = np.isnan(cpu) | np.isnan(delay)
     if half_told.all():
         return None
     cpu[half_told] = delay[half_told] = np.nan
-    return ProcessorTimes(ranks, steps, cpu, delay, throttled, of_communication)
+    return ProcessorTimes(ranks, steps, cpu, delay, throttled, of_communication, halted)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints
+from kair_engine.arrays import NONE, Bools, Ints, is_one_of
 from kair_engine.timeline.peers import main_lane_rows
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
@@ -12,6 +12,8 @@ from kair_engine.trace.operations import GC, INPUT, PHASE_NAMES, RECV, SCOPE, SE
 RECORDED_LATE_NS = 5_000_000
 """A thread can be seen going on this much before the collective it waited for is recorded as over: another
 thread notes that end (with gloo 25 µs later on idle cores, milliseconds on busy ones)."""
+RECORDED_LATE_SHARE = 0.1
+"""The same after a long wait: so much of it later."""
 ISSUED_BY = "c10d::"
 """What the names of a thread's operations begin with that hand communication to another thread."""
 INPUT_PHASE = PHASE_NAMES.index("input")
@@ -49,7 +51,7 @@ def unshared_ns(ops: Operations) -> Ints:
     fetch = ops.kind == INPUT
     result[fetch] = ops.duration_ns[fetch]
     result[(ops.phase == INPUT_PHASE) & ~fetch & (ops.kind != GC)] = 0
-    result[np.isin(ops.kind, (SEND, RECV))] = 0
+    result[is_one_of(ops.kind, (SEND, RECV))] = 0
     result -= _awaited_inside(ops, result)
     return result
 
@@ -151,16 +153,42 @@ def _thread_gaps(ops: Operations) -> Ints:
     if len(top):
         free = _previous_end(ops, top)
         available = np.maximum(free, _latest_end_by(ops, top, np.flatnonzero(ops.communication)))
-        own = np.maximum(ops.start_ns[top] - available, 0)
-        gap[top] = np.where(_awaited(ops, top, free), 0, own)
+        gap[top] = np.maximum(_waiting_since(ops, top, free) - available, 0)
     return gap
 
 
-def _awaited(ops: Operations, rows: Ints, free: Ints) -> Bools:
-    """Whether a collective that was under way when the gap before a row began is recorded as over just after it."""
-    found = latest_ended(ops, rows, np.flatnonzero(ops.communication), by=ops.start_ns[rows] + RECORDED_LATE_NS)
-    under_way = (ops.end_ns[found] > ops.start_ns[rows]) & (ops.start_ns[found] <= free)
-    return np.asarray((found != NONE) & under_way)
+def recorded_late_ns(idle_ns: Ints) -> Ints:
+    """How much later than a thread that was idle for so long goes on, the collective can be recorded as over."""
+    return np.maximum(RECORDED_LATE_NS, (RECORDED_LATE_SHARE * idle_ns).astype(np.int64))
+
+
+def _waiting_since(ops: Operations, rows: Ints, free: Ints) -> Ints:
+    """Per row, from when on its thread waited for communication that is recorded as over just after it; else its start.
+
+    Another thread communicates: it may begin a little later than the thread began to wait, too.
+    """
+    start = ops.start_ns[rows]
+    others = np.flatnonzero(ops.communication)
+    if not len(others):
+        return start
+    late = recorded_late_ns(start - free)
+    low = min(int(ops.end_ns[others].min()), int(start.min()))
+    span = max(int(ops.end_ns[others].max()), int((start + late).max())) - low + 1
+    ended = ops.rank[others] * span + (ops.end_ns[others] - low)
+    order = np.argsort(ended, kind="stable")
+    first, last = (
+        np.searchsorted(ended[order], ops.rank[rows] * span + (time - low), side="right")
+        for time in (start, start + late)
+    )
+    awaited = np.flatnonzero(first < last)
+    if not len(awaited):
+        return start
+    # The earliest begin of those between: reduceat takes every other interval, the last one to the end.
+    begun = np.concatenate((ops.start_ns[others][order], [np.iinfo(np.int64).max]))
+    between = np.stack((first[awaited], last[awaited]), axis=1).ravel()
+    since = start.copy()
+    since[awaited] = np.minimum(np.minimum.reduceat(begun, between)[::2], start[awaited])
+    return since
 
 
 def _previous_end(ops: Operations, rows: Ints) -> Ints:

@@ -96,6 +96,8 @@ class StepTimes:
     """How often a quota of CPU time stopped its process."""
     communication_delay_ns: tuple[int, ...] = ()
     """That a thread of it which communicates was ready and had no core, the one of them that lacked one longest."""
+    halted: tuple[int, ...] = ()
+    """How often a signal stopped its process, all threads at once."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns of different lengths: they may come from a file."""
@@ -127,7 +129,7 @@ class StepTimes:
 
     @property
     def _measured(self) -> tuple[tuple[int, ...], ...]:
-        return self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns
+        return self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns, self.halted
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Ints, SmallInts, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.trace.nesting import Nesting, launches, nest
 
@@ -82,7 +82,7 @@ class Operations:
     @cached_property
     def communication(self) -> Bools:
         """True for collectives, sends and receives."""
-        return np.isin(self.kind, (COLLECTIVE, SEND, RECV))
+        return is_one_of(self.kind, (COLLECTIVE, SEND, RECV))
 
     @cached_property
     def nesting(self) -> Nesting:

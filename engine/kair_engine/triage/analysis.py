@@ -1,6 +1,7 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 
@@ -34,12 +35,14 @@ from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import rank_finding
+from kair_engine.triage.giant_step import beside_giant_step, without_giant_step
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.ranks.more_work import with_more_work
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
@@ -63,6 +66,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     trace = read_once(trace)
     replays = Replays(trace)
     excess, tally, devices, together = _looked_at(trace, replays)
+    if (rest := without_giant_step(trace, excess)) is not None:
+        others, giant = rest
+        of_others = triage(others, gpu_cost=gpu_cost)
+        verdict = beside_giant_step(of_others.verdict, giant)
+        return replace(of_others, verdict=verdict, warnings=(giant, *of_others.warnings))
     found = conclude(excess)
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
@@ -73,20 +81,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     accused = _costliest_first(suspected, found)
     replayed = _of_some_ranks(trace, together, accused, blamed) if large_steps(trace) else trace
     replays.choose(sample_of(replayed or trace, found.job, sorted({*accused})), replayed)
-    patterns = tuple(job_patterns(found))
-    links = tuple(link_findings(trace, found, step_time))
-    late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
-    finding = partial(rank_finding, trace, found, blamed, processor=processor_times(trace))
-
-    def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
-        of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
-        of_links = without_late_ends(links, of_ranks)
-        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_all
+    about = _findings_of(trace, found, blamed, suspected)
 
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely)
+    stopped = with_most_stopped(found, blamed, shared.stopped)
+    if stopped is not found:
+        found, about = stopped, _findings_of(trace, stopped, blamed, suspects(trace.job, stopped))
+    patterns = tuple(job_patterns(found))
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
@@ -121,6 +125,22 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         together=costs.together,
         parts=parts,
     )
+
+
+def _findings_of(
+    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect]
+) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
+    """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
+    links = tuple(link_findings(trace, found, step_time_ns(trace, found.job)))
+    late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
+    finding = partial(rank_finding, trace, found, blamed, processor=processor_times(trace))
+
+    def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
+        of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
+        of_links = without_late_ends(links, of_ranks)
+        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_all
+
+    return about
 
 
 def _costliest_first(suspected: Sequence[Suspect], found: Localization) -> list[int]:

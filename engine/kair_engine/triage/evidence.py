@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kair_engine.arrays import Bools
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, StoodStill
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
@@ -94,6 +94,8 @@ def cores_evidence(stops: HostStops, step_time_ns: float) -> Iterator[Evidence]:
     yield Evidence("no_core", figures, ShownBy("whatif"))
     if stops.cores.throttled > 0:
         yield Evidence("throttled", {"per_step": stops.cores.throttled}, ShownBy("whatif"))
+    if stops.cores.halted > 0:
+        yield Evidence("halted", {"per_step": stops.cores.halted}, ShownBy("whatif"))
 
 
 def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
@@ -180,6 +182,8 @@ def _is_said(found: Localization, anomaly: Anomaly, said: Sequence[float]) -> bo
 def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
     job, members = found.job, list(anomaly.positions)
     ranks = ranks_at(job.ranks, anomaly.positions)
+    if anomaly.stood_still is not None:
+        return _stood_still(anomaly.stood_still, ranks)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
@@ -192,6 +196,17 @@ def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evid
     if _half(job, members):
         cost["others_of_role"] = int(np.count_nonzero(_rest(found, anomaly)))
     return Evidence("excess", cost, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
+
+
+def _stood_still(stood: StoodStill, ranks: tuple[Rank, ...]) -> Evidence:
+    figures = {
+        "stopped_us_per_step": stood.own_ns / 1e3,
+        "peers_us_per_step": stood.peers_ns / 1e3,
+        "events": len(stood.steps),
+        "steps": stood.of_steps,
+        "peers_events": stood.peers_events,
+    }
+    return Evidence("stood_still", figures, ShownBy("whatif"), ranks)
 
 
 def _excess_ns(found: Localization, anomaly: Anomaly) -> float:

@@ -143,6 +143,8 @@ def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     largest = suspect.largest
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps if largest.since is None or step.step >= largest.since)
+    if largest.stood_still is not None:
+        return largest.stood_still.steps
     hit = counted(job)[:, largest.positions[0]]
     return tuple(step.step for step, slow in zip(job.steps, hit, strict=True) if slow)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.excess import CLASSES, JobExcess
@@ -22,10 +23,12 @@ from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.evidence import cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.replays import Replays
-from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbed
+from kair_engine.whatif.model import Baseline, Counterfactual, Model, StoppedSteps, Undisturbed
 
 STOPPED_SHARE = 0.05
 """Of the step: what the mean rank must stand still for, and half of the ranks."""
+LIKE_THE_OTHER = 1 / 3
+"""Of what the one of two ranks in the middle stands still for, the other does: else one is the culprit."""
 TICKED_SHARE = 0.10
 """Of the step: what the mean rank must spend on what is as long as ticks, where threads wait for those."""
 MEASURED_TICKED_SHARE = 0.01
@@ -63,13 +66,14 @@ class SharedCosts:
         self._trace, self._devices, self._step_time_ns, self._others = trace, devices, step_time_ns, others
         self._model = _model(replays)
         self.stops: HostStops | None = None
+        self.stopped: StoppedSteps | None = None
         self._fixes: dict[Cause, Fix] = {}
         if self._model is not None:
             try:
                 self._fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
                 asked = [Baseline.RECORDED, *_alone(self._fixes), *others(self._model, None, ())]
                 self._model.replay(asked, self._foreseen)
-                self.stops = self._model.host_stops()
+                self.stops, self.stopped = self._model.host_stops(), self._model.stopped_steps()
             except InputError:
                 self._model = None
 
@@ -131,7 +135,7 @@ class SharedCosts:
         own, inside = (np.array(list(of.values())) * 1e3 for of in (stops.by_rank_us, stops.inside_by_rank_us))
         # Of single ranks their peers show it.
         least = STOPPED_SHARE * self._step_time_ns
-        often = stops.share_of_step >= STOPPED_SHARE and float(np.median(own)) >= least
+        often = stops.share_of_step >= STOPPED_SHARE and of_half(own) >= least
         often |= stops.ticked_share >= TICKED_SHARE
         # Beside a device a stop shows as such only where it hits an operator of the program.
         within = float(np.quantile(inside, 0.25)) >= INSIDE_SHARE * self._step_time_ns
@@ -143,7 +147,7 @@ class SharedCosts:
         least = STOPPED_SHARE * self._step_time_ns
         ticked = stops.ticked_share >= TICKED_SHARE
         ticked &= float(ready.mean()) >= MEASURED_TICKED_SHARE * self._step_time_ns
-        return ticked or min(float(lost.mean()), float(np.median(lost))) >= least
+        return ticked or min(float(lost.mean()), of_half(lost)) >= least
 
     def _contended(self, stops: HostStops, shown: Sequence[Evidence]) -> Finding:
         lost = stops.share_of_step * self._step_time_ns
@@ -179,6 +183,13 @@ class SharedCosts:
         except UsageError:
             return None
         return fix
+
+
+def of_half(of_rank: Floats) -> float:
+    """What half of the ranks stand still for, at least: the median, or 0 where that lies between two kinds of ranks."""
+    ordered, last = np.sort(of_rank), len(of_rank) - 1
+    below, above = float(ordered[last // 2]), float(ordered[(last + 1) // 2])
+    return (below + above) / 2 if below >= LIKE_THE_OTHER * above else 0.0
 
 
 def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
@@ -104,7 +104,7 @@ class _Counts:
     @property
     def communication(self) -> Bools:
         """The entries of collectives, sends and receives."""
-        return np.isin(self.kind, (COLLECTIVE, SEND, RECV))
+        return is_one_of(self.kind, (COLLECTIVE, SEND, RECV))
 
 
 def _of_step(ops: Operations) -> Ints:

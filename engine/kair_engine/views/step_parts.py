@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of
 from kair_engine.results.rank import StepPart
 from kair_engine.timeline.peers import main_lane_rows
 from kair_engine.timeline.self_time import INPUT_PHASE
@@ -128,7 +128,7 @@ def _part(ops: Operations) -> SmallInts:
     """The part that a row's self time belongs to, NONE where it belongs to none, or is communication."""
     fetching = (ops.kind == INPUT) | (ops.phase == INPUT_PHASE)
     part = np.full(len(ops), NONE, dtype=np.int8)
-    part[np.isin(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
+    part[is_one_of(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
     part[fetching & (main_lane_rows(ops) | ops.on_stream)] = _INPUT
     part[ops.kind == GC] = _HOST
     part[ops.communication | (ops.kind == SCOPE)] = NONE

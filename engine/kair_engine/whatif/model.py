@@ -5,7 +5,7 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
@@ -43,6 +43,18 @@ class Undisturbed(Enum):
     """What is launched begins when its device has nothing else of its rank to do."""
     ALONE_ON_DEVICE = "alone_on_device"
     """The same, and kernels take no longer than they usually do."""
+
+
+@dataclass(frozen=True)
+class StoppedSteps:
+    """How long threads stood still in each step that was replayed."""
+
+    steps: tuple[int, ...]
+    ranks: Ints
+    stopped_ns: Floats
+    """(steps × ranks)."""
+    length_ns: Floats
+    """(steps)."""
 
 
 Counterfactual = Baseline | Undisturbed | tuple[Fix, ...]
@@ -156,6 +168,9 @@ class Model(Protocol):
 
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still; None where none did, or threads are not recorded."""
+
+    def stopped_steps(self) -> StoppedSteps | None:
+        """The same of each step; None where threads are not recorded, or not all steps have the same ranks."""
 
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
         """Step times (steps), ns, with the launch delays of one part alone; None where they cost next to nothing."""

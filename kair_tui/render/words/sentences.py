@@ -9,7 +9,13 @@ from kair_engine.results.evidence import Evidence
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, size
 from kair_tui.render.words import hangs
-from kair_tui.render.words.stops import cores_in_words, stops_in_words, throttled_in_words, ticks_in_words
+from kair_tui.render.words.stops import (
+    cores_in_words,
+    halted_in_words,
+    stops_in_words,
+    throttled_in_words,
+    ticks_in_words,
+)
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -137,6 +143,10 @@ def _no_core(one: Evidence) -> str:
     return f"measured by the kernel: {_who(one)} {was} ready and had no core for {ready} of a step, {_peers_had(one)}"
 
 
+def _halted(one: Evidence) -> str:
+    return halted_in_words(one.figures["per_step"])
+
+
 def _throttled(one: Evidence) -> str:
     return throttled_in_words(one.figures["per_step"])
 
@@ -185,6 +195,15 @@ def _stopped(one: Evidence) -> str:
     return (
         f"threads of {_who(one)} stand still for {stopped} a step in the middle of operations, those of peers for "
         f"{peers}"
+    )
+
+
+def _stood_still(one: Evidence) -> str:
+    stopped, peers = duration(one.figures["stopped_us_per_step"]), duration(one.figures["peers_us_per_step"])
+    steps = plural(int(one.figures["steps"]), "step")
+    return (
+        f"threads of {_who(one)} stand still for {stopped} a step, those of peers for {peers}: for a tenth of the step "
+        f"and more in {_number(one, 'events')} of {steps}, on peers {_number(one, 'peers_events')} times"
     )
 
 
@@ -329,12 +348,14 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "ticks": _ticks,
     "no_core": _no_core,
     "throttled": _throttled,
+    "halted": _halted,
     "computes_more": _computes_more,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,
     "larger_inputs": _larger_inputs,
     "same_inputs": _same_inputs,
     "stopped": _stopped,
+    "stood_still": _stood_still,
     "device_idle": _device_idle,
     "one_by_one": _one_by_one,
     "device_taken": _device_taken,

@@ -32,12 +32,19 @@ def lack_of_cores_in_words(cores: LackOfCores, step_us: float) -> str:
     said = cores_in_words(
         {"ready_us_per_step": mean, "step_us": step_us, "least_us": min(ready), "most_us": max(ready)}
     )
-    return f"{said}; {throttled_in_words(cores.throttled)}" if cores.throttled else said
+    throttled = [throttled_in_words(cores.throttled)] if cores.throttled else []
+    halted = [halted_in_words(cores.halted)] if cores.halted else []
+    return "; ".join([said, *throttled, *halted])
 
 
 def throttled_in_words(per_step: float) -> str:
     """How often a quota of CPU time stopped the mean rank."""
     return f"a quota of CPU time stopped the mean rank's process {one_decimal(per_step)} times a step"
+
+
+def halted_in_words(per_step: float) -> str:
+    """How often signals stopped the mean rank."""
+    return f"signals (SIGSTOP) stopped the mean rank's process {one_decimal(per_step)} times a step"
 
 
 def stops_in_words(figures: Mapping[str, Any]) -> str:

@@ -63,6 +63,15 @@ def _slow_moment(one: KairWarning) -> str:
     )
 
 
+def _giant_step(one: KairWarning) -> str:
+    length, others = duration(one.figures["length_us"]), duration(one.figures["others_us"])
+    why = f"most of it peers waited for {_who(one)}" if one.ranks else "no single rank was waited for"
+    return (
+        f"step {int(one.figures['step'])} took {length}, longer than the {_number(one, 'others')} others together "
+        f"({others}), and {why}: one step accuses nobody, all figures are of the others"
+    )
+
+
 def _rare_delays(one: KairWarning) -> str:
     steps, time = percent(one.figures["share_of_steps"], 2), percent(one.figures["share_of_time"])
     return (
@@ -200,6 +209,7 @@ def _busy_machine(one: KairWarning) -> str:
 
 _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "few_steps": _few_steps,
+    "giant_step": _giant_step,
     "busy_machine": _busy_machine,
     "rare_delays": _rare_delays,
     "unmatched_collectives": _unknown_members,

@@ -11,6 +11,7 @@ from kair_capture.job.processor_time import Had
 from kair_capture.job.recorder import Recorder, clock
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.control import ControlWords, Window
+from kair_capture.job.sampled.halts import Halts
 from kair_capture.job.sampled.periodic import INTERVAL_EVENT, Periodic
 from kair_capture.job.sampled.quota import Quota
 
@@ -48,10 +49,10 @@ class Windows:
         self._wanted: Window | None = None
         self._open: tuple[Window, Profile] | None = None
         self._steps: list[tuple[int, int, int, int]] = []
-        self._processor: list[tuple[int, int, int | None, int | None, int | None]] = []
-        """Of each step its number, CPU time and delay (ns) of the training thread, how often a quota stopped it, and
-        the delay of the threads that communicate."""
-        self._quota, self._communicating = Quota(), CommunicationThreads()
+        self._processor: list[tuple[int, int, int | None, int | None, int | None, int | None]] = []
+        """Of each step its number, CPU time and delay (ns) of the training thread, how often a quota stopped it, the
+        delay of the threads that communicate, and how often a signal stopped the process."""
+        self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
         self._is_off = False
         self.profiles = False
         """A profiler of capture's runs now."""
@@ -91,7 +92,7 @@ class Windows:
         if self._open is not None:
             profile, self._open = self._open[1], None
             profile.discard()
-        self._communicating.close()
+        self._stop_looking()
         self._control.close()
 
     def _note_step(self, periodic: Periodic, length: int) -> None:
@@ -124,7 +125,8 @@ class Windows:
             profile.end_step()
             self._steps.append((step, begin, _unix(begin), end - begin))
             if had is not None:
-                self._processor.append((step, *had, self._quota.stops(), self._communicating.delay_ns()))
+                figures = self._quota.stops(), self._communicating.delay_ns(), self._halts.count()
+                self._processor.append((step, *had, *figures))
             if step < window.last and not profile.is_lost:
                 profile.begin_step(step + 1)
                 return
@@ -148,7 +150,12 @@ class Windows:
         self._steps, self._processor = [], []
         self._quota.look()
         self._communicating.look()
+        self._halts.look()
         profile.begin_step(window.first)
+
+    def _stop_looking(self) -> None:
+        self._communicating.close()
+        self._halts.close()
 
     def _miss(self, window: Window) -> None:
         self._recorder.event("window missed", window.first)
@@ -164,7 +171,7 @@ class Windows:
         if profile.is_lost:
             self._miss(window)
             return
-        self._communicating.close()
+        self._stop_looking()
         profile.stop()
         stopped = clock()
         details = self._details(profile, stopped - end)

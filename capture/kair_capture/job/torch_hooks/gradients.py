@@ -46,7 +46,7 @@ class _Gradients:
         for number, parameter in enumerate(model.parameters()):
             if parameter.requires_grad:
                 hook = partial(self._seen, number)
-                handle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]  # untyped
+                handle = parameter.register_post_accumulate_grad_hook(hook)
                 self._handles[number] = handle
 
     def learn(self) -> None:

@@ -27,7 +27,7 @@ class TorchProfile(StepMarks):
         """Starts it."""
         self.is_lost = False
         activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's, untyped
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
         # Every window is one cycle of its own; without acc_events PyTorch up to 2.11 warns that it forgets others.
         self._profile = _KinetoProfile(activities=activities, acc_events=True)
@@ -66,7 +66,7 @@ class TorchProfile(StepMarks):
     def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
         """The flight recorder's entries of that time (Unix, ns); empty where it is off (TORCH_FR_BUFFER_SIZE)."""
         with suppress(ImportError, AttributeError, RuntimeError, ValueError, TypeError):
-            from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]  # private
+            from torch._C._distributed_c10d import _dump_fr_trace_json
 
             entries = json.loads(_dump_fr_trace_json(includeCollectives=True, onlyActive=False)).get("entries", [])
             own = [entry for entry in entries if begin <= entry.get("time_created_ns", 0) < end]

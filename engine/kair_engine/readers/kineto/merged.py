@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Bools, Floats, is_one_of
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
@@ -97,7 +97,7 @@ def _explained(
     category, device = tables.categories(), [track.device for track in tracks]
     rows = np.concatenate([batch[batch["correlation"] >= 0] for batch in batches])
     kinds = category[rows["track"]]
-    calls, kernels = rows[kinds == Category.RUNTIME], rows[np.isin(kinds, DEVICE_CATEGORIES)]
+    calls, kernels = rows[kinds == Category.RUNTIME], rows[is_one_of(kinds, DEVICE_CATEGORIES)]
     result = np.zeros((len(devices), len(processes)))
     for column, process in enumerate(processes):
         own = calls[_of(calls, device, process)]

@@ -16,6 +16,8 @@ class StepProcessor(NamedTuple):
     delay_ns: int
     throttled: int
     communication_delay_ns: int
+    halted: int = NOT_TOLD
+    """Windows of earlier versions do not tell it."""
 
 
 UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
@@ -27,7 +29,7 @@ def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
     listed = ours.get("processor") if isinstance(ours, dict) else None
     if not isinstance(listed, list):
         return {}
-    rows = (one for one in listed[:_MOST_STEPS] if isinstance(one, list) and len(one) == 5 and type(one[0]) is int)
+    rows = (one for one in listed[:_MOST_STEPS] if isinstance(one, list) and len(one) in (5, 6) and type(one[0]) is int)
     return {one[0]: StepProcessor(*map(_figure, one[1:])) for one in rows}
 
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from kair_engine.arrays import Bools, whole_parts
+from kair_engine.arrays import Bools, is_one_of, whole_parts
 from kair_engine.frozen import dataclass
 from kair_engine.trace.columns import Columns, joined, ranks_together
 from kair_engine.trace.model import Trace
@@ -200,7 +200,7 @@ def _some_ranks_each(trace: Trace, step: int) -> Iterator[Columns]:
 
 def _is_meeting(rows: Columns) -> Bools:
     scope = (rows.of["kind"] == SCOPE) & rows.is_any("name", (STEP_SCOPE,))
-    return np.asarray(np.isin(rows.of["kind"], (COLLECTIVE, SEND, RECV)) | scope)
+    return np.asarray(is_one_of(rows.of["kind"], (COLLECTIVE, SEND, RECV)) | scope)
 
 
 def _without_unused_texts(rows: Columns) -> Columns:

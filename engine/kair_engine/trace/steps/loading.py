@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import NONE
+from kair_engine.arrays import NONE, is_one_of
 from kair_engine.trace.columns import Columns, read_columns
 from kair_engine.trace.model import DerivedGroups, Trace
 from kair_engine.trace.operations import (
@@ -90,7 +90,7 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
     columns = {**read.of, **coded, **wide}
-    if not np.any((columns["bytes"] >= 0) & np.isin(columns["kind"], _GIVEN_INPUTS)):
+    if not np.any((columns["bytes"] >= 0) & is_one_of(columns["kind"], _GIVEN_INPUTS)):
         del columns["bytes"]
     if trace.job.derived is not None:
         columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
@@ -110,7 +110,7 @@ def _with_derived_groups(
     code_of = {text: code for code, text in enumerate(sorted(names - set(stated.values())), first_free)}
     code_of |= {text: code for code, text in stated.items()}
     lane_of = {text: code for code, text in texts["lane"].items()}
-    unstated = np.flatnonzero((group == NONE) & np.isin(columns["kind"], (COLLECTIVE, SEND, RECV)))
+    unstated = np.flatnonzero((group == NONE) & is_one_of(columns["kind"], (COLLECTIVE, SEND, RECV)))
     rank, lane = columns["rank"][unstated], columns["lane_code"][unstated]
     collective = columns["kind"][unstated] == COLLECTIVE
     for number, lanes in derived.of_lane.items():

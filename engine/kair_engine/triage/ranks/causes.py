@@ -266,6 +266,8 @@ def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: t
     usual = float(np.median(peers)) if peers else 0.0
     if (mine - usual) * 1e3 < MOST * largest.excess_ns:
         return None
+    if largest.stood_still is not None:
+        return Why("contention")
     figures = {"stopped_us_per_step": mine, "peers_us_per_step": usual}
     return Why("contention", None, (Evidence("stopped", figures, ShownBy("whatif"), ranks),))
 

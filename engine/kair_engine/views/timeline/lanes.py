@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Ints, SmallInts
+from kair_engine.arrays import NONE, Ints, SmallInts, is_one_of
 from kair_engine.trace.operations import COMPUTE, GC, HOST, INPUT, MEMORY, SCOPE, SYNC, Operations
 from kair_engine.views.timeline.letters import CODES
 
@@ -74,7 +74,7 @@ def _moments(ops: Operations, own: Ints, rows: Ints) -> tuple[Ints, SmallInts]:
 def _codes(ops: Operations, rows: Ints) -> list[int]:
     kind = ops.kind[rows]
     code = np.full(len(rows), CODES["unknown"])
-    code[np.isin(kind, (COMPUTE, MEMORY))] = CODES["compute"]
+    code[is_one_of(kind, (COMPUTE, MEMORY))] = CODES["compute"]
     code[kind == INPUT] = CODES["input"]
     code[kind == GC] = CODES["host"]
     code[kind == HOST] = CODES["operation"]

@@ -16,7 +16,15 @@ from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.trace.warning_texts import short_warning
 from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
-from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, Foreseen, ReplayedSteps, Symptoms
+from kair_engine.whatif.model import (
+    Attribution,
+    Baseline,
+    Counterfactual,
+    Foreseen,
+    ReplayedSteps,
+    StoppedSteps,
+    Symptoms,
+)
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
 from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import Present, must_fit, present
@@ -103,6 +111,12 @@ class OperatorModel:
             self.replay([Baseline.RECORDED])
         return self._stops.result(self._measured_ns)
 
+    def stopped_steps(self) -> StoppedSteps | None:
+        """How long threads stood still in each step."""
+        if not self._stops.steps:
+            self.replay([Baseline.RECORDED])
+        return self._stops.by_step()
+
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
         """None: delays are parts of the kinds of time."""
         return None
@@ -154,10 +168,9 @@ class OperatorModel:
 
 
 def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: Batch) -> None:
-    lengths = np.array([float(np.median(of.length_ns)) for of in batch.steps])
-    ranks = [of.ranks for of in batch.steps]
     stopped = batch.stopped
-    tally.add(batch.dependencies.parts, stopped.found_ns, ranks, lengths, hosts)
+    tally.add(batch.dependencies.parts, stopped.found_ns, batch.steps, hosts)
     tally.add_ticked(stopped.ticked)
     if stopped.measured is not None:
-        tally.cores.add(stopped.measured, stopped.measured.lost_ns(stopped.of_threads_ns), ranks)
+        lost = stopped.measured.lost_ns(stopped.of_threads_ns)
+        tally.cores.add(stopped.measured, lost, [of.ranks for of in batch.steps])

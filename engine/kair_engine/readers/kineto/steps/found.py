@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.arrays import is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, STEP_MARK, Category, NameClass
 from kair_engine.readers.kineto.rows import Records, chosen, joined
@@ -78,9 +79,9 @@ class StepFinder:
         if not len(batch):
             return
         tracks, classes = batch["track"].copy(), tables.name_classes()
-        host = np.isin(tables.categories(), (Category.CPU_OP, Category.ANNOTATION))
+        host = is_one_of(tables.categories(), (Category.CPU_OP, Category.ANNOTATION))
         # Few are of these classes: whether they are the host's is asked of those alone.
-        told = np.flatnonzero(np.isin(classes, (NameClass.STEP, *SIGN_CLASSES)).take(batch["name"]))
+        told = np.flatnonzero(is_one_of(classes, (NameClass.STEP, *SIGN_CLASSES)).take(batch["name"]))
         told = told[host[tracks[told]]]
         of_told = classes[batch["name"][told]]
         for record in batch[told[of_told == NameClass.STEP]]:
@@ -195,7 +196,7 @@ def step_indices(
 ) -> Int64s:
     """The step of every record: host events by their start, device events by their launch, else their own."""
     step = windows.index_at(batch["start"])
-    device = np.flatnonzero(np.isin(tables.categories(), DEVICE_CATEGORIES).take(batch["track"]))
+    device = np.flatnonzero(is_one_of(tables.categories(), DEVICE_CATEGORIES).take(batch["track"]))
     for field, launches in (("external_id", by_external_id), ("correlation", by_correlation)):
         launched, known = launches.step_of(batch[field][device])
         step[device[known]] = launched[known]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kair_engine.arrays import order_by
+from kair_engine.arrays import is_one_of, order_by
 from kair_engine.readers.columns import dictionary, nullable, numbers, occurrences
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, kind_codes
 from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers
@@ -69,8 +69,8 @@ class StepAssembler:
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
         self._is_mark = self._name_class == NameClass.STEP
-        self._on_device = np.isin(self._category, DEVICE_CATEGORIES)
-        self._is_scope = np.isin(self._category, (Category.CPU_OP, Category.ANNOTATION))
+        self._on_device = is_one_of(self._category, DEVICE_CATEGORIES)
+        self._is_scope = is_one_of(self._category, (Category.CPU_OP, Category.ANNOTATION))
         self._from_device = np.array(["DtoH" in name for name in tables.names.items_], dtype=bool)
         lanes = tables.lane_names(own)
         self._lanes = sorted(set(lanes))
@@ -79,7 +79,7 @@ class StepAssembler:
         self.has_device = lost_device or bool(self._on_device.any())
         kinds = kind_codes(
             has_device=self.has_device,
-            host_collectives=bool(np.isin(self._name_class, _HOST_TIMED).any()),
+            host_collectives=bool(is_one_of(self._name_class, _HOST_TIMED).any()),
         )
         self._kinds = kinds.astype(np.int64)
         self._names = [*tables.names.items_, STEP_SCOPE]

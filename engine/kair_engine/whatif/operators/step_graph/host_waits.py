@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS
-from kair_engine.timeline.self_time import RECORDED_LATE_NS, under_way_ns
+from kair_engine.timeline.self_time import recorded_late_ns, under_way_ns
 from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.operations import COLLECTIVE, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, SYNC, Operations
 
@@ -41,7 +41,7 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
     """Without a device: operations after a gap that mostly went by before a collective ended.
 
     As in graph.py, but of a collective that was still queued when the gap began, too: nobody issues any meanwhile. One
-    that was under way when the gap began, and is recorded as over a little after it, was what was waited for as well.
+    that was under way for most of the gap, and is recorded as over a little after it, was what was waited for as well.
     """
     on_threads = ops.communication & ~ops.on_stream
     after, before = rows[1:][same], rows[:-1][same]
@@ -49,13 +49,15 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
     long = idle >= SHORTEST_WAIT_NS
     after, before, idle = after[long], before[long], idle[long]
     found = np.full(len(after), NONE)
+    meets, noted, recorded = (COLLECTIVE, RECV), np.full(len(idle), NOTED_LATE_NS), recorded_late_ns(idle)
     # A send's end is noted by the thread that waits for it, never later.
-    for kinds, late in (((COLLECTIVE, RECV), NOTED_LATE_NS), ((COLLECTIVE, RECV), RECORDED_LATE_NS), ((SEND,), 0)):
-        others = np.flatnonzero(on_threads & np.isin(ops.kind, kinds))
+    for kinds, late, begun in ((meets, noted, False), (meets, recorded, True), ((SEND,), np.zeros_like(idle), False)):
+        others = np.flatnonzero(on_threads & is_one_of(ops.kind, kinds))
         ended = latest_ended(ops, after, others, by=ops.start_ns[after] + late)
         waited = (ended != NONE) & (2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle)
-        queued = ops.start_ns[ended] < ops.start_ns[after]
-        waited &= queued if late < RECORDED_LATE_NS else ops.start_ns[ended] <= ops.end_ns[before]
+        # Queued by then, or under way for most of the gap.
+        since = np.maximum(ops.start_ns[ended], ops.end_ns[before])
+        waited &= 2 * (ops.start_ns[after] - since) >= idle if begun else ops.start_ns[ended] < ops.start_ns[after]
         found = np.where((found == NONE) & waited, ended, found)
     return after[found != NONE], found[found != NONE]
 

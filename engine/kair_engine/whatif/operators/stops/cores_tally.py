@@ -11,7 +11,7 @@ from kair_engine.results.whatif import LackOfCores
 from kair_engine.timeline.processor_time import UNTOLD_SHARE
 from kair_engine.whatif.operators.stops.measured import MeasuredStops
 
-_READY, _COMPUTED, _LOST, _COMMUNICATION, _THROTTLED, _TOLD, _STEPS = range(7)
+_READY, _COMPUTED, _LOST, _COMMUNICATION, _THROTTLED, _HALTED, _TOLD, _STEPS = range(8)
 """Columns of the sums."""
 
 
@@ -31,6 +31,7 @@ class CoresTally:
                 lost_ns,
                 measured.communication_delay_ns,
                 measured.throttled,
+                measured.halted,
                 told,
                 np.ones(len(told)),
             ],
@@ -58,4 +59,5 @@ class CoresTally:
             lost_by_rank_us=by_rank(_LOST),
             communication_by_rank_us=by_rank(_COMMUNICATION),
             throttled=float(np.mean([row[_THROTTLED] / row[_TOLD] for row in rows])),
+            halted=float(np.mean([row[_HALTED] / row[_TOLD] for row in rows])),
         )

@@ -4,7 +4,7 @@ Peers show what one rank alone loses. What all lose, to a quota or to too many t
 operation's own usual time: it takes 20 µs on all ranks and in all steps, and once 23 ms.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
+from kair_engine.trace.operations import Operations
+from kair_engine.whatif.model import StoppedSteps
 from kair_engine.whatif.operators.parts import NodeParts
 from kair_engine.whatif.operators.stops.cores_tally import CoresTally
 from kair_engine.whatif.operators.stops.ticks import Ticked
@@ -93,6 +95,8 @@ class StopTally:
     lengths: list[Floats] = field(default_factory=list)
     by_rank: dict[int, float] = field(default_factory=dict)
     inside_by_rank: dict[int, float] = field(default_factory=dict)
+    each: list[tuple[int, Ints, Floats, float]] = field(default_factory=list)
+    """Of every step its number, its ranks, how long each stood still, and how long the step took."""
     steps: int = 0
     stopped_ns: float = 0.0
     any_stopped_ns: float = 0.0
@@ -106,15 +110,15 @@ class StopTally:
     """What was as long as ticks where threads wait for those."""
     cores: CoresTally = field(default_factory=CoresTally)
 
-    def add(
-        self, parts: NodeParts, stopped: Floats, ranks: Iterable[Ints], lengths_ns: Floats, host: Mapping[int, str]
-    ) -> None:
-        """Adds a batch; per step `ranks` are those that it has, and `lengths_ns` how long it took."""
+    def add(self, parts: NodeParts, stopped: Floats, steps: Sequence[Operations], host: Mapping[int, str]) -> None:
+        """Adds a batch of steps: per part how long its thread stood still."""
         rows = np.flatnonzero(stopped > 0)
         self.lengths.append(stopped[rows])
-        for at, of_step in enumerate(ranks):
+        for at, step in enumerate(steps):
+            of_step, length = step.ranks, float(np.median(step.length_ns))
             mine = rows[parts.step[rows] == at]
-            of_rank = np.bincount(parts.rank[mine], weights=stopped[mine], minlength=len(of_step))
+            of_rank = np.bincount(parts.rank[mine], weights=stopped[mine], minlength=len(of_step)).astype(float)
+            self.each.append((step.step, of_step, of_rank, length))
             self.steps += 1
             self.worst_ns += float(of_rank.max(initial=0.0))
             self.stopped_ns += float(of_rank.sum())
@@ -129,14 +133,21 @@ class StopTally:
                 places = np.flatnonzero(hosts == name)
                 here = mine[np.isin(parts.rank[mine], places)]
                 self.any_stopped_ns += _union(parts.over_ns[here] - stopped[here], parts.over_ns[here])
-                share = np.minimum(of_rank[places] / max(float(lengths_ns[at]), 1.0), 1.0)
-                self.expected_ns += float((1 - np.prod(1 - share)) * lengths_ns[at])
+                share = np.minimum(of_rank[places] / max(length, 1.0), 1.0)
+                self.expected_ns += float((1 - np.prod(1 - share)) * length)
 
     def add_ticked(self, one: Ticked | None) -> None:
         """Adds what waited for ticks in a batch."""
         if one is not None:
             self.tick_ns = one.tick_ns
             self.ticked_ns += float(one.value_ns.sum())
+
+    def by_step(self) -> StoppedSteps | None:
+        """None where not all steps have the same ranks."""
+        if not self.each or any(not np.array_equal(ranks, self.each[0][1]) for _, ranks, _, _ in self.each):
+            return None
+        numbers, ranks, stopped, lengths = zip(*self.each, strict=True)
+        return StoppedSteps(numbers, ranks[0], np.stack(stopped), np.array(lengths))
 
     def result(self, step_time_ns: float) -> HostStops | None:
         """None where no thread stood still, and nothing was measured."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.peers import main_lane_rows
@@ -30,10 +30,16 @@ class MeasuredStops:
     """Per cell: whether it was measured."""
     idle_ns: Floats
     """Per cell what the thread did not compute of its own time, and at least what it waited for a core."""
+    stopped_ns: Floats
+    """Per cell what of that it was not ready either, where a signal stopped the process."""
+    at_once: Floats
+    """Per cell the share of the thread's own time in which all threads of its process stood still at once: stopped by
+    a signal, or by a quota."""
     delay_ns: Floats
     communication_delay_ns: Floats
     throttled: Floats
     cpu_ns: Floats
+    halted: Floats
 
     @classmethod
     def of(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
@@ -42,21 +48,23 @@ class MeasuredStops:
         cell = first[parts.step] + parts.rank.astype(np.int64)
         measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]
         told = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
-        cpu, delay, throttled, of_communication = (
-            np.nan_to_num(np.concatenate(of))
-            for of in zip(
-                *((one.cpu_ns, one.delay_ns, one.throttled, one.communication_delay_ns) for one in measured),
-                strict=True,
-            )
+        cpu, delay, throttled, of_communication, halted = (
+            np.nan_to_num(np.concatenate([getattr(one, name) for one in measured]))
+            for name in ("cpu_ns", "delay_ns", "throttled", "communication_delay_ns", "halted")
         )
-        own = parts.thread & np.isin(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
+        own = parts.thread & is_one_of(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
         for at, ops in enumerate(recorded):
             mine = np.flatnonzero(own & (parts.step == at))
             own[mine] = main_lane_rows(ops)[parts.row[mine]]
+        # After all that a step waits for, its main thread goes on until the next one begins.
+        own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & told[cell]
         transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION) & told[cell]
         own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1])
         idle = np.maximum(own_ns - cpu, delay)
-        return cls(cell, own, transfer, told, idle, delay, of_communication, throttled, cpu)
+        stopped = np.where(halted > 0, idle - delay, 0.0)
+        together = stopped + np.where(throttled > 0, delay, 0.0)
+        at_once = np.minimum(together / np.maximum(own_ns, 1.0), 1.0)
+        return cls(cell, own, transfer, told, idle, stopped, at_once, delay, of_communication, throttled, cpu, halted)
 
     def borne_out_ns(self, found: Floats) -> Floats:
         """Per part what of the stops `found` can be: no more than threads did not compute meanwhile."""
@@ -67,16 +75,21 @@ class MeasuredStops:
         """Per part what the training threads would save with cores enough.
 
         That is `found`, which was borne out, and as much more of the thread's own time, in proportion, as it was ready
-        without a core. Where stops are longer than that, the thread was stopped. No more than there is.
+        without a core, or stopped. No more than there is.
         """
         rest = np.where(self.own, value - found, 0.0)
-        missing = np.maximum(self.delay_ns - self._sum(found, self.own), 0.0)
+        missing = np.maximum(self.delay_ns + self.stopped_ns - self._sum(found, self.own), 0.0)
         return np.asarray(found + rest * self._share(rest, self.own, missing)[self.cell])
 
+    def of_transfers_ns(self, value: Floats) -> Floats:
+        """Per part what transfers would save if nothing stopped all threads at once: the share that own time loses."""
+        return np.where(self.transfer, value * self.at_once[self.cell], 0.0)
+
     def of_communication_ns(self, value: Floats) -> Floats:
-        """Per part what transfers would save: as much of them, in proportion, as their threads lacked a core."""
+        """Per part what transfers would save at most: as much, in proportion, as their threads lacked a core."""
         transfers = np.where(self.transfer, value, 0.0)
-        return np.asarray(transfers * self._share(transfers, self.transfer, self.communication_delay_ns)[self.cell])
+        share = self._share(transfers, self.transfer, self.communication_delay_ns)
+        return np.asarray(transfers * np.maximum(share, self.at_once)[self.cell])
 
     def lost_ns(self, of_threads: Floats) -> Floats:
         """Per cell the sum of what its training thread would save."""

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
@@ -49,6 +49,13 @@ class StoppedParts:
         return self.measured.of_threads_ns(self._parts.value_ns, self.found_ns)
 
     @cached_property
+    def _lost_ns(self) -> Floats:
+        """The same, and what transfers lose where all threads of a process stand still at once."""
+        if self.measured is None:
+            return self.of_threads_ns
+        return self.of_threads_ns + self.measured.of_transfers_ns(self._parts.value_ns)
+
+    @cached_property
     def ticked(self) -> Ticked | None:
         """What of them waited for the scheduler's ticks; None where that is nothing."""
         return ticked(self._parts)
@@ -56,13 +63,13 @@ class StoppedParts:
     @cached_property
     def ns(self) -> Floats:
         """Per part, what a fix of stops takes away; where threads wait for ticks, all that may be such a wait."""
-        stopped = stops_ns(self._parts, self._others) if self._served else self.of_threads_ns
+        stopped = stops_ns(self._parts, self._others) if self._served else self._lost_ns
         return stopped if self.ticked is None else np.maximum(stopped, self.ticked.value_ns)
 
     def disturbed_ns(self, by: Undisturbed) -> Floats:
         """Per part, what is taken away from it."""
         if by is Undisturbed.THREADS_RUN:
-            return self.of_threads_ns
+            return self._lost_ns
         if by is Undisturbed.ENOUGH_CORES:
             return self.of_threads_ns + self._of_communication_ns
         if by is Undisturbed.USUAL:
@@ -87,7 +94,7 @@ class StoppedParts:
 
     @cached_property
     def _others(self) -> Bools:
-        return ~self._kernels & ~self._of(lambda ops: np.isin(ops.kind, (SEND, RECV)))
+        return ~self._kernels & ~self._of(lambda ops: is_one_of(ops.kind, (SEND, RECV)))
 
     @cached_property
     def _queued_ns(self) -> Floats:

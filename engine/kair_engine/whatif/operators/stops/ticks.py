@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints, dense
+from kair_engine.arrays import NONE, Floats, Ints, dense, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.whatif.operators.parts import NodeParts
@@ -43,7 +43,7 @@ class Ticked:
 
 def ticked(parts: NodeParts) -> Ticked | None:
     """What threads did that is as long as a tick, if their operations gather at whole ones; the longest such tick."""
-    rows = np.flatnonzero(parts.thread & parts.own & np.isin(parts.kind, _COMPUTING))
+    rows = np.flatnonzero(parts.thread & parts.own & is_one_of(parts.kind, _COMPUTING))
     rows = rows[parts.value_ns[rows] >= SHORTEST * min(TICKS_NS)]
     for tick in TICKS_NS:
         long = rows[parts.value_ns[rows] >= SHORTEST * tick]

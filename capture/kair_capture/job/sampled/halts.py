@@ -1,0 +1,70 @@
+"""How often a signal stopped this process, as SIGSTOP does: all of its threads at once.
+
+The kernel counts that nowhere: a stopped thread neither computes, nor is it ready. But all threads are woken for it,
+also one that only waits. So one is kept, and how often it was given a core tells.
+"""
+
+import os
+import signal
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import Final
+
+_WAKES: Final = 2
+"""Of a waiting thread for each stop: one to stand still, one to go on waiting."""
+_BEGUN_WITHIN_S: Final = 0.05
+
+
+class Halts:
+    """Counted from `look` to `close`, while the thread is there."""
+
+    def __init__(self) -> None:
+        self._until = Lock()
+        self._file = -1
+        self._last = 0
+
+    def look(self) -> None:
+        """From here on stops are counted. Where no thread can be begun, or the kernel does not count, none are told."""
+        self.close()
+        self._until, waits = Lock(), Lock()
+        self._until.acquire()
+        waits.acquire()
+        thread = Thread(target=_wait, args=(waits, self._until), name="kair-halts", daemon=True)
+        with suppress(OSError, RuntimeError):
+            thread.start()
+            waits.acquire(timeout=_BEGUN_WITHIN_S)
+            self._file = os.open(f"/proc/self/task/{thread.native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self._last = self._wakes() or 0
+
+    def count(self) -> int | None:
+        """Since the last call, or `look`; None where that is not known. A stop counts when it is over."""
+        now = self._wakes()
+        if now is None:
+            return None
+        halts = max(now - self._last, 0) // _WAKES
+        self._last += _WAKES * halts
+        return halts
+
+    def close(self) -> None:
+        """Ends the thread."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+        if self._until.locked():
+            self._until.release()
+
+    def _wakes(self) -> int | None:
+        """How often the thread was given a core."""
+        if self._file < 0:
+            return None
+        try:
+            return int(os.pread(self._file, 64, 0).split()[2])
+        except (OSError, ValueError, IndexError):
+            return None
+
+
+def _wait(waits: Lock, until: Lock) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # others shall not wake it
+    waits.release()
+    until.acquire()
+    until.release()
