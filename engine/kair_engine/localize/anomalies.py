@@ -111,7 +111,7 @@ class Anomaly:
     """Where one operator was tested by itself."""
     since: int | None = None
     """The step in which it began, where that was within the recording."""
-    stood_still: "StoodStill | None" = None
+    stood_still: StoodStill | None = None
     """Intermittent: where not its excess tells, but that its threads stood still."""
 
 
