@@ -40,17 +40,21 @@ from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
 def with_most_awaited(found: Localization, blamed: BlameResult) -> Localization:
     """`found`, with an anomaly more where most waiting is for a rank that no test has found slow."""
+    place = most_awaited(found, blamed)
+    slow = None if place is None else _longest(found, place)
+    return found if slow is None else also_slow(found, slow)
+
+
+def most_awaited(found: Localization, blamed: BlameResult) -> Position | None:
+    """The rank that most waiting is for, where no test has found it; None where too little is known to accuse it."""
     job = found.job
     if len(job.steps) < FEWEST_STEPS or not can_accuse(job):
-        return found
+        return None
     first = Waiting(job, blamed).suspect(())
     if first is None:
-        return found
+        return None
     place = Position(int(np.searchsorted(job.ranks, first.rank)))
-    if any(place in anomaly.positions for anomaly in found.anomalies):
-        return found
-    slow = _longest(found, place)
-    return found if slow is None else also_slow(found, slow)
+    return None if any(place in anomaly.positions for anomaly in found.anomalies) else place
 
 
 def _longest(found: Localization, place: Position) -> Anomaly | None:

@@ -14,7 +14,6 @@ from kair_engine.localize.anomalies import (
     Anomaly,
     Events,
     StoodStill,
-    can_accuse,
     chance_of,
 )
 from kair_engine.localize.excess import CLASSES
@@ -22,7 +21,7 @@ from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import TOP_BY_CHANCE
 from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
-from kair_engine.triage.waiting import Waiting
+from kair_engine.triage.ranks.most_awaited import most_awaited
 from kair_engine.whatif.model import StoppedSteps
 
 LONGER_STILL = 0.08
@@ -33,18 +32,10 @@ _OF_THREADS = [CLASSES.index("compute"), CLASSES.index("host")]
 
 def with_most_stopped(found: Localization, blamed: BlameResult, stopped: StoppedSteps | None) -> Localization:
     """`found`, with an anomaly more where most waiting is for a rank that stood still, and that no test has found."""
-    job = found.job
-    if stopped is None or not np.array_equal(stopped.ranks, job.ranks):
+    if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
         return found
-    if len(stopped.steps) < FEWEST_STEPS or not can_accuse(job):
-        return found
-    first = Waiting(job, blamed).suspect(())
-    if first is None:
-        return found
-    place = Position(int(np.searchsorted(job.ranks, first.rank)))
-    if any(place in anomaly.positions for anomaly in found.anomalies):
-        return found
-    slow = _oftener(found, place, stopped)
+    place = most_awaited(found, blamed)
+    slow = None if place is None else _oftener(found, place, stopped)
     return found if slow is None else also_slow(found, slow)
 
 
