@@ -233,12 +233,13 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             {
                 "stopped_us_per_step": 25_700.0,
                 "peers_us_per_step": 2510.0,
+                "longer_steps": 7,
                 "events": 6,
                 "steps": 8,
                 "peers_events": 0,
             },
-            "threads of rank 1 stand still for 25.7 ms a step, those of peers for 2.51 ms: for a tenth of the step and "
-            "more in 6 of 8 steps, on peers 0 times",
+            "threads of rank 1 stand still for 25.7 ms a step, those of peers for 2.51 ms, and for longer than the "
+            "median peer's in 7 of 8 steps; for a tenth of the step and more in 6, on peers 0 times",
         ),
         (
             "launches_more",

@@ -302,7 +302,14 @@ def test_of_two_ranks_the_one_that_stands_still_is_accused_and_contention_is_not
     assert (result.verdict, finding.ranks, finding.cause) == ("straggler", (0,), "contention")
     (stood,) = (one for one in finding.evidence if one.kind == "stood_still")
     assert stood.figures == pytest.approx(
-        {"stopped_us_per_step": 23_000, "peers_us_per_step": 0, "events": 6, "steps": 8, "peers_events": 0}
+        {
+            "stopped_us_per_step": 23_000,
+            "peers_us_per_step": 0,
+            "longer_steps": 6,
+            "events": 6,
+            "steps": 8,
+            "peers_events": 0,
+        }
     )
     assert finding.steps == (0, 2, 3, 4, 5, 6)
 

@@ -1,5 +1,7 @@
 """Whom most waiting is for is accused where its threads stood still; figures in percent of the step."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, STEP_NS, job, quiet
@@ -18,11 +20,18 @@ STOPPED = np.array([[2, 30], [2, 0], [2, 30], [2, 30], [2, 30], [2, 30], [2, 30]
 LONG = 9.0
 
 
-def accused(stopped: Floats, *, waited_for: int = SLOW, share: float = 0.99, row: int = COMPUTE) -> tuple[Anomaly, ...]:
-    """What is found of ranks whose excess no test of stage 1 tells from noise."""
+def accused(
+    stopped: Floats,
+    *,
+    waited_for: int = SLOW,
+    share: float = 0.99,
+    row: int = COMPUTE,
+    apart: Sequence[float] | None = None,
+) -> tuple[Anomaly, ...]:
+    """What is found of ranks whose excess no test of stage 1 tells from noise, or from how far ranks are `apart`."""
     steps, ranks = stopped.shape
-    percents = quiet(steps, ranks, percent=12)
-    percents[:, row] += stopped / 2
+    percents = quiet(steps, ranks, percent=12 if apart is None else 0.3)
+    percents[:, row] += stopped / 2 if apart is None else np.array(apart)
     found = conclude(job(percents))
     assert found.anomalies == ()
     told = StoppedSteps(
@@ -36,7 +45,7 @@ def test_the_rank_that_is_waited_for_is_accused_where_it_stood_still(row: int) -
     (found,) = accused(STOPPED, row=row)
     assert (found.kind, found.positions, found.class_index) == ("intermittent", (SLOW,), row)
     assert found.excess_ns / STEP_NS == pytest.approx(0.205)
-    assert found.stood_still == StoodStill((0, 2, 3, 4, 5, 6), STEPS, 0, 0.225 * STEP_NS, 0.02 * STEP_NS)
+    assert found.stood_still == StoodStill((0, 2, 3, 4, 5, 6), STEPS, 6, 0, 0.225 * STEP_NS, 0.02 * STEP_NS)
     # Stops of a quarter in six of eight steps, in none of eight on the other. The prior of any rate, which counts
     # 0.013 then, gives that (28 · B(7, 11) + 8 · B(8, 10) + B(9, 9)) · 9 = 0.00226; 2 ranks, 4 sizes, a fifth of α.
     assert found.p_value == pytest.approx(2 * 4 / 0.2 * 0.013 * 0.00226, rel=0.005)
@@ -64,6 +73,43 @@ def test_of_more_ranks_stops_have_to_be_rarer_by_chance() -> None:
     (found,) = accused(four)
     assert found.p_value == pytest.approx(0.0153, rel=0.01)
     assert accused(three) == ()
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.55, True), (0.45, False)])
+def test_of_four_ranks_that_all_stand_still_the_one_that_does_so_for_longest_in_each_step(
+    share: float, *, found: bool
+) -> None:
+    """A fifth of the step on all, and 5 % more on one: all have an event in each step."""
+    stopped = 20 + quiet(STEPS, 4, percent=0.3).sum(axis=1)
+    stopped[:, SLOW] += 5
+    anomalies = accused(stopped, share=share)
+    assert [one.positions for one in anomalies] == ([(SLOW,)] if found else [])
+    if found:
+        stood = anomalies[0].stood_still
+        assert stood is not None
+        assert (stood.longer, len(stood.steps), stood.peers_events) == (STEPS, STEPS, 3 * STEPS)
+        # The highest of four in eight of eight steps, of any of them.
+        assert anomalies[0].p_value == pytest.approx(4 * 4.0**-8)
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks"),
+    [(5.0, 3), (2.0, 4), (np.array([[5], [5], [5], [-20], [5], [5], [-20], [5]]), 4)],
+    ids=["of three", "for too little", "not in step after step"],
+)
+def test_who_stands_still_as_ranks_that_share_cores_do_is_not_accused(more: float | Floats, ranks: int) -> None:
+    stopped = 20 + quiet(STEPS, ranks, percent=0.3).sum(axis=1)
+    stopped[:, [SLOW]] += more
+    assert accused(stopped, share=0.55) == ()
+
+
+@pytest.mark.parametrize(("stop", "found"), [(24.0, True), (12.0, False)])
+def test_stops_that_come_and_go_tell_of_a_rank_that_is_late_in_each_step(stop: float, *, found: bool) -> None:
+    """Healthy ranks differ by 8 % here, this one by 20 %: as much as half of its stops make up, or less."""
+    stopped = np.zeros((STEPS, 4))
+    stopped[::2, SLOW] = stop
+    positions = [one.positions for one in accused(stopped, share=0.55, apart=[0, 20, -12, 8])]
+    assert positions == ([(SLOW,)] if found else [])
 
 
 def test_nothing_is_said_of_ranks_that_were_not_replayed() -> None:

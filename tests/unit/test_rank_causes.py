@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.excess_builder import COMPUTE, HOST, STEP_NS, job, nothing, quiet
+from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, job, nothing, quiet
 
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import JobExcess
@@ -201,6 +201,42 @@ def test_stops_in_the_middle_of_its_operators_are_the_processors() -> None:
     found = reason(made(), anomaly(10), {0: 1000.0, 1: 1000.0, 2: 1000.0, SLOW: 7000.0})
     assert found.cause == "contention"
     assert found.evidence[0].figures == {"stopped_us_per_step": 7000, "peers_us_per_step": 1000}
+
+
+ADDMM, MUL = slow_by(6), slow_by(3)
+
+
+@pytest.mark.parametrize(("row", "operator"), [(COMPUTE, "addmm"), (COMPUTE, None), (HOST, None), (INPUT, "fetch")])
+def test_a_rank_that_stands_still_wherever_it_is_lacks_a_core_whatever_it_is_slowest_in(
+    row: int, operator: str | None
+) -> None:
+    """It loses 12 % of the step: 6 in one operator, 3 in another, 3 between them. Stops make up 8 of it."""
+    percents = nothing(STEPS, RANKS)
+    percents[:, COMPUTE] += ADDMM + MUL
+    percents[:, HOST] += slow_by(3)
+    of = job(percents, operators={"addmm": ADDMM, "mul": MUL})
+    found = reason(of, anomaly(6, row, operator), {0: 40e3, 1: 42e3, 2: 40e3, SLOW: 48e3})
+    assert found.cause == "contention"
+    (evidence,) = found.evidence
+    assert evidence.figures == {"stopped_us_per_step": 48e3, "peers_us_per_step": 40e3}
+
+
+@pytest.mark.parametrize(
+    ("parts", "stopped_ms"),
+    [((11.0, 1.0, 0.0), 48), ((1.0, 1.0, 10.0), 48), ((6.0, 3.0, 3.0), 45)],
+    ids=["one operator", "between operators", "fewer stops"],
+)
+def test_what_is_slow_in_one_place_or_without_stops_is_not_the_processors(
+    parts: tuple[float, float, float], stopped_ms: float
+) -> None:
+    addmm, mul, between = map(slow_by, parts)
+    percents = nothing(STEPS, RANKS)
+    percents[:, COMPUTE] += addmm + mul
+    percents[:, HOST] += between
+    of = job(percents, operators={"addmm": addmm, "mul": mul})
+    inside = {0: 40e3, 1: 42e3, 2: 40e3, SLOW: stopped_ms * 1e3}
+    assert reason(of, anomaly(6, HOST), inside).cause == "host"
+    assert reason(of, anomaly(6, COMPUTE, "addmm"), inside).cause == "compute"
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,8 @@ class StoodStill:
     steps: tuple[int, ...]
     """With an event."""
     of_steps: int
+    longer: int
+    """Steps in which it stood still for longer than its median peer."""
     peers_events: int
     own_ns: float
     """Per step, as that of the median peer."""

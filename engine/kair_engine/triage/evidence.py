@@ -204,6 +204,7 @@ def _stood_still(stood: StoodStill, ranks: tuple[Rank, ...]) -> Evidence:
         "peers_us_per_step": stood.peers_ns / 1e3,
         "events": len(stood.steps),
         "steps": stood.of_steps,
+        "longer_steps": stood.longer,
         "peers_events": stood.peers_events,
     }
     return Evidence("stood_still", figures, ShownBy("whatif"), ranks)

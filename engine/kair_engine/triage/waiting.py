@@ -30,12 +30,12 @@ class Waiting:
         imposed = sum(row.blamed_us for row in blamed.by_rank if row.rank in ranks)
         return imposed * 1e3 / len(job.steps) / peers / job.step_time_ns
 
-    def suspect(self, undecided: Collection[Rank]) -> RankBlame | None:
+    def suspect(self, undecided: Collection[Rank], most_of_waiting: float = MOST_OF_WAITING) -> RankBlame | None:
         """The rank that nearly all waiting is laid to, where that is a good part of the step."""
         if len(self._job.ranks) < 2:
             return None
         first = next(iter(self._blamed.by_rank), None)
-        if first is None or first.share <= MOST_OF_WAITING or first.rank in undecided:
+        if first is None or first.share <= most_of_waiting or first.rank in undecided:
             return None
         share = self.share_for((first.rank,))
         # Where no test could accuse anybody, whoever is waited for is worth naming.

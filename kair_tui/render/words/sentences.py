@@ -202,8 +202,9 @@ def _stood_still(one: Evidence) -> str:
     stopped, peers = duration(one.figures["stopped_us_per_step"]), duration(one.figures["peers_us_per_step"])
     steps = plural(int(one.figures["steps"]), "step")
     return (
-        f"threads of {_who(one)} stand still for {stopped} a step, those of peers for {peers}: for a tenth of the step "
-        f"and more in {_number(one, 'events')} of {steps}, on peers {_number(one, 'peers_events')} times"
+        f"threads of {_who(one)} stand still for {stopped} a step, those of peers for {peers}, and for longer than "
+        f"the median peer's in {_number(one, 'longer_steps')} of {steps}; for a tenth of the step and more in "
+        f"{_number(one, 'events')}, on peers {_number(one, 'peers_events')} times"
     )
 
 

@@ -10,10 +10,12 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
+from kair_engine.localize.noise import above_peers
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
+from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import OFTEN, LateLaunches
 from kair_engine.triage.ranks.measured import beside_peers
@@ -23,6 +25,8 @@ MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
 ONE_OPERATOR_SHARE = 0.5
 """Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
+MOSTLY_ONE = 0.8
+"""Of all that a rank loses: with more of it in one operator, between operators, or on links, it is not all over."""
 LIKE_THE_REST = 0.25
 """A rank whose other operators are slower too, by more than this part of the largest one, is slow as a whole."""
 LONGER_PASSES, LIKE_OPTIMIZER = 0.03, 1 / 3
@@ -76,7 +80,7 @@ def why(  # noqa: PLR0917  (each of another type)
 def _why(
     job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly, late: LateLaunches | None
 ) -> Why:
-    """By the class of their largest excess.
+    """By the class of their largest excess; where delays are all over it is the processor that they run on.
 
     What more calls or larger inputs explain is uneven work; what stops in the middle of operators do is the
     processor's; a slow forward and backward pass beside a usual optimizer is a longer batch, unless the inputs show
@@ -84,21 +88,28 @@ def _why(
     """
     name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
     if name == "host":
-        return _of_device(job, stops, largest, ranks, late) or Why(_of_host(blamed, ranks))
+        found = _all_over(job, stops, largest, ranks) if late is None else _of_device(job, stops, largest, ranks, late)
+        return found or Why(_of_host(blamed, ranks))
     if name != "compute":
-        return Why(name)
+        return _all_over(job, stops, largest, ranks) or Why(name)
+    return _of_compute(job, stops, largest, ranks)
+
+
+def _of_compute(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why:
     inputs = _inputs(job, largest)
-    if largest.operator is not None and not _calls_more(job, largest):
-        return _larger(job, largest, inputs, ranks) or Why(name)
-    if found := _more_calls(job, largest) or _larger(job, largest, inputs, ranks):
+    of_operator = largest.operator is not None and not _calls_more(job, largest)
+    more = None if of_operator else _more_calls(job, largest)
+    if found := more or _larger(job, largest, inputs, ranks) or _all_over(job, stops, largest, ranks):
         return found
+    if of_operator:
+        return Why("compute")
     same = _same_inputs(largest, inputs, ranks)
     # A stall of the whole process lands in whatever operator it hits.
-    if largest.kind != "intermittent" and one_operator(job, largest.positions[0], name) is not None:
-        return Why(name, None, same)
+    if largest.kind != "intermittent" and one_operator(job, largest.positions[0], "compute") is not None:
+        return Why("compute", None, same)
     is_told = sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
     longer = None if is_told else _longer(job, largest)
-    return _stopped(job, stops, largest, ranks) or longer or Why(name, None, same)
+    return _stopped(job, stops, largest, ranks) or longer or Why("compute", None, same)
 
 
 def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
@@ -119,11 +130,9 @@ def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
 
 
 def _of_device(
-    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], late: LateLaunches | None
+    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], late: LateLaunches
 ) -> Why | None:
     """Of ranks whose device idles: more to launch, a host thread that stands still, or launches that are slower."""
-    if late is None:
-        return None
     more = [one for one in late.more if one.idle_ns > 0]
     if sum(one.idle_ns for one in more) >= MOST * largest.excess_ns:
         first = more[0]
@@ -254,6 +263,27 @@ def _same_inputs(largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, 
 def _later(job: JobExcess, largest: Anomaly) -> Bools:
     """The steps from the one in which the ranks began to be slow."""
     return np.array([largest.since is None or step.step >= largest.since for step in job.steps])
+
+
+def _all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+    """Stops in the middle of operators, of a rank that is slow in every step and not in one place mostly.
+
+    Whatever it is slowest in: a rank without a core is late with all that it does.
+    """
+    members = np.flatnonzero(job.role == job.role[largest.positions[0]])
+    if largest.kind != "persistent" or len(members) < 2:
+        return None
+    at = int(np.searchsorted(members, largest.positions[0]))
+
+    def lost(per_step: Floats) -> float:
+        return float(trimmed_mean(above_peers(per_step[:, members], at), TRIM))
+
+    of_class = np.nan_to_num(job.by_step_ns, nan=0.0)
+    everything = lost(of_class.sum(axis=1))
+    outside = [lost(of_class[:, CLASSES.index(name)]) for name in ("host", "communication")]
+    if max(outside + [lost(job.operator_ns(name)[0]) for name in job.operators]) > MOSTLY_ONE * everything:
+        return None
+    return _stopped(job, stops, replace(largest, excess_ns=everything), ranks)
 
 
 def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:

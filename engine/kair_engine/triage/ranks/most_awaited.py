@@ -35,7 +35,7 @@ from kair_engine.localize.outlying import Peers, single
 from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
+from kair_engine.triage.waiting import MOST_OF_WAITING, NOTABLE_WAITING, Waiting
 
 
 def with_most_awaited(found: Localization, blamed: BlameResult) -> Localization:
@@ -45,12 +45,14 @@ def with_most_awaited(found: Localization, blamed: BlameResult) -> Localization:
     return found if slow is None else also_slow(found, slow)
 
 
-def most_awaited(found: Localization, blamed: BlameResult) -> Position | None:
+def most_awaited(
+    found: Localization, blamed: BlameResult, *, most_of_waiting: float = MOST_OF_WAITING
+) -> Position | None:
     """The rank that most waiting is for, where no test has found it; None where too little is known to accuse it."""
     job = found.job
     if len(job.steps) < FEWEST_STEPS or not can_accuse(job):
         return None
-    first = Waiting(job, blamed).suspect(())
+    first = Waiting(job, blamed).suspect((), most_of_waiting)
     if first is None:
         return None
     place = Position(int(np.searchsorted(job.ranks, first.rank)))

@@ -6,6 +6,7 @@ two ranks it is, and what a rank loses in most of its steps does not pass for it
 
 import numpy as np
 
+from kair_engine.arrays import Floats
 from kair_engine.localize.anomalies import (
     FALSE_ALARM_RATE,
     FEWEST_STEPS,
@@ -18,14 +19,26 @@ from kair_engine.localize.anomalies import (
 )
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.localization import Localization, also_slow
-from kair_engine.localize.noise import TOP_BY_CHANCE
+from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, inflation, on_top_by_chance, surely_above
 from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
+from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.ranks.most_awaited import most_awaited
+from kair_engine.triage.waiting import MOST_OF_WAITING
 from kair_engine.whatif.model import StoppedSteps
 
 LONGER_STILL = 0.08
 """Of the step: how much longer than its median peer it must stand still; of two healthy ranks one does by 0.06."""
+HALF_OF_WAITING = 0.5
+"""A rank that stands still in step after step is looked at where this much of all waiting is for it."""
+STEADILY_STILL = 0.03
+"""Of the step: what it must surely lose more than its peers then."""
+STILL_BY_CHANCE = 0.001
+"""Chance that one of the ranks is on top of its peers as often as that."""
+MADE_UP = 0.5
+"""Of what it loses: stops that make up so much of it are why."""
+FEWEST_ALIKE = 4
+"""Ranks of a role: of three on two cores one has a core of its own, and the others take turns."""
 _OF_THREADS = [CLASSES.index("compute"), CLASSES.index("host")]
 """Where stops of threads show: in the middle of operators, and between them."""
 
@@ -34,9 +47,11 @@ def with_most_stopped(found: Localization, blamed: BlameResult, stopped: Stopped
     """`found`, with an anomaly more where most waiting is for a rank that stood still, and that no test has found."""
     if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
         return found
-    place = most_awaited(found, blamed)
-    slow = None if place is None else _oftener(found, place, stopped)
-    return found if slow is None else also_slow(found, slow)
+    for most_of_waiting, test in ((MOST_OF_WAITING, _oftener), (HALF_OF_WAITING, _steadily)):
+        place = most_awaited(found, blamed, most_of_waiting=most_of_waiting)
+        if place is not None and (slow := test(found, place, stopped)) is not None:
+            return also_slow(found, slow)
+    return found
 
 
 def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Anomaly | None:
@@ -57,14 +72,49 @@ def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Ano
     # Of two ranks it is known whom the waiting is for: the other one is no second thing that was tried.
     if p >= (TOP_BY_CHANCE if len(peers) == 1 else FALSE_ALARM_RATE):
         return None
-    hit = of_size[0].hit
+    return _anomaly(found, place, stopped, p, lost)
+
+
+def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> Anomaly | None:
+    """Whether the rank at `place` stands still for longer than its peers in step after step, and is later by it.
+
+    Ranks that share cores differ in how long they stand still, but take turns at it.
+    """
+    job = found.job
+    members = np.flatnonzero(job.role == job.role[place])
+    if len(members) < FEWEST_ALIKE:
+        return None
+    at, of_step = int(np.searchsorted(members, place)), float(np.median(stopped.length_ns))
+    still, total = stopped.stopped_ns[:, members], np.nan_to_num(job.by_step_ns[:, :, members], nan=0.0).sum(axis=1)
+    stands, loses = (float(trimmed_mean(above_peers(values, at), TRIM)) for values in (still, total))
+    p = _steady_by_chance(still, at, STEADILY_STILL * of_step)
+    if p >= STILL_BY_CHANCE and stands >= MADE_UP * loses:
+        p = _steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
+    return _anomaly(found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
+
+
+def _steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
+    """Chance of the rank's places among its peers (steps × ranks); 1 where it is not surely so far above them."""
+    inflated = inflation(per_step)
+    if not surely_above(above_peers(per_step, at), least_ns, inflated):
+        return 1.0
+    return on_top_by_chance(per_step, (at,), inflated)
+
+
+def _anomaly(found: Localization, place: Position, stopped: StoppedSteps, p: float, lost_ns: float) -> Anomaly:
+    """What is told of it; its events are steps of which a tenth and more went by in stops."""
+    job = found.job
+    peers = np.setdiff1d(np.flatnonzero(job.role == job.role[place]), [place])
+    hit = stopped.stopped_ns > STALL_SIZES[0] * float(np.median(stopped.length_ns))
+    of_rank = stopped.stopped_ns.mean(axis=0)
     stood = StoodStill(
         steps=tuple(np.array(stopped.steps)[hit[:, place]].tolist()),
         of_steps=len(stopped.steps),
+        longer=int(np.count_nonzero(above_peers(stopped.stopped_ns[:, [place, *peers]], 0) > 0)),
         peers_events=int(hit[:, peers].sum()),
         own_ns=float(of_rank[place]),
         peers_ns=float(np.median(of_rank[peers])),
     )
     in_class = np.nan_to_num(job.by_step_ns[:, _OF_THREADS, place], nan=0.0).mean(axis=0)
     row = _OF_THREADS[int(np.argmax(in_class))]
-    return Anomaly("intermittent", (place,), row, p, lost, stood_still=stood)
+    return Anomaly("intermittent", (place,), row, p, lost_ns, stood_still=stood)
