@@ -132,12 +132,15 @@ def test_steps_of_a_block_follow_each_other_around_the_end() -> None:
 
 @pytest.mark.slow
 def test_spells_hide_more_than_noise_that_changes_with_every_step() -> None:
-    spells = in_spells(24, 8, seed=1)
-    mixed = spells[np.random.default_rng(0).permutation(24)]
-    hidden, shown = (
-        share(asked(job(one), "slow_device", multiples=detection.MULTIPLES), "slow_device") for one in (spells, mixed)
-    )
-    assert hidden > 1.1 * shown
+    """In the mean of three recordings: each is one draw."""
+
+    def mean_share(recordings: list[Percents]) -> float:
+        of_each = (asked(job(one), "slow_device", multiples=detection.MULTIPLES) for one in recordings)
+        return float(np.mean([share(one, "slow_device") for one in of_each]))
+
+    spells = [in_spells(24, 8, seed) for seed in range(3)]
+    mixed = [one[np.random.default_rng(0).permutation(24)] for one in spells]
+    assert mean_share(spells) > 1.1 * mean_share(mixed)
 
 
 def test_a_rank_that_was_at_fault_differs_as_one_of_its_peers_does() -> None:

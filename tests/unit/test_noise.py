@@ -8,6 +8,7 @@ import scipy
 
 from kair_engine.localize.noise import (
     episodes,
+    episodes_of_larger,
     inflation,
     mostly_above,
     noise_of_mean,
@@ -41,14 +42,16 @@ def test_more_than_six_tenths_are_held_for_six_tenths() -> None:
     assert inflation(spells(0.95, 2000)) == pytest.approx(1.6 / 0.4)
 
 
-def test_of_few_steps_half_of_what_is_seen_counts() -> None:
+def test_of_few_values_half_of_what_is_seen_counts() -> None:
     # Up and down by turns but for the middle: Σ of neighbours' products −5 of 8 squares.
     by_turns = np.array([1.0, -1, 1, -1, -1, 1, -1, 1])[:, None]
     assert inflation(by_turns) == 1
-    # 1 1 1 1 -1 -1 -1 -1: six neighbours alike, one not: 5/8; plus 1/8 for the bias; half of it, of eight steps.
+    # 1 1 1 1 -1 -1 -1 -1: six neighbours alike, one not: 5/8; plus 1/8 for the bias; half of it, of two ranks' eight
+    # steps each, and four fifths of it of eight ranks'.
     one_spell = np.array([1.0, 1, 1, 1, -1, -1, -1, -1])[:, None]
-    rho = (5 / 8 + 1 / 8) * 8 / 16
-    assert inflation(one_spell) == pytest.approx((1 + rho) / (1 - rho))
+    for ranks, share in ((2, 1 / 2), (8, 4 / 5)):
+        rho = min((5 / 8 + 1 / 8) * share, 0.6)
+        assert inflation(np.tile(one_spell, ranks)) == pytest.approx((1 + rho) / (1 - rho))
 
 
 @pytest.mark.parametrize("values", [np.zeros((20, 4)), np.ones((3, 4)) * np.arange(4)], ids=["no noise", "three steps"])
@@ -176,6 +179,15 @@ def test_two_side_by_side_may_be_chance_where_there_are_many() -> None:
 def test_spells_of_all_ranks_count_though_none_is_long() -> None:
     """Two side by side on each of four ranks, of 40 steps: that chance seldom brings about."""
     assert episodes(events([3, 4], [10, 11], [20, 21], [30, 31], steps=40)).tolist() == [1, 1, 1, 1]
+
+
+def test_the_largest_of_an_episode_are_one_though_not_side_by_side() -> None:
+    """Of one rank's episode two, of another's three apart each by itself, of the third's two episodes one each."""
+    all_sizes = events([4, 5, 6, 7, 8], [1, 5, 9, 14], [2, 3, 4, 11, 12, 13])
+    larger = events([4, 7], [1, 9, 14], [2, 4, 13])
+    assert episodes(all_sizes).tolist() == [1, 4, 2]
+    assert episodes_of_larger(larger, all_sizes).tolist() == [1, 3, 2]
+    assert episodes_of_larger(all_sizes, all_sizes).tolist() == [1, 4, 2]
 
 
 def test_mostly_above_is_the_sign_test() -> None:

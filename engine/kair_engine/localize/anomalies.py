@@ -5,7 +5,7 @@ family-wise: already multiplied by all that was tried.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -16,11 +16,11 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import (
-    KNOWN_STEPS,
+    KNOWN_VALUES,
     MOST_CORRELATED,
     SETS_BY_CHANCE,
     TOP_BY_CHANCE,
-    episodes,
+    episodes_of_larger,
     inflation,
     noise_of_mean,
     on_top_by_chance,
@@ -138,9 +138,10 @@ class Events:
     size: float
 
     @classmethod
-    def of(cls, hit: Bools, size: float) -> "Events":
-        """Those of (steps × ranks)."""
-        return cls(hit, episodes(hit), size)
+    def of_sizes(cls, delays_ns: Floats, least_ns: Callable[[float], Floats]) -> "list[Events]":
+        """Those among delays (steps × ranks) that are above what a size asks for, per step, of all STALL_SIZES."""
+        hits = [np.asarray(delays_ns > least_ns(size)[:, None]) for size in STALL_SIZES]
+        return [cls(hit, episodes_of_larger(hit, hits[0]), size) for hit, size in zip(hits, STALL_SIZES, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,11 @@ class Delays:
 
     def beyond(self, size: float, deviations: float) -> Bools:
         """(steps × ranks): True where one is larger than that share of the step, and out of what is usual."""
-        return np.asarray(self.total_ns > np.maximum(size * self.undelayed_ns, deviations * self.usual_ns)[:, None])
+        return np.asarray(self.total_ns > self.least_ns(size, deviations)[:, None])
+
+    def least_ns(self, size: float, deviations: float) -> Floats:
+        """Per step what an event is above."""
+        return np.maximum(size * self.undelayed_ns, deviations * self.usual_ns)
 
 
 def persistence(job: JobExcess) -> Persistence:
@@ -269,7 +274,8 @@ def stalling(job: Excesses) -> list[Anomaly]:
     per_step = zero_for_nan(job.by_step_ns)
     tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
     delays = Delays.of(job)
-    of_size = [Events.of(delays.beyond(size, counted_from(delays.total_ns)), size) for size in STALL_SIZES]
+    out_of_noise = counted_from(delays.total_ns)
+    of_size = Events.of_sizes(delays.total_ns, lambda size: delays.least_ns(size, out_of_noise))
     left = list(range(len(job.role)))
     while len(left) > 1:
         chances = {rank: min(chance_of(rank, events, job, left) for events in of_size) for rank in left}
@@ -319,9 +325,9 @@ def counted(job: Excesses) -> Bools:
 def counted_from(total_ns: Floats) -> float:
     """The deviations that counted events lie out: farther where steps resemble one another, as spells make them do.
 
-    `total_ns` is (steps × ranks). What few steps do not show of that is taken for as much as there can be.
+    `total_ns` is (steps × ranks). What few steps and ranks do not show of that is taken for as much as there can be.
     """
-    unknown = MOST_CORRELATED * KNOWN_STEPS / (len(total_ns) + KNOWN_STEPS)
+    unknown = MOST_CORRELATED * KNOWN_VALUES / (total_ns.size + KNOWN_VALUES)
     spells = max(inflation(total_ns), (1 + unknown) / (1 - unknown))
     return min(COUNTED_OUT_OF_NOISE * math.sqrt(spells), OUT_OF_NOISE)
 

@@ -13,8 +13,8 @@ from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, log_binomial, m
 
 MOST_CORRELATED = 0.6
 """Autocorrelation beyond which short recordings could not tell anything."""
-KNOWN_STEPS = 8
-"""Steps at which half of the measured autocorrelation counts, since few steps show little of it."""
+KNOWN_VALUES = 16
+"""Steps × ranks at which half of the measured autocorrelation counts: few of them show little of it."""
 SURE = 0.02
 """Chance that a rank no slower than the smallest share is called surely slower."""
 TOP_BY_CHANCE = 0.05
@@ -29,7 +29,7 @@ def inflation(per_step: Floats) -> float:
     """By how much the variance of a mean over steps exceeds that of independent ones: (1 + ρ) / (1 − ρ).
 
     `per_step` is (steps × ranks). ρ is the median over ranks of the autocorrelation from one step to the next, the
-    bias of short recordings (1 / steps) put right, shrunk where steps are few.
+    bias of short recordings (1 / steps) put right, shrunk where steps and ranks are few.
     """
     steps = len(per_step)
     if steps < 4:
@@ -44,7 +44,8 @@ def inflation(per_step: Floats) -> float:
     if not known.any():
         return 1.0
     lagged = (centred[1:, known] * centred[:-1, known]).sum(axis=0) / squares[known]
-    rho = (float(median(lagged)) + 1 / steps) * steps / (steps + KNOWN_STEPS)
+    values = steps * int(np.count_nonzero(known))
+    rho = (float(median(lagged)) + 1 / steps) * values / (values + KNOWN_VALUES)
     rho = min(max(rho, 0.0), MOST_CORRELATED)
     return float((1 + rho) / (1 - rho))
 
@@ -162,6 +163,15 @@ def episodes(events: Bools) -> Ints:
         in_spells(int(k - begun), int(k - 1), float(rate)) for k, begun, rate in zip(count, begins, chance, strict=True)
     ]
     return np.asarray(np.where(alone, begins, count))
+
+
+def episodes_of_larger(larger: Bools, events: Bools) -> Ints:
+    """The same of those `events` that are `larger`: in what is one episode, however many there are, they are one."""
+    independent = episodes(events)
+    run = np.cumsum(events & ~np.concatenate((np.zeros_like(events[:1]), events[:-1])), axis=0)
+    first = np.concatenate((np.zeros_like(run[:1]), np.maximum.accumulate(np.where(larger, run, 0), axis=0)[:-1]))
+    runs = (larger & (run > first)).sum(axis=0)
+    return np.asarray(np.where(independent < events.sum(axis=0), runs, episodes(larger)))
 
 
 def _of_sum(chances: Floats, times: int) -> Floats:

@@ -66,7 +66,7 @@ def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Ano
     if lost <= LONGER_STILL * of_step:
         return None
     everybody = range(len(job.role))
-    of_size = [Events.of(stopped.stopped_ns > size * of_step, size) for size in STALL_SIZES]
+    of_size = Events.of_sizes(stopped.stopped_ns, lambda size: np.full(len(stopped.steps), size * of_step))
     tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
     p = min(1.0, tests * min(chance_of(place, events, job, everybody) for events in of_size))
     # Of two ranks it is known whom the waiting is for: the other one is no second thing that was tried.
