@@ -7,7 +7,7 @@ import pytest
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, job, nothing, quiet
 
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
@@ -198,12 +198,14 @@ def test_one_slow_pass_is_no_longer_batch() -> None:
 
 def test_stops_in_the_middle_of_its_operators_are_the_processors() -> None:
     """It stands still for 7 ms a step, its peers for 1 ms: 6 of the 10 ms that it loses."""
-    found = reason(made(), anomaly(10), {0: 1000.0, 1: 1000.0, 2: 1000.0, SLOW: 7000.0})
+    now_and_then = replace(anomaly(10), kind="intermittent")
+    found = reason(made(), now_and_then, {0: 1000.0, 1: 1000.0, 2: 1000.0, SLOW: 7000.0})
     assert found.cause == "contention"
     assert found.evidence[0].figures == {"stopped_us_per_step": 7000, "peers_us_per_step": 1000}
 
 
 ADDMM, MUL = slow_by(6), slow_by(3)
+STOPS_ALL_OVER = {0: 40e3, 1: 42e3, 2: 40e3, SLOW: 48e3}
 
 
 @pytest.mark.parametrize(("row", "operator"), [(COMPUTE, "addmm"), (COMPUTE, None), (HOST, None), (INPUT, "fetch")])
@@ -215,10 +217,13 @@ def test_a_rank_that_stands_still_wherever_it_is_lacks_a_core_whatever_it_is_slo
     percents[:, COMPUTE] += ADDMM + MUL
     percents[:, HOST] += slow_by(3)
     of = job(percents, operators={"addmm": ADDMM, "mul": MUL})
-    found = reason(of, anomaly(6, row, operator), {0: 40e3, 1: 42e3, 2: 40e3, SLOW: 48e3})
+    found = reason(of, anomaly(6, row, operator), STOPS_ALL_OVER)
     assert found.cause == "contention"
     (evidence,) = found.evidence
-    assert evidence.figures == {"stopped_us_per_step": 48e3, "peers_us_per_step": 40e3}
+    assert evidence.figures == {"stopped_us_per_step": 48e3, "peers_us_per_step": 40e3, "between": 1}
+    in_most, in_some = (replace(anomaly(6, row), kind="intermittent", events=(of_six, 6)) for of_six in (5, 4))
+    assert reason(of, in_most, STOPS_ALL_OVER).cause == "contention"
+    assert reason(of, in_some, STOPS_ALL_OVER).cause == ("contention" if row == COMPUTE else CLASSES[row])
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,8 @@ from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import rank_evidence, since_evidence
-from kair_engine.triage.ranks.causes import one_operator, why
+from kair_engine.triage.ranks.causes import MOST_STEPS, one_operator, why
 from kair_engine.triage.ranks.suspects import Suspect
-
-MOST_STEPS = 0.75
-"""A rank that stalls in more than this share of the steps is slow persistently."""
 
 
 def rank_finding(

@@ -192,10 +192,8 @@ def _same_inputs(one: Evidence) -> str:
 
 def _stopped(one: Evidence) -> str:
     stopped, peers = duration(one.figures["stopped_us_per_step"]), duration(one.figures["peers_us_per_step"])
-    return (
-        f"threads of {_who(one)} stand still for {stopped} a step in the middle of operations, those of peers for "
-        f"{peers}"
-    )
+    where = "in and between operations" if one.figures.get("between") else "in the middle of operations"
+    return f"threads of {_who(one)} stand still for {stopped} a step {where}, those of peers for {peers}"
 
 
 def _stood_still(one: Evidence) -> str:

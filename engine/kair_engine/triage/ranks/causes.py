@@ -1,6 +1,6 @@
 """Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +25,8 @@ MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
 ONE_OPERATOR_SHARE = 0.5
 """Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
+MOST_STEPS = 0.75
+"""A rank that stalls in more than this share of the steps is slow persistently."""
 MOSTLY_ONE = 0.8
 """Of all that a rank loses: with more of it in one operator, between operators, or on links, it is not all over."""
 LIKE_THE_REST = 0.25
@@ -266,12 +268,13 @@ def _later(job: JobExcess, largest: Anomaly) -> Bools:
 
 
 def _all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
-    """Stops in the middle of operators, of a rank that is slow in every step and not in one place mostly.
+    """Stops, in operators and between them, of a rank that is slow in most steps and not in one place mostly.
 
     Whatever it is slowest in: a rank without a core is late with all that it does.
     """
     members = np.flatnonzero(job.role == job.role[largest.positions[0]])
-    if largest.kind != "persistent" or len(members) < 2:
+    often = largest.kind == "persistent" or largest.events[0] > MOST_STEPS * len(job.steps)
+    if largest.kind == "group" or not often or len(members) < 2:
         return None
     at = int(np.searchsorted(members, largest.positions[0]))
 
@@ -283,23 +286,30 @@ def _all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: 
     outside = [lost(of_class[:, CLASSES.index(name)]) for name in ("host", "communication")]
     if max(outside + [lost(job.operator_ns(name)[0]) for name in job.operators]) > MOSTLY_ONE * everything:
         return None
-    return _stopped(job, stops, replace(largest, excess_ns=everything), ranks)
+    found = None if stops is None else _more_stops(job, stops.by_rank_us, largest, ranks, everything)
+    return (
+        None if found is None else Why("contention", None, (replace(found, figures={**found.figures, "between": 1}),))
+    )
 
 
 def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
     """Stops in the middle of operators, where the ranks have so many more than their peers."""
-    if stops is None:
+    found = None if stops is None else _more_stops(job, stops.inside_by_rank_us, largest, ranks, largest.excess_ns)
+    if found is None:
         return None
-    inside = stops.inside_by_rank_us
-    peers = [inside.get(rank, 0.0) for rank in _peers(job, largest)]
-    mine = float(np.mean([inside.get(rank, 0.0) for rank in ranks]))
+    return Why("contention", None, (found,) if largest.stood_still is None else ())
+
+
+def _more_stops(
+    job: JobExcess, of_rank_us: Mapping[int, float], largest: Anomaly, ranks: tuple[Rank, ...], lost_ns: float
+) -> Evidence | None:
+    """What the ranks stand still for a step, where that is longer than their peers by most of what they lose."""
+    peers = [of_rank_us.get(rank, 0.0) for rank in _peers(job, largest)]
+    mine = float(np.mean([of_rank_us.get(rank, 0.0) for rank in ranks]))
     usual = float(np.median(peers)) if peers else 0.0
-    if (mine - usual) * 1e3 < MOST * largest.excess_ns:
+    if (mine - usual) * 1e3 < MOST * lost_ns:
         return None
-    if largest.stood_still is not None:
-        return Why("contention")
-    figures = {"stopped_us_per_step": mine, "peers_us_per_step": usual}
-    return Why("contention", None, (Evidence("stopped", figures, ShownBy("whatif"), ranks),))
+    return Evidence("stopped", {"stopped_us_per_step": mine, "peers_us_per_step": usual}, ShownBy("whatif"), ranks)
 
 
 def _longer(job: JobExcess, largest: Anomaly) -> Why | None:
