@@ -99,6 +99,9 @@ def table(takes: Sequence[Scored]) -> Iterator[Row]:
         what = f"fault of ≥ {least:.0%} of the step, ≥ {ENOUGH_STEPS} steps".replace("%", " %")
         yield row(f"{what}: right rank", rank_aim, large, lambda t: t.right_rank)
         yield row(f"{what}: rank and cause", cause_aim, large, lambda t: t.right_cause)
+        if least == NOTABLE:
+            there = f"of these, those in which it was there in ≥ {ENOUGH_STEPS} steps: right rank"
+            yield row(there, "", lambda t: large(t) and t.hit >= ENOUGH_STEPS, lambda t: t.right_rank)
 
     def short(take: Scored) -> bool:
         return faulty(take) and take.severity >= NOTABLE and take.steps < ENOUGH_STEPS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from truth import guilty_ranks, median_step_ns, parts_of, peers
+from truth import guilty_ranks, median_step_ns, parts_of, peers, step_parts
 
 RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
     "extra_work": frozenset({"uneven_work"}),
@@ -44,6 +44,8 @@ SHARED: Final[dict[str, frozenset[str]]] = {
 """A fault's kind that all ranks share → the causes that name it, on no rank."""
 TRULY_SLOWER: Final = 0.05
 """Of the step: a rank that measurably took so much more for itself than its peers is no innocent, fault or not."""
+SHORTEST: Final = 0.01
+"""Of the step: a shorter sleep is what a call takes that does not sleep."""
 NOTABLE, LARGE, ENOUGH_STEPS = 0.10, 0.25, 8
 """Faults that must be found: as shares of the step, measured, over so many steps."""
 
@@ -60,6 +62,8 @@ class Scored:
     ranks: int
     steps: int
     """From the fault's onset on."""
+    hit: int
+    """Of these steps, those in which the slowest guilty rank's fault was there: some come in a few steps only."""
     severity: float
     """Measured: how much more of the step the slowest guilty rank took for itself than its peers did, in the mean."""
     verdict: str
@@ -99,6 +103,7 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
         load=take["load"],
         ranks=take["ranks"],
         steps=take["steps"] - first,
+        hit=max(((more[rank], steps_hit(document, rank, first)) for rank in guilty), default=(0.0, 0))[1],
         severity=max((more[rank] for rank in guilty), default=0.0),
         verdict=answer["verdict"],
         accused=tuple(sorted(accused)),
@@ -116,6 +121,16 @@ def mean_excess(document: dict[str, Any], rank: int, first: int = 0) -> float:
     mine, others = _own(document, rank)[first:], [_own(document, peer)[first:] for peer in peers(document, rank)]
     apart = [own - median(other[at] for other in others) for at, own in enumerate(mine)]
     return sum(apart) / len(apart) / median_step_ns(document, first)
+
+
+def steps_hit(document: dict[str, Any], rank: int, first: int = 0) -> int:
+    """In how many steps from `first` on the rank was at fault: slept or was stopped, where that comes now and then."""
+    steps = step_parts(document, rank)[first:]
+    kinds = {fault["kind"] for fault in document["take"]["faults"] if rank in fault["ranks"]}
+    if not kinds or not kinds <= {"sleep", "sigstop"}:
+        return len(steps)
+    least = SHORTEST * median_step_ns(document, first)
+    return sum(parts.asleep + parts.stopped > least for parts in steps)
 
 
 def _own(document: dict[str, Any], rank: int) -> list[float]:
