@@ -186,8 +186,8 @@ def test_the_largest_of_an_episode_are_one_though_not_side_by_side() -> None:
     all_sizes = events([4, 5, 6, 7, 8], [1, 5, 9, 14], [2, 3, 4, 11, 12, 13])
     larger = events([4, 7], [1, 9, 14], [2, 4, 13])
     assert episodes(all_sizes).tolist() == [1, 4, 2]
-    assert episodes_of_larger(larger, all_sizes).tolist() == [1, 3, 2]
-    assert episodes_of_larger(all_sizes, all_sizes).tolist() == [1, 4, 2]
+    assert episodes_of_larger(larger, all_sizes, episodes(all_sizes)).tolist() == [1, 3, 2]
+    assert episodes_of_larger(all_sizes, all_sizes, episodes(all_sizes)).tolist() == [1, 4, 2]
 
 
 def test_mostly_above_is_the_sign_test() -> None:

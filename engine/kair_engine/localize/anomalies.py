@@ -20,6 +20,7 @@ from kair_engine.localize.noise import (
     MOST_CORRELATED,
     SETS_BY_CHANCE,
     TOP_BY_CHANCE,
+    episodes,
     episodes_of_larger,
     inflation,
     noise_of_mean,
@@ -141,7 +142,11 @@ class Events:
     def of_sizes(cls, delays_ns: Floats, least_ns: Callable[[float], Floats]) -> "list[Events]":
         """Those among delays (steps × ranks) that are above what a size asks for, per step, of all STALL_SIZES."""
         hits = [np.asarray(delays_ns > least_ns(size)[:, None]) for size in STALL_SIZES]
-        return [cls(hit, episodes_of_larger(hit, hits[0]), size) for hit, size in zip(hits, STALL_SIZES, strict=True)]
+        smallest = episodes(hits[0])
+        return [
+            cls(hit, episodes_of_larger(hit, hits[0], smallest), size)
+            for hit, size in zip(hits, STALL_SIZES, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -165,9 +165,11 @@ def episodes(events: Bools) -> Ints:
     return np.asarray(np.where(alone, begins, count))
 
 
-def episodes_of_larger(larger: Bools, events: Bools) -> Ints:
-    """The same of those `events` that are `larger`: in what is one episode, however many there are, they are one."""
-    independent = episodes(events)
+def episodes_of_larger(larger: Bools, events: Bools, independent: Ints) -> Ints:
+    """The same of those `events` that are `larger`: in what is one episode, however many there are, they are one.
+
+    `independent` is what `episodes` says of all of them.
+    """
     run = np.cumsum(events & ~np.concatenate((np.zeros_like(events[:1]), events[:-1])), axis=0)
     first = np.concatenate((np.zeros_like(run[:1]), np.maximum.accumulate(np.where(larger, run, 0), axis=0)[:-1]))
     runs = (larger & (run > first)).sum(axis=0)

@@ -284,12 +284,14 @@ def _all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: 
     of_class = np.nan_to_num(job.by_step_ns, nan=0.0)
     everything = lost(of_class.sum(axis=1))
     outside = [lost(of_class[:, CLASSES.index(name)]) for name in ("host", "communication")]
-    if max(outside + [lost(job.operator_ns(name)[0]) for name in job.operators]) > MOSTLY_ONE * everything:
+    mostly = max(outside + [lost(job.operator_ns(name)[0]) for name in job.operators])
+    if everything <= 0 or mostly > MOSTLY_ONE * everything:
         return None
     found = None if stops is None else _more_stops(job, stops.by_rank_us, largest, ranks, everything)
-    return (
-        None if found is None else Why("contention", None, (replace(found, figures={**found.figures, "between": 1}),))
-    )
+    if found is None:
+        return None
+    figures = {**found.figures, "between": 1}
+    return Why("contention", None, (replace(found, figures=figures),))
 
 
 def _stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
