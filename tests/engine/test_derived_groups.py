@@ -69,12 +69,12 @@ def job(
 
 
 def all_reduce(
-    arrivals: dict[int, float], groups: Iterable[tuple[int, ...]], rank: int, *, thread: int
+    arrivals: dict[int, float], groups: Iterable[tuple[int, ...]], rank: int, *, thread: int, elements: int = 64
 ) -> list[kineto.Event]:
     """The rank's part in an all-reduce that ends 300 µs after the last of its group has come."""
     (group,) = (group for group in groups if rank in group)
     end = max(arrivals[member] for member in group) + 300 + 10 * rank
-    shape = {"Input Dims": [[64]], "Input type": ["float"]}
+    shape = {"Input Dims": [[elements]], "Input type": ["float"]}
     call = kineto.op("c10d::allreduce_", arrivals[rank] - 50, 20)
     return [
         call,
@@ -147,6 +147,32 @@ def test_what_fits_several_groups_stays_unknown_with_a_warning(tmp_path: Path) -
 def test_two_steps_do_not_show_a_group(tmp_path: Path) -> None:
     trace = job(tmp_path / "job", lambda rank, step: all_reduce(arrivals(step, 0), HOSTS, rank, thread=0), steps=2)
     assert codes(trace) == {"unknown_process_group"}
+
+
+def test_what_ranks_bring_different_sizes_to_is_no_all_reduce_of_all(tmp_path: Path) -> None:
+    """As stages of a pipeline do, whose gradients differ: two steps in which all leave at once are enough."""
+    same = dict.fromkeys(ALL, 5_000.0)
+    trace = job(
+        tmp_path / "job",
+        lambda rank, _: all_reduce(same, HOSTS, rank, thread=0, elements=64 if rank in HOSTS[0] else 128),
+        steps=2,
+    )
+    assert groups_in(trace) == [set(HOSTS)] * 2
+    assert codes(trace) == set()
+
+
+@pytest.mark.parametrize(("steps", "unknown"), [(4, set()), (3, {"unknown_process_group"})])
+def test_ranks_that_never_meet_are_of_two_groups(tmp_path: Path, steps: int, unknown: set[str]) -> None:
+    """The second two come 30 ms after the first two have left: four steps show it, eight show who leaves together."""
+
+    def calls(rank: int, step: int) -> list[kineto.Event]:
+        later = {one: at + (30_000 if one in HOSTS[1] else 0) for one, at in arrivals(step, 0).items()}
+        return all_reduce(later, HOSTS, rank, thread=0)
+
+    trace = job(tmp_path / "job", calls, steps=steps)
+    assert codes(trace) == unknown
+    if not unknown:
+        assert groups_in(trace) == [set(HOSTS)] * steps
 
 
 def test_collectives_of_two_groups_on_one_thread_are_of_none_that_is_known(tmp_path: Path) -> None:

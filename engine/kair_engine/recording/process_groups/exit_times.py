@@ -21,6 +21,10 @@ MARGIN: Final = 3.0
 _OVERLAPPING: Final = 0.9
 _OF_EACH_PAIR: Final = 0.7
 """Shares of collectives that members must be in at one time. (Events are closed up to milliseconds late or early.)"""
+FEWEST_APART: Final = 4
+"""Collectives in which ranks must never meet: that is no chance of how they come and leave."""
+_BY_CHANCE: Final = 0.25
+"""Share of collectives that ranks of two groups may be in at one time all the same."""
 _TOLERANCE_NS: Final = 50_000.0
 
 
@@ -58,6 +62,8 @@ def _beats(visits: Visits, family: Family, rival: Family) -> bool:
     mine, theirs = family.pairs(visits.ranks), rival.pairs(visits.ranks)
     if theirs - mine:
         between = as_columns(theirs - mine)
+        if _never_meet(visits, between):
+            return True
         apart, together = _leave_apart(visits, between), _leave_apart(visits, as_columns(mine))
         return apart >= MARGIN * max(together, visits.resolution_ns) and not _wait_for_one_another(
             visits, family, between
@@ -71,7 +77,19 @@ def _leave_apart(visits: Visits, pairs: Ints) -> float:
 
 def _is_possible(visits: Visits, family: Family) -> bool:
     """Whether members of the family's groups overlap in nearly all collectives, on clocks by which they end alike."""
-    first, second = pairs = as_columns(family.pairs(visits.ranks))
+    overlapping = _overlapping(visits, as_columns(family.pairs(visits.ranks)))
+    return len(overlapping) > 0 and bool(overlapping.mean() >= _OVERLAPPING and overlapping.min() >= _OF_EACH_PAIR)
+
+
+def _never_meet(visits: Visits, pairs: Ints) -> bool:
+    """Whether the two ranks of each pair are hardly ever in a collective at one time: it is not one that they share."""
+    overlapping = _overlapping(visits, pairs)
+    return len(visits.end_ns) >= FEWEST_APART and len(overlapping) > 0 and bool(overlapping.max() <= _BY_CHANCE)
+
+
+def _overlapping(visits: Visits, pairs: Ints) -> Floats:
+    """Per pair of ranks that were in the same collectives, in what share of these they were at one time."""
+    first, second = pairs
     ends = visits.end_ns[:, first] - visits.end_ns[:, second]
     offset = ends - _apart(ends, visits.clock[pairs])
     early = visits.end_ns[:, first] - visits.start_ns[:, second] - offset
@@ -79,8 +97,7 @@ def _is_possible(visits: Visits, family: Family) -> bool:
     slack = np.minimum(early, late)
     taken = ~np.isnan(slack)
     overlapping = np.count_nonzero(slack > -_TOLERANCE_NS, axis=0) / np.maximum(np.count_nonzero(taken, axis=0), 1)
-    overlapping = overlapping[taken.any(axis=0)]
-    return len(overlapping) > 0 and bool(overlapping.mean() >= _OVERLAPPING and overlapping.min() >= _OF_EACH_PAIR)
+    return np.asarray(overlapping[taken.any(axis=0)])
 
 
 def _wait_for_one_another(visits: Visits, family: Family, pairs: Ints) -> bool:

@@ -20,6 +20,8 @@ from kair_engine.trace.model import Job
 
 # Of the others a root or a leaf may leave early.
 _LEFT_TOGETHER: Final = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier")
+_OF_ONE_SIZE: Final = re.compile(r"(?i)all_?reduce|barrier")
+"""Collectives to which every member brings as much."""
 _MOST_COLLECTIVES: Final = 400
 """Of a set of collectives as many as are looked at."""
 
@@ -82,19 +84,24 @@ def _families_of(
     What they show at once puts hosts on one clock; on that, more can be told.
     """
     telling = rows.is_any("name", [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)])
+    alike = rows.is_any("name", [name for name in rows.texts["name"] if _OF_ONE_SIZE.search(name)])
     visits = [_visits(rows, of_set[telling[of_set]], keys, job.hosts) for of_set in sets]
-    found = [_family_of(one, known, job.ranks) for one in visits]
+    whole = [bool(alike[of_set].all()) for of_set in sets]
+    found = [_family_of(one, known, job.ranks, whole=of) for one, of in zip(visits, whole, strict=True)]
     decided = [(one, family) for one, family in zip(visits, found, strict=True) if family is not None]
     if not decided or None not in found:
         return found
     return [
-        family or _family_of(one, known, job.ranks) for one, family in zip(aligned(visits, decided), found, strict=True)
+        family or _family_of(one, known, job.ranks, whole=of)
+        for one, family, of in zip(aligned(visits, decided), found, whole, strict=True)
     ]
 
 
-def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int]) -> Family | None:
+def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int], *, whole: bool) -> Family | None:
+    """`whole` where no member of a group can have called with another size: then all of them are among the ranks."""
     rivals = [family for family in known if family.pairs(visits.ranks)]
-    return choose(visits, [family for family in rivals if family.divides(visits.ranks, recorded)], rivals)
+    candidates = [family for family in rivals if family.divides(visits.ranks, recorded)]
+    return choose(visits, candidates, candidates if whole else rivals)
 
 
 def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key], hosts: Mapping[int, str]) -> Visits:
