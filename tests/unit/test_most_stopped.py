@@ -85,6 +85,7 @@ def test_of_four_ranks_that_all_stand_still_the_one_that_does_so_for_longest_in_
     anomalies = accused(stopped, share=share)
     assert [one.positions for one in anomalies] == ([(SLOW,)] if found else [])
     if found:
+        assert anomalies[0].kind == "persistent"
         stood = anomalies[0].stood_still
         assert stood is not None
         assert (stood.longer, len(stood.steps), stood.peers_events) == (STEPS, STEPS, 3 * STEPS)

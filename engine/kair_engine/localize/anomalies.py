@@ -115,7 +115,7 @@ class Anomaly:
     since: int | None = None
     """The step in which it began, where that was within the recording."""
     stood_still: StoodStill | None = None
-    """Intermittent: where not its excess tells, but that its threads stood still."""
+    """Where not its excess tells, but that its threads stood still."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def _of_compute(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks
         return Why("compute")
     same = _same_inputs(largest, inputs, ranks)
     # A stall of the whole process lands in whatever operator it hits.
-    if largest.kind != "intermittent" and one_operator(job, largest.positions[0], "compute") is not None:
+    stalled = largest.kind == "intermittent" or largest.stood_still is not None
+    if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
         return Why("compute", None, same)
     is_told = sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
     longer = None if is_told else _longer(job, largest)

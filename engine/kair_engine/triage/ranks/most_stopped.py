@@ -4,6 +4,8 @@ Stops are found within a rank, against what its operations usually take. Unlike 
 two ranks it is, and what a rank loses in most of its steps does not pass for its noise.
 """
 
+from typing import Literal
+
 import numpy as np
 
 from kair_engine.arrays import Floats
@@ -72,7 +74,7 @@ def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Ano
     # Of two ranks it is known whom the waiting is for: the other one is no second thing that was tried.
     if p >= (TOP_BY_CHANCE if len(peers) == 1 else FALSE_ALARM_RATE):
         return None
-    return _anomaly(found, place, stopped, p, lost)
+    return _anomaly("intermittent", found, place, stopped, p, lost)
 
 
 def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> Anomaly | None:
@@ -90,7 +92,7 @@ def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> An
     p = _steady_by_chance(still, at, STEADILY_STILL * of_step)
     if p >= STILL_BY_CHANCE and stands >= MADE_UP * loses:
         p = _steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
-    return _anomaly(found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
+    return _anomaly("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
 
 
 def _steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
@@ -101,7 +103,14 @@ def _steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
     return on_top_by_chance(per_step, (at,), inflated)
 
 
-def _anomaly(found: Localization, place: Position, stopped: StoppedSteps, p: float, lost_ns: float) -> Anomaly:
+def _anomaly(  # noqa: PLR0917  (each of another type, but for two)
+    kind: Literal["persistent", "intermittent"],
+    found: Localization,
+    place: Position,
+    stopped: StoppedSteps,
+    p: float,
+    lost_ns: float,
+) -> Anomaly:
     """What is told of it; its events are steps of which a tenth and more went by in stops."""
     job = found.job
     peers = np.setdiff1d(np.flatnonzero(job.role == job.role[place]), [place])
@@ -117,4 +126,4 @@ def _anomaly(found: Localization, place: Position, stopped: StoppedSteps, p: flo
     )
     in_class = np.nan_to_num(job.by_step_ns[:, _OF_THREADS, place], nan=0.0).mean(axis=0)
     row = _OF_THREADS[int(np.argmax(in_class))]
-    return Anomaly("intermittent", (place,), row, p, lost_ns, stood_still=stood)
+    return Anomaly(kind, (place,), row, p, lost_ns, stood_still=stood)
