@@ -10,18 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.excess_builder import COMMUNICATION, COMPUTE, HOST, INPUT, STEP_NS, Percents, job, quiet
 
-from kair_engine.localize.anomalies import (
-    CLASS_SHARES,
-    SHARES,
-    Anomaly,
-    can_accuse,
-    intermittent,
-    large_delays,
-    persistence,
-)
+from kair_engine.localize.anomalies import SHARES, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.large_delays import intermittent, large_delays
 from kair_engine.localize.localization import conclude
 from kair_engine.localize.noise import inflation
+from kair_engine.localize.persistence import CLASS_SHARES, can_accuse, persistence
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=15)
 

@@ -8,7 +8,8 @@ from support.excess_builder import HOST, INPUT, STEP_NS, Percents, job, nothing
 from support.trace_builder import trace
 
 from kair_engine.localize.analysis import localize
-from kair_engine.localize.anomalies import Anomaly, large_delays, unproven
+from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.large_delays import large_delays, unproven
 from kair_engine.localize.localization import conclude
 from kair_engine.triage.analysis import triage
 from kair_tui.render.words.verdict import summary

@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.errors import UsageError
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, large_delays, steps_needed
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
+from kair_engine.localize.large_delays import large_delays
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.persistence import steps_needed
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Rank, rank_at
 from kair_engine.results.common import Method, StepClock

@@ -6,8 +6,9 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, stalls
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
+from kair_engine.localize.large_delays import stalls
 from kair_engine.localize.noise import inflation
 from kair_engine.ranks import Position, as_positions
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, trimmed_mean

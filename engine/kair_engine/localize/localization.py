@@ -7,18 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import (
-    FALSE_ALARM_RATE,
-    FEWEST_STEPS,
-    SHARES,
-    SMALLEST_SHARE,
-    Anomaly,
-    Persistence,
-    intermittent,
-    persistence,
-    slow_operators,
-    unproven,
-)
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.imbalance import (
     Scattered,
@@ -28,8 +17,10 @@ from kair_engine.localize.imbalance import (
     uneven_batches,
     uneven_stage,
 )
+from kair_engine.localize.large_delays import intermittent, unproven
 from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.onset import Onset, onset
+from kair_engine.localize.persistence import Persistence, persistence, slow_operators
 from kair_engine.timeline.step_time import step_time_ns as mean_step_time_ns
 from kair_engine.trace.model import Trace
 

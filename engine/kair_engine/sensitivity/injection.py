@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.anomalies import Anomaly, slow_in_class, slow_in_operator, stalling
+from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
+from kair_engine.localize.large_delays import stalling
+from kair_engine.localize.persistence import slow_in_class, slow_in_operator
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.stats import median
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.anomalies import Anomaly, counted
+from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
+from kair_engine.localize.large_delays import counted
 from kair_engine.stats import TRIM, trimmed_mean
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_close_up, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
-from kair_engine.localize.anomalies import can_accuse
 from kair_engine.localize.close_up import excess_and_close_up
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.persistence import can_accuse
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
 from kair_engine.ranks import Position, Rank, ranks_at

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.causes import CAUSES, Cause
-from kair_engine.localize.anomalies import FEWEST_STEPS, counted
+from kair_engine.localize.anomalies import FEWEST_STEPS
 from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.large_delays import counted
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult

@@ -4,8 +4,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from kair_engine.localize.anomalies import SMALLEST_SHARE, can_accuse
+from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult, RankBlame
 

@@ -8,8 +8,9 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, stalls
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
+from kair_engine.localize.large_delays import stalls
 from kair_engine.localize.noise import above_peers
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult

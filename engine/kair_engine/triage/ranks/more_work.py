@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly, can_accuse
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess, known_role_medians, role_medians
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import above_peers, on_top_by_chance, places_among
+from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, trimmed_mean
 

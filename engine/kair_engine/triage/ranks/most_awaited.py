@@ -8,18 +8,7 @@ steadily it is on top, are evidence that has nothing to do with how much healthy
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.anomalies import (
-    FALSE_ALARM_RATE,
-    FEW_PEERS_SHARE,
-    FEWEST_STEPS,
-    PRIOR_OF_STEP,
-    PRIOR_OF_WORK,
-    SMALLEST_SHARE,
-    WIDE_OF_STEP,
-    WIDE_OF_WORK,
-    Anomaly,
-    can_accuse,
-)
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import (
     TOP_BY_CHANCE,
@@ -32,6 +21,14 @@ from kair_engine.localize.noise import (
     without_trend,
 )
 from kair_engine.localize.outlying import Peers, single
+from kair_engine.localize.persistence import (
+    FEW_PEERS_SHARE,
+    PRIOR_OF_STEP,
+    PRIOR_OF_WORK,
+    WIDE_OF_STEP,
+    WIDE_OF_WORK,
+    can_accuse,
+)
 from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean

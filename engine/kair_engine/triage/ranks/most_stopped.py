@@ -9,17 +9,9 @@ from typing import Literal
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.localize.anomalies import (
-    FALSE_ALARM_RATE,
-    FEWEST_STEPS,
-    SHARES,
-    STALL_SIZES,
-    Anomaly,
-    Events,
-    StoodStill,
-    chance_of,
-)
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, Anomaly, StoodStill
 from kair_engine.localize.excess import CLASSES
+from kair_engine.localize.large_delays import STALL_SIZES, Events, chance_of
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, inflation, on_top_by_chance, surely_above
 from kair_engine.ranks import Position

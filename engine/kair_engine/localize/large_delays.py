@@ -1,0 +1,236 @@
+"""The robust tests of who is slow in some steps: large delays are events, counted at several sizes."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints, zero_for_nan
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
+from kair_engine.localize.excess_table import Excesses
+from kair_engine.localize.noise import KNOWN_VALUES, MOST_CORRELATED, episodes, episodes_of_larger, inflation
+from kair_engine.ranks import Position
+from kair_engine.stats import MAD_TO_SIGMA, beta_binomial_tail, binomial_tail, log_beta, median
+
+STALL_SHARE = 0.10
+"""Of the step: an excess this large in one step is an event."""
+LONE_SHARE = 0.05
+"""Of the recording: a single delay that costs this much leaves the verdict open."""
+STALL_SIZES = (0.1, 0.25, 0.5, 1.0)
+"""Of the step: events are counted at several sizes, the rarer the larger."""
+OUT_OF_NOISE = 5.0
+"""What is told of nobody in particular lies this many deviations of the ranks' ordinary steps out, too."""
+COUNTED_OUT_OF_NOISE = 3.0
+"""The same of events that a rank is tested by: what noise brings about, the others have as often."""
+PRIOR_RATE, PRIOR_STEPS = 0.02, 50
+"""Events on healthy ranks: a benign delay of the smallest size now and then, in this share of the steps."""
+ANY_RATE = 0.1
+"""Weight of a prior that knows nothing: the other one gives way where the others' steps contradict it."""
+BEST_STEPS = 0.1
+"""Of a rank's steps: what it is slower by even then is no pause."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Large delays of one size (a share of the step): where they are, and how many per rank are independent."""
+
+    hit: Bools
+    count: Ints
+    size: float
+
+    @classmethod
+    def of_sizes(cls, delays_ns: Floats, least_ns: Callable[[float], Floats]) -> "list[Events]":
+        """Those among delays (steps × ranks) that are above what a size asks for, per step, of all STALL_SIZES."""
+        hits = [np.asarray(delays_ns > least_ns(size)[:, None]) for size in STALL_SIZES]
+        smallest = episodes(hits[0])
+        return [
+            cls(hit, episodes_of_larger(hit, hits[0], smallest), size)
+            for hit, size in zip(hits, STALL_SIZES, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What may be an event, of whatever size: each rank's excess in each step, all classes together."""
+
+    total_ns: Floats
+    """(steps × ranks). A rank that is slower than its peers for good is measured from there: from what it is in its
+    best steps, since pauses can hit most."""
+    undelayed_ns: Floats
+    """Per step: its time without its own largest delay."""
+    usual_ns: float
+    """Their deviation within ranks."""
+
+    @classmethod
+    def of(cls, job: Excesses) -> "Delays":
+        """Those of a job."""
+        total = zero_for_nan(job.by_step_ns).sum(axis=1)
+        total = total - role_medians(total, job.role)
+        total = total - np.maximum(np.quantile(total, BEST_STEPS, axis=0), 0.0)
+        usual = MAD_TO_SIGMA * float(median(np.abs(total - median(total, axis=0)), axis=None))
+        undelayed = np.maximum(job.step_times_ns - np.maximum(total.max(axis=1), 0.0), 0.5 * job.step_times_ns)
+        return cls(total, undelayed, usual)
+
+    def beyond(self, size: float, deviations: float) -> Bools:
+        """(steps × ranks): True where one is larger than that share of the step, and out of what is usual."""
+        return np.asarray(self.total_ns > self.least_ns(size, deviations)[:, None])
+
+    def least_ns(self, size: float, deviations: float) -> Floats:
+        """Per step what an event is above."""
+        return np.maximum(size * self.undelayed_ns, deviations * self.usual_ns)
+
+
+def intermittent(job: JobExcess) -> list[Anomaly]:
+    """Ranks that collect more than their share of the job's large excesses.
+
+    An event is a step in which a rank's own work, all classes together, takes 10 % of the step longer than
+    its role's. In fewer than FEWEST_STEPS the stretches between collectives are the sample: events are host pauses.
+    """
+    return _pauses(job) if len(job.steps) < FEWEST_STEPS else stalling(job)
+
+
+def stalling(job: Excesses) -> list[Anomaly]:
+    """The ranks that `intermittent` finds in the events of enough steps."""
+    found = []
+    per_step = zero_for_nan(job.by_step_ns)
+    tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
+    delays = Delays.of(job)
+    out_of_noise = counted_from(delays.total_ns)
+    of_size = Events.of_sizes(delays.total_ns, lambda size: delays.least_ns(size, out_of_noise))
+    left = list(range(len(job.role)))
+    while len(left) > 1:
+        chances = {rank: min(chance_of(rank, events, job, left) for events in of_size) for rank in left}
+        rank = min(left, key=lambda one: chances[one])
+        left.remove(rank)
+        p = min(1.0, tests * chances[rank])
+        if p >= FALSE_ALARM_RATE:
+            break
+        events = of_size[0].hit
+        hit = per_step[events[:, rank], :, rank].sum(axis=0)
+        lost = float(hit.sum() / len(per_step))
+        if lost > SMALLEST_SHARE * job.step_time_ns:
+            k, m = int(events[:, rank].sum()), int(events.sum())
+            found.append(Anomaly("intermittent", (Position(rank),), int(np.argmax(hit)), p, lost, (k, m)))
+    return found
+
+
+def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
+    """The rank with most of the job's large delays, where those are too few to be beyond chance; None without one."""
+    if len(job.steps) < FEWEST_STEPS:
+        return None
+    events = stalls(job)
+    counts, total = events.sum(axis=0), int(events.sum())
+    rank = Position(int(np.argmax(counts)))
+    hit = zero_for_nan(job.by_step_ns)[events[:, rank], :, rank].sum(axis=0)
+    lost = float(hit.sum() / len(job.steps))
+    enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
+    if rank in accused or 2 * counts[rank] <= total or lost <= enough * job.step_time_ns:
+        return None
+    return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
+
+
+def stalls(job: Excesses, deviations: float = OUT_OF_NOISE) -> Bools:
+    """(steps × ranks): True where a rank's excess, all classes together, is an event.
+
+    It is a good part of the step, counted without its own largest delay, and lies out of what is usual within ranks.
+    """
+    return Delays.of(job).beyond(STALL_SHARE, deviations)
+
+
+def counted(job: Excesses) -> Bools:
+    """(steps × ranks): True for the events that `intermittent` counts."""
+    delays = Delays.of(job)
+    return delays.beyond(STALL_SHARE, counted_from(delays.total_ns))
+
+
+def counted_from(total_ns: Floats) -> float:
+    """The deviations that counted events lie out: farther where steps resemble one another, as spells make them do.
+
+    `total_ns` is (steps × ranks). What few steps and ranks do not show of that is taken for as much as there can be.
+    """
+    unknown = MOST_CORRELATED * KNOWN_VALUES / (total_ns.size + KNOWN_VALUES)
+    spells = max(inflation(total_ns), (1 + unknown) / (1 - unknown))
+    return min(COUNTED_OUT_OF_NOISE * math.sqrt(spells), OUT_OF_NOISE)
+
+
+def large_delays(job: JobExcess) -> Ints:
+    """Per rank, steps with a delay far out of what is usual; of fewer than FEWEST_STEPS steps host pauses."""
+    if len(job.steps) < FEWEST_STEPS:
+        return np.asarray(np.sum([step.pauses for step in job.steps], axis=0))
+    return np.asarray(stalls(job).sum(axis=0))
+
+
+def _pauses(job: JobExcess) -> list[Anomaly]:
+    """Ranks whose host pauses more often than chance has it; slow throughout can as well be a longer batch."""
+    counts = large_delays(job)
+    lost = np.sum([step.paused_ns for step in job.steps], axis=0) / len(job.steps)
+    return [
+        Anomaly("intermittent", (rank,), CLASSES.index("host"), p, float(lost[rank]), (k, m))
+        for rank, k, m, p in _more_than_their_share(counts, job.role)
+        if lost[rank] > SMALLEST_SHARE * job.step_time_ns
+    ]
+
+
+def chance_of(rank: int, events: Events, job: Excesses, left: Sequence[int]) -> float:
+    """P that a healthy rank has as many events as this one, at the rate that the others and a prior tell.
+
+    Roles show the same pauses unequally (a pipeline's bubbles hide some): where the others of a rank's role are known
+    well enough, their rate must not explain it either. A found rank's events leave the sample (`left` are the rest).
+    """
+    k, steps = int(events.count[rank]), len(events.hit)
+    if k < 2:
+        return 1.0
+    others = [one for one in left if one != rank]
+    of_role = [one for one in others if job.role[one] == job.role[rank]]
+    samples = [others, of_role] if PRIOR_STEPS <= len(of_role) * steps < len(others) * steps else [others]
+    independent = steps - int(events.hit[:, rank].sum()) + k
+    return max(_at_rate_of(k, independent, events, some, _units(job, some)) for some in samples)
+
+
+def _at_rate_of(k: int, steps: int, events: Events, others: Sequence[int], unit: Ints | None) -> float:
+    """Of k events or more in so many steps: the tail of a beta-binomial, the mean over two priors.
+
+    One has rare events, the rarer the larger they are, the other any rate; the others' events decide how much each
+    counts (robust mixture, Schmidli 2014).
+    """
+    shared = _at_once(events.hit[:, others], unit)
+    hit, looked_at = float(events.count[others].sum()) / shared, len(events.hit) * len(others) / shared
+    rate = PRIOR_RATE * STALL_SIZES[0] / events.size
+    priors = ((1 - ANY_RATE, rate * PRIOR_STEPS, (1 - rate) * PRIOR_STEPS), (ANY_RATE, 1.0, 1.0))
+    log_weights = [
+        math.log(weight) + log_beta(a + hit, b + looked_at - hit) - log_beta(a, b) for weight, a, b in priors
+    ]
+    relative = [math.exp(one - max(log_weights)) for one in log_weights]
+    tails = [beta_binomial_tail(k, steps, a + hit, b + looked_at - hit) for _, a, b in priors]
+    return sum(weight * tail for weight, tail in zip(relative, tails, strict=True)) / sum(relative)
+
+
+def _units(job: Excesses, places: Sequence[int]) -> Ints | None:
+    return None if job.unit is None else job.unit[list(places)]
+
+
+def _at_once(events: Bools, unit: Ints | None) -> float:
+    """How many ranks of a unit have an event together, in the mean: what one cause brings about counts once."""
+    if unit is None or not events.any():
+        return 1.0
+    step, rank = np.nonzero(events)
+    return len(step) / len(np.unique(np.stack((step, unit[rank])), axis=1).T)
+
+
+def _more_than_their_share(counts: Ints, role: Ints) -> list[tuple[Position, int, int, float]]:
+    """(rank, k, m, p) by the binomial test, k of its role's m events; each found rank's leave the sample."""
+    found = []
+    tests = len(counts) / SHARES["intermittent"]
+    for code in np.unique(role):
+        left = np.where(role == code, counts, NONE)
+        while (peers := int(np.count_nonzero(left >= 0))) > 1:
+            rank = Position(int(np.argmax(left)))
+            k, remaining = int(left[rank]), int(left[left > 0].sum())
+            p = min(1.0, tests * binomial_tail(k, remaining, 1 / peers))
+            if k < 2 or p >= FALSE_ALARM_RATE:
+                break
+            found.append((rank, k, int(counts[role == code].sum()), p))
+            left[rank] = NONE
+    return found
