@@ -100,7 +100,9 @@ def open_captured(folder: Path) -> Trace:
 
 
 def unmeasured(trace: Trace) -> Trace:
-    """The trace without what the kernel measured: as any profiler records it."""
+    """The trace without what capture asked: as any profiler records it."""
+    from kair_engine.trace.model import StepTimes
+
     times = trace.job.step_times
-    plain = replace(times, cpu_ns=(), delay_ns=(), throttled=(), communication_delay_ns=())
-    return replace(trace, job=replace(trace.job, step_times=plain))
+    plain = StepTimes(times.rank, times.step, times.begin_ns, times.duration_ns, times.operations)
+    return replace(trace, job=replace(trace.job, step_times=plain, limits={}))

@@ -53,12 +53,17 @@ def main() -> int:
 
 
 def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any]:
-    """take.json and what triage says of the traces beside it; a take that cannot be read says why."""
+    """take.json and what triage says of the traces beside it; a take that cannot be read says why.
+
+    Without the single steps of the reference, which no table looks at.
+    """
     from kair_engine.errors import KairError
     from kair_engine.recording.opening import open_trace
     from kair_engine.triage.analysis import triage
 
     document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
+    for measured_of_rank in document["ranks"]:
+        del measured_of_rank["reference"]["steps"]
     begun = time.monotonic()
     try:
         captured = (folder / "store").exists()

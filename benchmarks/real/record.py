@@ -14,8 +14,8 @@ GPU could not hand back), and the processes of the ranks are kept from take to t
 With `--pairs` each seed's job is recorded twice, with a fault that all ranks share in DIR/with and without any in
 DIR/without; on the CPU with two ranks, each on a core of its own.
 
-With `--captured` the ranks of such pairs are recorded by Kair's capture, and each take's folder holds a store instead
-of traces.
+With `--captured` the ranks of takes or such pairs are recorded by Kair's capture, and each take's folder holds a store
+instead of traces.
 
 With `--own-cores` takes of two ranks, each on a core of its own with nothing else beside them, healthy or with a fault
 of one rank; their seeds are their own, too.
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what the jobs compute on")
     parser.add_argument("--rehearse", action="store_true", help="run takes on a GPU without one, to try the recorder")
     parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks")
-    parser.add_argument("--captured", action="store_true", help="record pairs by Kair's capture, into stores")
+    parser.add_argument("--captured", action="store_true", help="record by Kair's capture, into stores")
     parser.add_argument("--own-cores", action="store_true", help="two ranks, each on a core of its own")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.

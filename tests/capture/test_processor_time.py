@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import thread_time_ns
 
@@ -13,6 +14,7 @@ import pytest
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.halts import Halts
+from kair_capture.job.sampled.limits import limits
 from kair_capture.job.sampled.quota import Quota
 
 
@@ -69,17 +71,33 @@ def test_stops_by_the_next_quota_around_a_process_are_counted(
     (limited.parent / "job").mkdir(parents=True)
     limited.write_text(limit[1])
     (limited.parent / "job" / limited.name).write_text("max 100000" if limited.name == "cpu.max" else "-1")
+    for folder in (limited.parent, limited.parent / "job"):
+        (folder / "cpu.cfs_period_us").write_text("100000")
     (tmp_path / "groups" / "cgroup.controllers").write_text("cpu")
     stat = limited.with_name("cpu.stat")
     stat.write_text("nr_periods 70\nnr_throttled 40\nthrottled_usec 7")
     quota = Quota(tmp_path, tmp_path / "groups")
     assert quota.stops() is None
+    assert quota.cores() == 0.5
     quota.look()
     stat.write_text("nr_periods 90\nnr_throttled 52\nthrottled_usec 9")
     assert (quota.stops(), quota.stops()) == (12, 0)
     limited.write_text("max 100000" if limited.name == "cpu.max" else "-1")
     quota.look()
     assert quota.stops() is None
+    assert quota.cores() is None
+
+
+def test_a_thread_tells_what_it_may_have_of_its_host(tmp_path: Path) -> None:
+    def of_thread() -> dict[str, object]:
+        os.setpriority(os.PRIO_PROCESS, 0, nice + 3)
+        os.sched_setaffinity(0, {core})
+        return limits(Quota(tmp_path, tmp_path))
+
+    nice, core = os.getpriority(os.PRIO_PROCESS, 0), min(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(1) as another:
+        assert another.submit(of_thread).result() == {"nice": nice + 3, "cpus": [core], "quota": None}
+    assert limits(Quota(tmp_path, tmp_path))["nice"] == nice
 
 
 def test_of_the_threads_that_communicate_the_one_counts_that_lacked_a_core_longest(tmp_path: Path) -> None:

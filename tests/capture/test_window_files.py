@@ -15,6 +15,7 @@ from kair_capture.job.files import add_to_json
 from kair_capture.places import JobPlaces
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.recording.opening import open_trace
+from kair_engine.trace.model import ProcessorLimits
 from kair_engine.triage.analysis import triage
 
 SAMPLE = SAMPLES / "slow_operator"
@@ -46,7 +47,12 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
         window_of(work, range(2), first=first)
         if first == 5:
             told = [[step, 1000 * step, 0, None, 70, 3] for step in range(5, 9)]
-            add_to_json(work / "rank-0-5-8.json", "kair", {"processor": told})
+            limits = {"nice": 10, "cpus": [0, 1], "quota": None}
+            add_to_json(
+                work / "rank-0-5-8.json",
+                "kair",
+                {"processor": told, "limits": limits, "given": [[5, 4096], [6, None], 7]},
+            )
         (made,), _ = convert(window_files(work), work, HostOfWindow("node-1", 2, None, 0))
         spool.put(made.path, made.first, made.last, b"key")
         spool.deliver_waiting()
@@ -54,11 +60,15 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
     committer.round()
     for compact in (False, True):
         assert not compact or committer.compact(2)
-        times = open_job_folder(places.folder).job.step_times
+        job = open_job_folder(places.folder).job
+        assert job.limits == {0: ProcessorLimits(10, (0, 1))}
+        times = job.step_times
         rows = {row[:2]: row[5:] for row in times.rows()}
-        untold = (-1, -1, -1, -1, -1)
+        untold = (-1, -1, -1, -1, -1, -1)
         assert rows == {
-            (rank, step): (1000 * step, 0, -1, 70, 3) if (rank, step) in {(0, one) for one in range(5, 9)} else untold
+            (rank, step): (1000 * step, 0, -1, 70, 3, 4096 if step == 5 else -1)
+            if (rank, step) in {(0, one) for one in range(5, 9)}
+            else untold
             for rank in range(2)
             for step in range(5, 13)
         }

@@ -216,6 +216,12 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "it 15.1 ms a step longer",
         ),
         (
+            "larger_batch",
+            None,
+            {"given_bytes": 121_344, "usual_given_bytes": 49_152, "larger_share": 1.46875},
+            "rank 1 gives its model 121 kB in a step, peers 49.2 kB: 146.9 % more to compute with",
+        ),
+        (
             "same_inputs",
             None,
             {"excess_us_per_step": 15_100},
@@ -307,6 +313,32 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "signals (SIGSTOP) stopped the mean rank's process 2.0 times a step",
         ),
         (
+            "halted",
+            None,
+            {"per_step": 2.0, "peers_per_step": 0.0},
+            "signals (SIGSTOP) stopped the process of rank 1 2.00 times a step, its median peer's never",
+        ),
+        (
+            "throttled",
+            None,
+            {"per_step": 12.5, "peers_per_step": 1.0},
+            "a quota of CPU time stopped the process of rank 1 12.5 times a step, its median peer's 1.00 times",
+        ),
+        (
+            "lower_priority",
+            None,
+            {"nice": 10, "peers_nice": 0},
+            "rank 1 runs at nice 10, peers at 0: others that want the core go first",
+        ),
+        ("smaller_quota", None, {"cores": 0.5}, "rank 1 has a quota of 0.50 cores, peers none"),
+        (
+            "smaller_quota",
+            None,
+            {"cores": 0.5, "peers_cores": 2},
+            "rank 1 has a quota of 0.50 cores, peers of 2.00",
+        ),
+        ("fewer_cores", None, {"cores": 1, "peers_cores": 8}, "rank 1 may run on 1 core, peers on 8"),
+        (
             "since",
             None,
             {"before_us": 120.0, "after_us": 9000.0, "step": 41},
@@ -326,6 +358,13 @@ def test_of_all_ranks_it_is_told_how_long_they_had_no_core() -> None:
         "measured by the kernel: the mean rank was ready and had no core for 41.0 ms of each step of 120 ms (38.0 ms "
         "to 44.0 ms)"
     )
+
+
+def test_ranks_that_share_too_few_cores_are_named() -> None:
+    crowded = Evidence("crowded", {"ranks": 2, "cores": 1}, ranks=(Rank(0), Rank(2)))
+    assert sentence_of(crowded) == "ranks 0, 2 may only run on the same core"
+    more = Evidence("crowded", {"ranks": 4, "cores": 2}, ranks=tuple(map(Rank, range(4))))
+    assert sentence_of(more) == "ranks 0-3 may only run on the same 2 cores, fewer than they are"
 
 
 def test_a_range_that_was_replayed_is_what_it_costs() -> None:

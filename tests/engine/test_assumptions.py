@@ -10,6 +10,7 @@ from costs import Noise
 from kineto import write_kineto
 from layouts import STANDARD
 from simulator import JobSpec, simulate
+from support import kineto_builder as kb
 from support.broken_assumptions import (
     PIPELINE,
     Edit,
@@ -162,6 +163,34 @@ def test_steps_that_a_rank_numbers_otherwise_are_matched_by_time(
     assert accused(answers[1]) == {1}
     assert share(answers[1]) == share(answers[0])
     assert triage(other.select(other.steps[2:4])).step_time_us == triage(alike.select(alike.steps[2:4])).step_time_us
+
+
+def late_files(folder: Path, *, communicating: bool = True) -> Trace:
+    """Three ranks meet in every step of 100 ms; then two update for 1 ms, and rank 2 for 60, so that it begins late."""
+    for rank in range(3):
+        events = []
+        for step in range(5):
+            meet = 100_000 * step + 99_000
+            begin, end = (meet - 40_000, meet + 60_000) if rank == 2 else (meet - 99_000, meet + 1000)
+            events.append(kb.step(step, begin, end - begin))
+            events.append(kb.op("aten::mm", begin, 40_000))
+            if communicating:
+                reduced = begin + 40_000
+                events.append(kb.annotation("gloo:all_reduce", reduced, meet - reduced + 10, tid=7))
+            events.append(kb.op("aten::add_", meet + 20, end - meet - 20))
+        content = kb.trace(events, rank=rank, world=3, host_name="a", baseTimeNanoseconds=1_790_000_000_000_000_000)
+        kb.write(folder / f"rank{rank}.json", content)
+    return open_trace(folder, cache=folder / "cache")
+
+
+def test_a_rank_that_is_late_by_more_than_half_a_step_numbers_its_steps_as_the_others(tmp_path: Path) -> None:
+    """Most of its step goes by during the others' next one, but it meets them in that of its number."""
+    made = late_files(tmp_path / "late")
+    assert not [one for one in made.job.warnings if one.code == "steps_counted_differently"]
+    assert triage(made).findings[0].ranks == (2,)
+    # Without anything that they meet in there is only the time.
+    silent = late_files(tmp_path / "silent", communicating=False)
+    assert "steps_counted_differently" in {one.code for one in silent.job.warnings}
 
 
 def step_times(begins_ms: dict[int, list[int]]) -> StepTimes:

@@ -8,7 +8,7 @@ from support.stopping_threads import ALL, RANKS, USUAL, measured, steps
 
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.trace.model import StepTimes, Trace
+from kair_engine.trace.model import ProcessorLimits, StepTimes, Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
 from kair_tui.render.words.sentences import sentence_of
@@ -102,3 +102,40 @@ def test_one_slow_rank_is_told_from_one_that_lacks_a_core(tmp_path: Path, lacks:
     kind = "no_core" if lacks else "computes_more"
     (told,) = [one for one in found.evidence if one.kind in ("no_core", "computes_more")]
     assert (told.kind, told.ranks) == (kind, (2,))
+
+
+LATE = [[24, 15, 38, 20], [15, 37, 25, 18], [31, 15, 42, 19], [22, 26, 15, 30], [15, 29, 40, 33], [35, 15, 21, 24]]
+"""Own time of four ranks in six steps, ms, of which 15 are work and the rest is waiting for a core."""
+
+
+def on_a_busy_host(folder: Path, limits: dict[int, ProcessorLimits]) -> Trace:
+    took = {(step, rank): 1000.0 * LATE[step][rank] for step, rank in ALL}
+    own = {cell: length + 350 for cell, length in took.items()}
+    made = measured(steps(folder, took, meet=2000), own, {cell: length - 15_000 for cell, length in took.items()})
+    return replace(made, job=replace(made.job, limits=limits))
+
+
+def test_a_rank_of_lower_priority_is_told_from_others_that_lack_cores_as_well(tmp_path: Path) -> None:
+    """Rank 2 loses most, but on a busy host another may: that it runs at nice 10 decides it."""
+    assert all(not one.ranks for one in triage(on_a_busy_host(tmp_path / "alike", {})).findings)
+    limits = {rank: ProcessorLimits(10 if rank == 2 else 0, (0, 1)) for rank in range(RANKS)}
+    result = triage(on_a_busy_host(tmp_path / "nice", limits))
+    (found,) = [one for one in result.findings if one.ranks]
+    assert (result.verdict, found.ranks, found.cause, found.p_value) == ("straggler", (2,), "contention", None)
+    told = {one.kind: one.figures for one in found.evidence}
+    assert told["lower_priority"] == {"nice": 10, "peers_nice": 0}
+    assert told["crowded"] == {"ranks": 4, "cores": 2}
+    assert 0 < found.time_lost_us_per_step < 23_000
+
+
+def test_a_larger_batch_is_told_from_a_slower_device(tmp_path: Path) -> None:
+    """Rank 2 takes 25 ms for what the others do in 15, always, and gives its model two thirds more."""
+    usual = dict.fromkeys(range(RANKS), 15_000.0) | {2: 25_000.0}
+    own = {(step, rank): usual[rank] + 350 for step, rank in ALL}
+    made = measured(steps(tmp_path, {}, usual=usual, meet=2000), own, {})
+    for larger, cause, kind in ((2000, "uneven_work", "larger_batch"), (1200, "compute", "same_inputs")):
+        rows = [(*row[:-1], larger if row[0] == 2 else 1200) for row in made.job.step_times.rows()]
+        given = replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
+        (found,) = triage(given).findings
+        assert (found.ranks, found.cause) == ((2,), cause)
+        assert kind in {one.kind for one in found.evidence}

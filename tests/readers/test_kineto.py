@@ -15,7 +15,7 @@ from support.kineto_rows import ALL_REDUCE, kinds, read, row
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.trace import format as format_of_fragments
 from kair_engine.trace.format import MAX_NAME_LENGTH, read_metadata
-from kair_engine.trace.model import FragmentInfo
+from kair_engine.trace.model import FragmentInfo, ProcessorLimits
 
 
 def test_every_step_has_its_scope_row(tmp_path: Path) -> None:
@@ -233,6 +233,21 @@ def test_files_in_which_nothing_was_measured_tell_nothing(tmp_path: Path, kair: 
     content = kb.trace(kb.training_steps(2), **({} if kair is None else {"kair": kair}))
     times = read_kineto(kb.write(tmp_path / "rank0.json", content), tmp_path / "out.parquet").step_times
     assert not times.is_measured
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"nice": 10, "cpus": [3, 1], "quota": 1.5}, {0: ProcessorLimits(10, (1, 3), 1.5)}),
+        ({"nice": 0, "cpus": [], "quota": None}, {0: ProcessorLimits(0)}),
+        ({"nice": 99, "cpus": [True, -1, "2", 1e9, 4], "quota": float("nan")}, {0: ProcessorLimits(None, (4,))}),
+        ({"nice": "10", "cpus": "0-3", "quota": -1}, {}),
+        ([10], {}),
+    ],
+)
+def test_what_a_rank_may_have_of_its_host_is_read(tmp_path: Path, told: object, expected: object) -> None:
+    content = kb.trace(kb.training_steps(2), kair={"limits": told})
+    assert read_kineto(kb.write(tmp_path / "rank0.json", content), tmp_path / "out.parquet").limits == expected
 
 
 def test_small_times_are_the_recording_s_own() -> None:

@@ -60,5 +60,5 @@ def measured(
         computed = own.get(cell, USUAL + 450.0) - missing
         cpu, delay, of_communication = (round(1e3 * one) for one in (computed, missing, communication))
         throttled, halted = times
-        rows.append((*row[:5], cpu, delay, throttled, of_communication, halted))
+        rows.append((*row[:5], cpu, delay, throttled, of_communication, halted, -1))
     return replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))

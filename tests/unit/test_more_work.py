@@ -65,6 +65,26 @@ def test_nobody_is_accused(of: JobExcess) -> None:
     assert accused(of) == []
 
 
+def test_a_rank_that_gives_its_model_more_is_accused_though_noise_hides_it() -> None:
+    """No shapes are recorded: 150 bytes are usual, a third more of passes that take 12 % of the step."""
+    of, batches = with_passes(of_two()), np.tile(LARGER, (STEPS, 1))
+    assert more_work_ns(of, batches)[0] / of.step_time_ns == pytest.approx([-0.04, 0.04])
+    assert [one.positions for one in with_more_work(conclude(of), batches).anomalies] == [(MORE,)]
+    assert with_more_work(conclude(of), np.tile(ALIKE, (STEPS, 1))).anomalies == ()
+    assert with_more_work(conclude(of), np.full((STEPS, 2), np.nan)).anomalies == ()
+
+
+def test_what_shapes_tell_goes_before_what_the_model_is_given() -> None:
+    of, batches = with_passes(of_two(given={"mm": ALIKE})), np.tile(LARGER, (STEPS, 1))
+    assert more_work_ns(of, batches).tolist() == more_work_ns(of).tolist()
+
+
+def with_passes(of: JobExcess) -> JobExcess:
+    """Forward and backward take 6 % of the step each."""
+    passes = np.full((2, 2), 0.06 * of.step_time_ns)
+    return replace(of, steps=tuple(replace(step, passes_ns=passes) for step in of.steps))
+
+
 def joined(*parts: JobExcess) -> JobExcess:
     """The steps of one after those of another."""
     steps = [step for part in parts for step in part.steps]

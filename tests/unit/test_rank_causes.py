@@ -338,6 +338,51 @@ def test_a_rank_that_computes_more_with_the_cores_it_needs_is_slow_itself() -> N
     )
 
 
+def test_a_rank_that_computes_more_lacks_a_core_for_longer_too() -> None:
+    """Of 10 ms that it loses it lacked a core for 6, and computed for 4: the one goes with the other."""
+    of, times = made(), measured([11, 12, 13, 18], [80, 80, 80, 84])
+    assert why(of, NOBODY, None, anomaly(10, INPUT), None, times).cause == "contention"
+    found = why(of, NOBODY, None, anomaly(10, INPUT), None, times, longer=True)
+    assert (found.cause, [one.kind for one in found.evidence]) == ("input", ["computes_more"])
+    # Hardly more than its peers, test or no test.
+    less = measured([11, 12, 13, 20], [80, 80, 80, 82])
+    assert why(of, NOBODY, None, anomaly(10, INPUT), None, less, longer=True).cause == "contention"
+
+
+def batches(of_slow: float, of_peers: float = 1000.0) -> np.ndarray:
+    """Bytes of each rank in every step."""
+    return np.tile(np.where(np.eye(RANKS)[SLOW] > 0, of_slow, of_peers), (STEPS, 1))
+
+
+PASSES = np.full((STEPS, 2, RANKS), 20.0)
+"""Forward and backward take 20 ms each."""
+
+
+def test_a_larger_batch_is_told_whatever_it_looks_like() -> None:
+    """A third more than 40 ms is more than the 10 ms that it loses; that it lacks a core for longer goes with that."""
+    times = measured([1, 2, 3, 11], [80, 82, 84, 82])
+    found = why(made(passes=PASSES), NOBODY, None, anomaly(10), None, times, given=batches(1333.3))
+    assert (found.cause, found.operator) == ("uneven_work", None)
+    (evidence,) = found.evidence
+    assert (evidence.kind, evidence.ranks) == ("larger_batch", (SLOW,))
+    assert evidence.figures == pytest.approx(
+        {"given_bytes": 1333.3, "usual_given_bytes": 1000, "larger_share": 0.3333}, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("of_slow", [1000.0, 700.0, 1050.0])
+def test_a_batch_as_large_as_its_peers_or_hardly_larger_explains_nothing(of_slow: float) -> None:
+    """Of 40 ms a twentieth is 2, of the 10 that it loses less than a quarter."""
+    found = why(made(passes=PASSES), NOBODY, None, anomaly(10), given=batches(of_slow))
+    assert found.cause == "compute"
+    assert [one.kind for one in found.evidence] == ["same_inputs"] * (of_slow == 1000)
+
+
+@pytest.mark.parametrize(("of_slow", "of_peers"), [(np.nan, 1000.0), (1333.0, np.nan)])
+def test_a_batch_that_ranks_do_not_tell_explains_nothing(of_slow: float, of_peers: float) -> None:
+    assert why(made(passes=PASSES), NOBODY, None, anomaly(10), given=batches(of_slow, of_peers)) == Why("compute")
+
+
 def test_a_rank_that_sleeps_neither_lacks_cores_nor_computes() -> None:
     times = measured([1, 2, 3, 3], [80, 82, 84, 82])
     assert why(made(), NOBODY, None, anomaly(10, HOST), None, times) == why(made(), NOBODY, None, anomaly(10, HOST))

@@ -161,6 +161,7 @@ def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> Fragm
         layout=next((info.layout for info in infos if info.layout is not None), None),
         step_times=replace(times, begin_ns=tuple(begin - shift for begin in times.begin_ns)),
         warnings=tuple(warnings.values()),
+        limits={rank: of_rank for info in infos for rank, of_rank in info.limits.items()},
     )
 
 

@@ -71,6 +71,10 @@ class Session:
         scope = None if self._marks_input else self.sampled_scope("input")
         return nullcontext() if scope is None else scope
 
+    def given(self, size: int) -> None:
+        """A model is given so many bytes, in a step that is sampled."""
+        self._windows.given(size)
+
     def close(self) -> None:
         """Ends the last step, and the recording."""
         try:

@@ -17,6 +17,8 @@ SHARES: Mapping[str, float] = MappingProxyType({"persistent": 0.5, "operator": 0
 """Of the false-alarm rate, per family of tests."""
 SMALLEST_SHARE = 0.01
 """Of the step: what is flagged must cost at least this much."""
+NO_TEST = 1.0
+"""The p-value of what no test says."""
 FEWEST_STEPS = 3
 """In fewer steps a slow rank cannot be told from a slow moment."""
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, NO_TEST, SHARES, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import KNOWN_VALUES, MOST_CORRELATED, episodes, episodes_of_larger, inflation
@@ -128,7 +128,7 @@ def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
     enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
     if rank in accused or 2 * counts[rank] <= total or lost <= enough * job.step_time_ns:
         return None
-    return Anomaly("intermittent", (rank,), int(np.argmax(hit)), 1.0, lost, (int(counts[rank]), total))
+    return Anomaly("intermittent", (rank,), int(np.argmax(hit)), NO_TEST, lost, (int(counts[rank]), total))
 
 
 def stalls(job: Excesses, deviations: float = OUT_OF_NOISE) -> Bools:

@@ -8,6 +8,7 @@ from pathlib import Path
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
+from kair_engine.recording.step_meetings import borne_out
 from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps
 from kair_engine.trace.model import (
@@ -57,6 +58,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     hosts = {rank: host for info in infos for rank, host in sorted(info.hosts.items())}
     on_one_clock = infos[0].format == "kineto" and all(info.absolute_time for info in infos)
     by_time = counted_differently(times, hosts) if on_one_clock else {}
+    by_time = borne_out(by_time, hosts, [fragment.path for fragment in kept]) if by_time else {}
     shift = {**by_time, **_set_apart(infos, times, hosts if on_one_clock else {})}
     times = renumbered(times, shift)
     usable = usable_steps(times, ranks)
@@ -79,6 +81,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         step_shift=shift,
         truncated=_truncated(infos),
         progress={rank: info.progress for info in infos for rank in info.ranks if info.progress},
+        limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
     of_input = (*warnings, *of_world, *doubled)

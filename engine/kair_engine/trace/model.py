@@ -98,6 +98,8 @@ class StepTimes:
     """That a thread of it which communicates was ready and had no core, the one of them that lacked one longest."""
     halted: tuple[int, ...] = ()
     """How often a signal stopped its process, all threads at once."""
+    given_bytes: tuple[int, ...] = ()
+    """What its models were given, the tensors of all their calls together."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns of different lengths: they may come from a file."""
@@ -129,7 +131,26 @@ class StepTimes:
 
     @property
     def _measured(self) -> tuple[tuple[int, ...], ...]:
-        return self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns, self.halted
+        return (
+            self.cpu_ns,
+            self.delay_ns,
+            self.throttled,
+            self.communication_delay_ns,
+            self.halted,
+            self.given_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class ProcessorLimits:
+    """What the system lets a rank's training thread have of its host's cores, where something asked it."""
+
+    nice: int | None = None
+    """Its priority: from −20, which goes before others, to 19; 0 is usual."""
+    cpus: tuple[int, ...] = ()
+    """What it may run on; empty where that is not known."""
+    quota: float | None = None
+    """Of its process, in cores; None where it has none."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +214,8 @@ class FragmentInfo:
     """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
     progress: tuple[GroupProgress, ...] = ()
     """Of a recording of calls without times: how far the rank came. Empty for one of operations."""
+    limits: dict[int, ProcessorLimits] = field(default_factory=dict)
+    """rank → what it may have of its host's cores, where that was recorded."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +252,8 @@ class Job:
     """Kernels that are communication though the table has them as compute, which their name does not tell."""
     progress: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
     """rank → how far it came in each process group, of recordings of calls without times; else empty."""
+    limits: dict[int, ProcessorLimits] = field(default_factory=dict)
+    """rank → what it may have of its host's cores, where that was recorded."""
     stored_in: str | None = None
     """The folder of the recording in the store; None for traces that were not imported."""
 

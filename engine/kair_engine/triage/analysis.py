@@ -23,6 +23,7 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.coverage import NOT_COMPARED
+from kair_engine.timeline.given import given_bytes
 from kair_engine.timeline.processor_time import processor_times
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
@@ -34,14 +35,16 @@ from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
-from kair_engine.triage.findings import rank_finding
+from kair_engine.triage.findings import Measured, rank_finding
 from kair_engine.triage.giant_step import beside_giant_step, without_giant_step
 from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
+from kair_engine.triage.ranks.held_back import held_back, with_held_back
 from kair_engine.triage.ranks.more_work import with_more_work
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.most_computing import computing_longer, with_most_computing
 from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
@@ -75,21 +78,29 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
-    found = with_most_awaited(with_more_work(found), blamed)
+    processor, given = (
+        processor_times(trace),
+        given_bytes(trace, [step.step for step in found.job.steps], found.job.ranks),
+    )
+    longer = computing_longer(found.job, processor)
+    found = with_most_computing(with_most_awaited(with_more_work(found, given), blamed), blamed, longer)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)
     replayed = _of_some_ranks(trace, together, accused, blamed) if large_steps(trace) else trace
     replays.choose(sample_of(replayed or trace, found.job, sorted({*accused})), replayed)
-    about = _findings_of(trace, found, blamed, suspected)
+    held = held_back(trace.job, found.job, processor)
+    measured = Measured(processor, held, given, {place for one in longer for place in one.positions})
+    about = _findings_of(trace, found, blamed, suspected, measured)
 
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely)
-    stopped = with_most_stopped(found, blamed, shared.stopped)
+    stopped = with_held_back(with_most_stopped(found, blamed, shared.stopped), held, shared.stopped, processor)
     if stopped is not found:
-        found, about = stopped, _findings_of(trace, stopped, blamed, suspects(trace.job, stopped))
+        found = stopped
+        about = _findings_of(trace, found, blamed, suspects(trace.job, found), measured)
     patterns = tuple(job_patterns(found))
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
@@ -128,12 +139,12 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
 
 
 def _findings_of(
-    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect]
+    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect], measured: Measured
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
     """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
     links = tuple(link_findings(trace, found, step_time_ns(trace, found.job)))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
-    finding = partial(rank_finding, trace, found, blamed, processor=processor_times(trace))
+    finding = partial(rank_finding, trace, found, blamed, measured=measured)
 
     def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
         of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]

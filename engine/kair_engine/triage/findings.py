@@ -1,15 +1,18 @@
 """From anomalies to findings: whose they are, their cause, operator and evidence; the price is pricing.py's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, Cause
-from kair_engine.localize.anomalies import FEWEST_STEPS
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import counted
 from kair_engine.localize.localization import Localization, step_time_ns
-from kair_engine.ranks import Rank, ranks_at
+from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, Pattern
@@ -20,7 +23,22 @@ from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import rank_evidence, since_evidence
 from kair_engine.triage.ranks.causes import MOST_STEPS, one_operator, why
+from kair_engine.triage.ranks.held_back import HeldBack, crowded_evidence, held_back_evidence, is_stopped
 from kair_engine.triage.ranks.suspects import Suspect
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of ranks beside what a trace shows."""
+
+    processor: ProcessorTimes | None
+    """What the kernel measured of their threads."""
+    held: Mapping[Position, Sequence[HeldBack]]
+    """What holds them back."""
+    given: Floats | None
+    """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
+    longer: AbstractSet[Position]
+    """Those that compute for longer than their peers, by a test."""
 
 
 def rank_finding(
@@ -31,22 +49,35 @@ def rank_finding(
     *,
     stops: HostStops | None,
     late: LateLaunches | None,
-    processor: ProcessorTimes | None = None,
+    measured: Measured,
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
-    `stops` are those of all threads, `late` tells what the suspect's device waits for, `processor` what was measured.
+    `stops` are those of all threads, `late` tells what the suspect's device waits for, `measured` what is known of
+    ranks beside what the trace shows.
     """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
     of_host = CLASSES[largest.class_index] == "host"
-    reason = why(job, blamed, stops, largest, late, processor)
+    held = {place: measured.held[place] for place in suspect.positions if place in measured.held}
+    reason = why(
+        job,
+        blamed,
+        stops,
+        largest,
+        late,
+        measured.processor,
+        is_stopped=is_stopped(held.values()),
+        longer=measured.longer >= {*suspect.positions},
+        given=measured.given,
+    )
     cause, steps = reason.cause, _steps(job, suspect)
     if reason.operator or (of_host and CAUSES[cause].time_class != "host"):
         operator, edge = reason.operator, None
     else:
         operator, edge = _operator(blamed, job, ranks, cause)
     step_time = step_time_ns(trace, job)
+    p_value = min(anomaly.p_value for anomaly in suspect.anomalies)
     return new_finding(
         trace,
         cause=cause,
@@ -56,13 +87,15 @@ def rank_finding(
         evidence=(
             *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
             *reason.evidence,
+            *held_back_evidence(job, held, suspect.positions),
+            *(crowded_evidence(trace.job, ranks) if reason.cause == "contention" else ()),
             *since_evidence(job, largest),
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),
         steps=steps,
         operator=operator,
         edge=edge,
-        p_value=min(anomaly.p_value for anomaly in suspect.anomalies),
+        p_value=p_value if p_value < NO_TEST else None,
         since=largest.since,
     )
 

@@ -13,6 +13,7 @@ from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, Trace
 from kair_engine.triage.evidence import link_evidence, pattern_evidence
 from kair_engine.triage.findings import new_finding
+from kair_engine.triage.ranks.held_back import HOLDS_BACK
 
 FAR_MORE = 2.0
 """Times what its peers lack cores: who lacks them for less beside a lack of all ranks is one of them."""
@@ -54,7 +55,7 @@ def without_shared_cores(job: Job, of_ranks: Sequence[Finding], told: Collection
     """Findings about ranks; several of one host that lack cores together are no culprits, but what the host shares.
 
     As a finding on all ranks, unless contention is `told` anyway. A whole host of several is slow by itself. Where all
-    lack cores, and it was measured, so does who lacks a little more.
+    lack cores, and it was measured, so does who lacks a little more, unless it is known what holds that rank back.
     """
     for finding in of_ranks:
         if "contention" in told and _lacks_what_all_lack(finding):
@@ -73,6 +74,8 @@ def without_late_ends(links: Sequence[Finding], of_ranks: Sequence[Finding]) -> 
 
 def _lacks_what_all_lack(finding: Finding) -> bool:
     """Whether peers were measured to be without a core for nearly as long."""
+    if any(one.kind in HOLDS_BACK for one in finding.evidence):
+        return False
     return finding.cause == "contention" and any(
         one.kind == "no_core" and one.figures["ready_us_per_step"] < FAR_MORE * one.figures["peers_most_us"]
         for one in finding.evidence

@@ -22,6 +22,7 @@ from kair_engine.triage.devices.findings import device_findings, price_range
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.evidence import cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
+from kair_engine.triage.ranks.held_back import crowded_evidence
 from kair_engine.triage.replays import Replays
 from kair_engine.whatif.model import Baseline, Counterfactual, Model, StoppedSteps, Undisturbed
 
@@ -159,7 +160,12 @@ class SharedCosts:
             seen_on=tuple(Rank(rank) for rank in stops.by_rank_us),
             lost_ns=max(lost, stops.ticked_share * self._step_time_ns),
             step_time_ns=self._step_time_ns,
-            evidence=(*cores_evidence(stops, self._step_time_ns), *stops_evidence(stops), *shown),
+            evidence=(
+                *cores_evidence(stops, self._step_time_ns),
+                *crowded_evidence(self._trace.job, self._trace.job.ranks),
+                *stops_evidence(stops),
+                *shown,
+            ),
         )
 
     @staticmethod

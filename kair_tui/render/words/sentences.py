@@ -144,11 +144,43 @@ def _no_core(one: Evidence) -> str:
 
 
 def _halted(one: Evidence) -> str:
+    if "peers_per_step" in one.figures:
+        return f"signals (SIGSTOP) stopped {_times_a_step(one)}"
     return halted_in_words(one.figures["per_step"])
 
 
 def _throttled(one: Evidence) -> str:
+    if "peers_per_step" in one.figures:
+        return f"a quota of CPU time stopped {_times_a_step(one)}"
     return throttled_in_words(one.figures["per_step"])
+
+
+def _times_a_step(one: Evidence) -> str:
+    own, usual = significant(one.figures["per_step"]), one.figures["peers_per_step"]
+    peers = f"{significant(usual)} times" if usual else "never"
+    return f"the process of {_who(one)} {own} times a step, {_theirs(one)} median peer's {peers}"
+
+
+def _lower_priority(one: Evidence) -> str:
+    nice, usual = _number(one, "nice"), _number(one, "peers_nice")
+    return f"{_who(one)} {_verb(one, 'run')} at nice {nice}, peers at {usual}: others that want the core go first"
+
+
+def _smaller_quota(one: Evidence) -> str:
+    usual = one.figures.get("peers_cores")
+    peers = "peers none" if usual is None else f"peers of {significant(usual)}"
+    has = "has" if len(one.ranks) == 1 else "have"
+    return f"{_who(one)} {has} a quota of {significant(one.figures['cores'])} cores, {peers}"
+
+
+def _fewer_cores(one: Evidence) -> str:
+    return f"{_who(one)} may run on {plural(int(one.figures['cores']), 'core')}, peers on {_number(one, 'peers_cores')}"
+
+
+def _crowded(one: Evidence) -> str:
+    cores = int(one.figures["cores"])
+    where = "core" if cores == 1 else f"{plural(cores, 'core')}, fewer than they are"
+    return f"{_who(one)} may only run on the same {where}"
 
 
 def _computes_more(one: Evidence) -> str:
@@ -183,6 +215,13 @@ def _larger_inputs(one: Evidence) -> str:
         f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {given} a call, peers {usual}; larger inputs, by {more} in "
         f"the mean, are what takes {_it(one)} {excess} a step longer"
     )
+
+
+def _larger_batch(one: Evidence) -> str:
+    given, usual = (size(round(one.figures[name])) for name in ("given_bytes", "usual_given_bytes"))
+    more = percent(one.figures["larger_share"])
+    model = "its model" if len(one.ranks) == 1 else "their models"
+    return f"{_who(one)} {_verb(one, 'give')} {model} {given} in a step, peers {usual}: {more} more to compute with"
 
 
 def _same_inputs(one: Evidence) -> str:
@@ -348,10 +387,15 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "no_core": _no_core,
     "throttled": _throttled,
     "halted": _halted,
+    "lower_priority": _lower_priority,
+    "smaller_quota": _smaller_quota,
+    "fewer_cores": _fewer_cores,
+    "crowded": _crowded,
     "computes_more": _computes_more,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,
     "larger_inputs": _larger_inputs,
+    "larger_batch": _larger_batch,
     "same_inputs": _same_inputs,
     "stopped": _stopped,
     "stood_still": _stood_still,

@@ -1,11 +1,12 @@
-"""How often a quota of CPU time stopped this process: what the system counts for its control group."""
+"""The quota of CPU time that this process has, and how often it stopped it: what its control groups tell."""
 
 from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
 GROUPS: Final = Path("/sys/fs/cgroup")
-_UNLIMITED: Final = ("max", "-1")
+_OF_CORES: Final = ("quota", "period")
+"""Of a group without a quota the first is no number: `max`, or −1."""
 
 
 class Quota:
@@ -18,13 +19,17 @@ class Quota:
 
     def look(self) -> None:
         """Which group that is now; from here on stops are counted."""
-        self._stat = next((folder / "cpu.stat" for folder in self._around() if _is_limited(folder)), None)
+        self._stat = next((folder / "cpu.stat" for folder in self._around() if _cores(folder) is not None), None)
         self._last = self._so_far()
 
     def stops(self) -> int | None:
         """Since the last call, or `look`; None where there is no quota."""
         before, self._last = self._last, self._so_far()
         return None if before is None or self._last is None else max(self._last - before, 0)
+
+    def cores(self) -> float | None:
+        """How many cores' time it may use: by the least of the quotas around it; None where there is none."""
+        return min((cores for folder in self._around() if (cores := _cores(folder)) is not None), default=None)
 
     def _around(self) -> list[Path]:
         """The process's group and those around it; inside a container its own is the root."""
@@ -46,10 +51,13 @@ class Quota:
         return None
 
 
-def _is_limited(folder: Path) -> bool:
-    """`cpu.max` is of the second version, `cpu.cfs_quota_us` of the first."""
-    words = _text(folder / "cpu.max").split() or _text(folder / "cpu.cfs_quota_us").split()
-    return bool(words) and words[0] not in _UNLIMITED
+def _cores(folder: Path) -> float | None:
+    """`cpu.max` is of the second version, `cpu.cfs_quota_us` of the first; None where a group has no quota."""
+    words = _text(folder / "cpu.max").split() or [_text(folder / f"cpu.cfs_{of}_us").strip() for of in _OF_CORES]
+    if len(words) != len(_OF_CORES) or not all(word.isdecimal() for word in words):
+        return None
+    quota, period = map(int, words)
+    return quota / period if period else None
 
 
 def _text(path: Path) -> str:

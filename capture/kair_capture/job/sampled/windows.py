@@ -12,6 +12,7 @@ from kair_capture.job.recorder import Recorder, clock
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.control import ControlWords, Window
 from kair_capture.job.sampled.halts import Halts
+from kair_capture.job.sampled.limits import limits
 from kair_capture.job.sampled.periodic import INTERVAL_EVENT, Periodic
 from kair_capture.job.sampled.quota import Quota
 
@@ -52,6 +53,9 @@ class Windows:
         self._processor: list[tuple[int, int, int | None, int | None, int | None, int | None]] = []
         """Of each step its number, CPU time and delay (ns) of the training thread, how often a quota stopped it, the
         delay of the threads that communicate, and how often a signal stopped the process."""
+        self._given: dict[int, int] = {}
+        """Of each step the bytes that models were given, where somebody told that."""
+        self._given_so_far = 0
         self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
         self._is_off = False
         self.profiles = False
@@ -64,11 +68,16 @@ class Windows:
         opened = self._open  # which the training thread may close while another one asks
         return None if opened is None else opened[1].scope(name)
 
+    def given(self, size: int) -> None:
+        """In the present step a model is given so many bytes."""
+        self._given_so_far += size
+
     def between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
         """After `step` (CLOCK_MONOTONIC, ns), in which the training thread had so much of the processor.
 
         Whether it took time that is no step's.
         """
+        given, self._given_so_far = self._given_so_far, 0
         if self._open is None:
             if self._periodic is not None:
                 self._note_step(self._periodic, end - begin)
@@ -76,7 +85,7 @@ class Windows:
                 return False
         before, steps, is_asked = self._open, self._steps, self._is_asked
         try:
-            self._switch(step, begin, end, had)
+            self._switch(step, begin, end, had, given)
         except Exception as error:  # whatever the profiler does, steps are still recorded without it
             self._give_up(error)
         self._pauses += clock() - end
@@ -119,11 +128,13 @@ class Windows:
     def _is_due(self, periodic: Periodic, following: int) -> bool:
         return periodic.is_due(following, self._control.overhead, self._control.sampled_every)
 
-    def _switch(self, step: int, begin: int, end: int, had: Had | None) -> None:
+    def _switch(self, step: int, begin: int, end: int, had: Had | None, given: int) -> None:
         if self._open is not None:
             window, profile = self._open
             profile.end_step()
             self._steps.append((step, begin, _unix(begin), end - begin))
+            if given:
+                self._given[step] = given
             if had is not None:
                 figures = self._quota.stops(), self._communicating.delay_ns(), self._halts.count()
                 self._processor.append((step, *had, *figures))
@@ -147,7 +158,7 @@ class Windows:
             self._tell_refusal()
             return
         self._open = (window, profile)
-        self._steps, self._processor = [], []
+        self._steps, self._processor, self._given = [], [], {}
         self._quota.look()
         self._communicating.look()
         self._halts.look()
@@ -193,6 +204,8 @@ class Windows:
             "world_size": self._world_size,
             "steps": self._steps,
             "processor": self._processor,
+            "limits": limits(self._quota),
+            "given": list(self._given.items()),
             "stop_ns": stop_ns,
             "collectives": profile.collectives(first_unix, last_unix + last_length),
         }

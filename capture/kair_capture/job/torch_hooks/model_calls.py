@@ -11,11 +11,13 @@ from kair_capture.job.torch_hooks.guarding import is_compiling
 _SLOT: Final = "_compiled_call_impl"
 """Where a module keeps what is called instead of itself (`Module.compile`); it is left out of copies and files."""
 
+Before = Callable[[tuple[Any, ...], dict[str, Any]], None]
+
 
 class WatchedCall:
     """A model's call with something before and after it."""
 
-    def __init__(self, model: nn.Module, before: Callable[[], None], after: Callable[[], None]) -> None:
+    def __init__(self, model: nn.Module, before: Before, after: Callable[[], None]) -> None:
         self._call: Callable[..., Any] = model._call_impl
         self._before, self._after = before, after
 
@@ -23,7 +25,7 @@ class WatchedCall:
         """What the model itself does."""
         if is_compiling():
             return self._call(*args, **kwargs)
-        self._before()
+        self._before(args, kwargs)
         try:
             return self._call(*args, **kwargs)
         finally:
@@ -34,8 +36,11 @@ class WatchedCall:
         return type(None), ()
 
 
-def watch_calls(model: nn.Module, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """From here on `before` and `after` are called around the model. One that is compiled in place is left as it is."""
+def watch_calls(model: nn.Module, before: Before, after: Callable[[], None]) -> None:
+    """From here on `before`, with what the model is given, and `after` are called around it.
+
+    One that is compiled in place is left as it is.
+    """
     # By its dictionary: a compiled model hands attributes on to the one it wraps.
     if _SLOT in vars(nn.Module) and vars(model).get(_SLOT) is None:
         vars(model)[_SLOT] = WatchedCall(model, before, after)

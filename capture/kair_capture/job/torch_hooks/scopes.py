@@ -18,6 +18,7 @@ from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session
 from kair_capture.job.torch_hooks.gradients import GradientWaits
 from kair_capture.job.torch_hooks.guarding import beginning, guarded, is_compiling
+from kair_capture.job.torch_hooks.inputs import bytes_in
 from kair_capture.job.torch_hooks.model_calls import let_replicas_go, watch_calls
 from kair_capture.job.torch_hooks.roots import find_roots
 
@@ -142,11 +143,13 @@ class ScopeFinder:
         self._waits.watch([model for model in models.data_parallel if model not in self._known_models])
         self._known_models.update((*models.callable, *models.data_parallel))
 
-    def _before_forward(self, session: Session) -> None:
+    def _before_forward(self, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._open.forwards += 1
         if self._open.forwards == 1:
             session.steps.phase_begins()
             self._open.forward_began = clock()
+            if session.steps.sampled and torch.is_grad_enabled():
+                session.given(bytes_in((args, kwargs)))
 
     def _after_forward(self, session: Session) -> None:
         self._open.forwards = max(0, self._open.forwards - 1)

@@ -1,12 +1,14 @@
-"""What a rank had of the processor in its steps, which Kair's capture leaves in the file."""
+"""What a rank had of the processor in its steps, and may have, which Kair's capture leaves in the file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from kair_engine.trace.model import NOT_TOLD
+from kair_engine.trace.model import NOT_TOLD, ProcessorLimits
 
 _MOST: Final = 1 << 62
 _MOST_STEPS: Final = 1_000_000
+_MOST_CPUS: Final = 1 << 16
+_NICE: Final = range(-20, 20)
 
 
 class StepProcessor(NamedTuple):
@@ -18,19 +20,50 @@ class StepProcessor(NamedTuple):
     communication_delay_ns: int
     halted: int = NOT_TOLD
     """Windows of earlier versions do not tell it."""
+    given_bytes: int = NOT_TOLD
+    """What models were given."""
 
 
 UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
 
 
 def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
-    """step → what the training thread had in it; empty for files of others."""
+    """step → what the training thread had in it, and its models were given; empty for files of others."""
+    had = {row[0]: StepProcessor(*map(_figure, row[1:])) for row in _rows(header, "processor", (5, 6))}
+    given = {row[0]: _figure(row[1]) for row in _rows(header, "given", (2,))}
+    return {
+        step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD))
+        for step in had.keys() | given.keys()
+    }
+
+
+def _rows(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
+    """Those of a list that begin with the number of a step."""
+    listed = _ours(header).get(name)
+    for one in listed[:_MOST_STEPS] if isinstance(listed, list) else ():
+        if isinstance(one, list) and len(one) in lengths and type(one[0]) is int:
+            yield one
+
+
+def limits_of(header: Mapping[str, Any]) -> ProcessorLimits | None:
+    """What the training thread may have; None for files of others, and where nothing of it is told."""
+    told = _ours(header).get("limits")
+    if not isinstance(told, dict):
+        return None
+    nice, cpus, quota = (told.get(name) for name in ("nice", "cpus", "quota"))
+    found = ProcessorLimits(
+        nice if type(nice) is int and nice in _NICE else None,
+        tuple(sorted({one for one in cpus[:_MOST_CPUS] if type(one) is int and 0 <= one < _MOST_CPUS}))
+        if isinstance(cpus, list)
+        else (),
+        float(quota) if isinstance(quota, float | int) and 0 < quota < _MOST_CPUS else None,
+    )
+    return None if found == ProcessorLimits() else found
+
+
+def _ours(header: Mapping[str, Any]) -> dict[str, Any]:
     ours = header.get("kair")
-    listed = ours.get("processor") if isinstance(ours, dict) else None
-    if not isinstance(listed, list):
-        return {}
-    rows = (one for one in listed[:_MOST_STEPS] if isinstance(one, list) and len(one) in (5, 6) and type(one[0]) is int)
-    return {one[0]: StepProcessor(*map(_figure, one[1:])) for one in rows}
+    return ours if isinstance(ours, dict) else {}
 
 
 def _figure(value: object) -> int:

@@ -23,7 +23,7 @@ from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStr
 from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
 from kair_engine.readers.kineto.merged import Member, members
-from kair_engine.readers.kineto.processor import UNTOLD, StepProcessor, processor_of
+from kair_engine.readers.kineto.processor import UNTOLD, StepProcessor, limits_of, processor_of
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill, chosen, joined
 from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
 from kair_engine.readers.kineto.steps.table import StepAssembler
@@ -178,6 +178,7 @@ def _second_pass(
             writer.write(table)
         host = _host(source, header)
         windows = [member.windows for member in members]
+        limits = limits_of(header) if alone else None
         info = FragmentInfo(
             source=str(source),
             format="kineto",
@@ -194,6 +195,7 @@ def _second_pass(
             warnings=(*recording.warnings, *_merged_told(source, ranks)),
             only_group=group,
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
+            limits={ranks[0]: limits} if limits is not None else {},
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info

@@ -19,8 +19,9 @@ from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import OFTEN, LateLaunches
+from kair_engine.triage.ranks.batches import LARGER_LIKE_SLOWER, Batch, batch_of
 from kair_engine.triage.ranks.measured import beside_peers
-from kair_engine.triage.ranks.more_work import LARGER_INPUTS, given_more
+from kair_engine.triage.ranks.more_work import LARGER_INPUTS, given_more, usual_passes_ns
 
 MOST = 0.5
 """Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
@@ -38,9 +39,6 @@ LEAST_OPTIMIZER_NS = 10_000
 """An optimizer that takes less says nothing."""
 FEWEST_PERIODIC = 3
 """Events at equal distances, that these are no chance."""
-LARGER_LIKE_SLOWER = 0.25
-"""Of the excess: larger inputs explain it that would take this part of it at the usual rate. Not all of it: weights are
-no larger, attention takes the square, and what no longer fits a cache takes still longer."""
 LIKE_ONE_ANOTHER = 0.2
 """A longer batch is longer in both passes, in each by at least this part of the other."""
 
@@ -61,17 +59,35 @@ def why(  # noqa: PLR0917  (each of another type)
     largest: Anomaly,
     late: LateLaunches | None = None,
     processor: ProcessorTimes | None = None,
+    *,
+    is_stopped: bool = False,
+    longer: bool = False,
+    given: Floats | None = None,
 ) -> Why:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
     Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
-    whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before all else.
+    whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before
+    all else; so does that something stopped their processes, `is_stopped`, if they stand still for most of their loss.
+    `longer`: whether a test says that they compute for longer than their peers. What they gave their models in a step,
+    `given` (steps × ranks), tells larger batches.
     """
-    measured = None if processor is None else beside_peers(processor, _peers(job, largest), largest, job.ranks)
+    if is_stopped and stops is not None:
+        ranks = ranks_at(job.ranks, largest.positions)
+        if still := _more_stops(job, stops.by_rank_us, largest, ranks, largest.excess_ns):
+            return Why("contention", None, (still,) if largest.stood_still is None else ())
+    batch = _batch(job, given, largest)
+    computing = CLASSES[largest.class_index] == "compute" and largest.kind != "intermittent"
+    if batch is not None and computing and batch.explains(largest.excess_ns):
+        return Why("uneven_work", largest.operator, (batch.evidence(ranks_at(job.ranks, largest.positions)),))
+    measured = (
+        None if processor is None else beside_peers(processor, _peers(job, largest), largest, job.ranks, longer=longer)
+    )
     if measured is not None and measured.lacks_cores:
         return Why("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
-    reason, periodic = _why(job, blamed, None if computes else stops, largest, late), _periodic(job, largest)
+    reason = _why(job, blamed, None if computes else stops, largest, late, batch)
+    periodic = _periodic(job, largest)
     if measured is not None and computes:
         reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
     if periodic is None:
@@ -80,8 +96,13 @@ def why(  # noqa: PLR0917  (each of another type)
     return replace(reason, cause=cause, evidence=(*reason.evidence, periodic))
 
 
-def _why(
-    job: JobExcess, blamed: BlameResult, stops: HostStops | None, largest: Anomaly, late: LateLaunches | None
+def _why(  # noqa: PLR0917  (each of another type)
+    job: JobExcess,
+    blamed: BlameResult,
+    stops: HostStops | None,
+    largest: Anomaly,
+    late: LateLaunches | None,
+    batch: Batch | None,
 ) -> Why:
     """By the class of their largest excess; where delays are all over it is the processor that they run on.
 
@@ -95,10 +116,12 @@ def _why(
         return found or Why(_of_host(blamed, ranks))
     if name != "compute":
         return _all_over(job, stops, largest, ranks) or Why(name)
-    return _of_compute(job, stops, largest, ranks)
+    return _of_compute(job, stops, largest, ranks, batch)
 
 
-def _of_compute(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why:
+def _of_compute(
+    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], batch: Batch | None
+) -> Why:
     inputs = _inputs(job, largest)
     of_operator = largest.operator is not None and not _calls_more(job, largest)
     more = None if of_operator else _more_calls(job, largest)
@@ -106,12 +129,12 @@ def _of_compute(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks
         return found
     if of_operator:
         return Why("compute")
-    same = _same_inputs(largest, inputs, ranks)
+    same = _same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)
     # A stall of the whole process lands in whatever operator it hits.
     stalled = largest.kind == "intermittent" or largest.stood_still is not None
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
         return Why("compute", None, same)
-    is_told = sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
+    is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
     longer = None if is_told else _longer(job, largest)
     return _stopped(job, stops, largest, ranks) or longer or Why("compute", None, same)
 
@@ -230,6 +253,15 @@ def _inputs(job: JobExcess, largest: Anomaly) -> list[_Input]:
         if not fetches and lost > 0 and takes > 0 and is_told:
             found.append(_Input(name, lost, takes, float(told.mean()), float(usual.mean())))
     return found
+
+
+def _batch(job: JobExcess, given: Floats | None, largest: Anomaly) -> Batch | None:
+    """What the ranks give their models; None where that, or what their peers give, is not known."""
+    if given is None:
+        return None
+    places, later = list(largest.positions), given[_later(job, largest)]
+    peers = np.searchsorted(job.ranks, _peers(job, largest))
+    return batch_of(later[:, places], later[:, peers], float(usual_passes_ns(job)[places].mean()))
 
 
 def _larger(job: JobExcess, largest: Anomaly, inputs: Sequence[_Input], ranks: tuple[Rank, ...]) -> Why | None:

@@ -15,6 +15,8 @@ from kair_engine.timeline.processor_time import ProcessorTimes
 
 MEASURED_MOST = 0.5
 """Of what a rank loses: it must lack cores, or compute, for so much longer than its peers to be told as that."""
+MEASURED_PART: Final = 0.25
+"""The same of computing, where a test says that they compute for longer than their peers."""
 _OF_THREADS: Final = frozenset({"compute", "host", "input"})
 """Classes of time in which a thread runs: in the others it waits for somebody."""
 
@@ -30,17 +32,28 @@ class BesidePeers:
     peers_ready_ns: Floats
     peers_computed_ns: Floats
     excess_ns: float
+    longer: bool
+    """Whether a test says that they compute for longer."""
 
     @property
     def lacks_cores(self) -> bool:
-        """Whether what they lose is that they were ready and had no core."""
-        missing = self._more(self.ready_ns, self.peers_ready_ns)
-        return missing >= max(MEASURED_MOST * self.excess_ns, self._more(self.computed_ns, self.peers_computed_ns))
+        """Whether what they lose is that they were ready and had no core.
+
+        Who has more to compute lacks a core for longer, too: that is no more than what goes with it.
+        """
+        missing, more = (
+            self._more(self.ready_ns, self.peers_ready_ns),
+            self._more(self.computed_ns, self.peers_computed_ns),
+        )
+        if self.longer and more >= MEASURED_PART * self.excess_ns:
+            return False
+        return missing >= max(MEASURED_MOST * self.excess_ns, more)
 
     @property
     def computes_more(self) -> bool:
         """Whether it is that their threads computed for longer, on the cores that they had."""
-        return self._more(self.computed_ns, self.peers_computed_ns) >= MEASURED_MOST * self.excess_ns
+        least = MEASURED_PART if self.longer else MEASURED_MOST
+        return self._more(self.computed_ns, self.peers_computed_ns) >= least * self.excess_ns
 
     def evidence(self) -> Evidence:
         """The figures of what they are."""
@@ -59,9 +72,12 @@ class BesidePeers:
 
 
 def beside_peers(
-    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job_ranks: Ints
+    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job_ranks: Ints, *, longer: bool = False
 ) -> BesidePeers | None:
-    """What was measured of the ranks of an anomaly and of their `peers`; None where that says nothing of it."""
+    """What was measured of the ranks of an anomaly and of their `peers`; None where that says nothing of it.
+
+    `longer`: whether a test says that they compute for longer than those.
+    """
     if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not peers:
         return None
     ready, computed = (np.nanmean(of, axis=1) for of in (processor.delay_ns, processor.cpu_ns))
@@ -74,4 +90,5 @@ def beside_peers(
         ready[others],
         computed[others],
         largest.excess_ns,
+        longer,
     )

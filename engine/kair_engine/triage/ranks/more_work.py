@@ -27,19 +27,22 @@ MOSTLY = 0.8
 _COMPUTE = CLASSES.index("compute")
 
 
-def with_more_work(found: Localization) -> Localization:
-    """`found`, with an anomaly more for each rank that has more work and that no test has found slow."""
+def with_more_work(found: Localization, given: Floats | None = None) -> Localization:
+    """`found`, with an anomaly more for each rank that has more work and that no test has found slow.
+
+    `given` is what ranks gave their models (steps × ranks), where that is known.
+    """
     if not can_accuse(found.job):
         return found
     known = {place for one in found.anomalies for place in one.positions}
-    for anomaly in _anomalies(found.job):
+    for anomaly in _anomalies(found.job, given):
         if not known & set(anomaly.positions):
             found = also_slow(found, anomaly)
     return found
 
 
-def _anomalies(job: JobExcess) -> Iterator[Anomaly]:
-    work, computed = more_work_ns(job), zero_for_nan(job.by_step_ns[:, _COMPUTE])
+def _anomalies(job: JobExcess, given: Floats | None) -> Iterator[Anomaly]:
+    work, computed = more_work_ns(job, given), zero_for_nan(job.by_step_ns[:, _COMPUTE])
     least = SMALLEST_SHARE * job.step_time_ns
     for code in np.unique(job.role):
         members = np.flatnonzero(job.role == code)
@@ -80,12 +83,13 @@ def _mostly_on_top(work: Floats, begins: Ints) -> Bools:
     return np.asarray(reached >= MOSTLY * (ranks - 1) * (steps - begins))
 
 
-def more_work_ns(job: JobExcess) -> Floats:
+def more_work_ns(job: JobExcess, given: Floats | None = None) -> Floats:
     """(steps × ranks): what a rank's work beyond its role's median should cost at the usual speed.
 
     Each operator's inputs beyond the usual, in the share that they are more, at what it usually takes; where shapes are
     not recorded its further calls. Libraries choose kernels by what they are given, so that one rank can give more to a
-    kernel though it gives all of them together no more: inputs count where they are more in all.
+    kernel though it gives all of them together no more: inputs count where they are more in all. Where no shapes tell
+    it, what models are `given` does, at what forward and backward passes usually take.
     """
     work, in_all = np.zeros((len(job.steps), len(job.ranks))), given_more(job)
     for name, fetches in job.operators.items():
@@ -94,12 +98,26 @@ def more_work_ns(job: JobExcess) -> Floats:
             steps, of_steps = [at for at, _ in known], [of for _, of in known]
             more = _more_inputs_ns(of_steps, in_all[steps], job)
             work[steps] += np.where(np.isnan(more), _further_calls_ns(of_steps, job), more)
+    if given is not None:
+        more = zero_for_nan(growth(given, job.role))
+        of_batches = np.where(np.abs(more) > LARGER_INPUTS, more, 0.0) * usual_passes_ns(job)
+        work = np.where(np.isnan(job.given_bytes) & (np.abs(of_batches) > np.abs(work)), of_batches, work)
     return work
 
 
 def given_more(job: JobExcess) -> Floats:
     """(steps × ranks): by what share of its role's median a rank gives all its operators together more."""
-    return zero_for_nan(_growth(job.given_bytes, job.role))
+    return zero_for_nan(growth(job.given_bytes, job.role))
+
+
+def usual_passes_ns(job: JobExcess) -> Floats:
+    """(ranks): what forward and backward passes take in the median step of the median rank of each one's role.
+
+    All that is computed, where the recording does not tell passes.
+    """
+    passes = np.median(job.passes_ns.sum(axis=1), axis=0)
+    passes = np.where(passes > 0, passes, job.work_ns[_COMPUTE])
+    return np.array([float(np.median(passes[job.role == code])) for code in job.role])
 
 
 def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
@@ -121,12 +139,12 @@ def _more_inputs_ns(of_steps: Sequence[OperatorExcess], in_all: Floats, job: Job
 
     `in_all`: by what share all inputs are more.
     """
-    more = _growth(np.stack([of.input_bytes * of.calls for of in of_steps]), job.role)
+    more = growth(np.stack([of.input_bytes * of.calls for of in of_steps]), job.role)
     typical = np.median([zero_for_nan(of.typical_ns) for of in of_steps], axis=0)
     is_more = np.minimum(more * np.sign(in_all), np.abs(in_all)) > LARGER_INPUTS
     return np.asarray(np.where(np.isnan(more), np.nan, np.where(is_more, more, 0.0) * typical))
 
 
-def _growth(given: Floats, role: Ints) -> Floats:
+def growth(given: Floats, role: Ints) -> Floats:
     """By what share of its role's median each of (steps × ranks) is given more; NaN where that is not told."""
     return given / known_role_medians(given, role) - 1

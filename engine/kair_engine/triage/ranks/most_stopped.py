@@ -66,7 +66,7 @@ def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Ano
     # Of two ranks it is known whom the waiting is for: the other one is no second thing that was tried.
     if p >= (TOP_BY_CHANCE if len(peers) == 1 else FALSE_ALARM_RATE):
         return None
-    return _anomaly("intermittent", found, place, stopped, p, lost)
+    return stood_still("intermittent", found, place, stopped, p, lost)
 
 
 def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> Anomaly | None:
@@ -84,7 +84,7 @@ def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> An
     p = _steady_by_chance(still, at, STEADILY_STILL * of_step)
     if p >= STILL_BY_CHANCE and stands >= MADE_UP * loses:
         p = _steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
-    return _anomaly("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
+    return stood_still("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
 
 
 def _steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
@@ -95,7 +95,7 @@ def _steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
     return on_top_by_chance(per_step, (at,), inflated)
 
 
-def _anomaly(  # noqa: PLR0917  (each of another type, but for two)
+def stood_still(  # noqa: PLR0917  (each of another type, but for two)
     kind: Literal["persistent", "intermittent"],
     found: Localization,
     place: Position,
@@ -103,7 +103,7 @@ def _anomaly(  # noqa: PLR0917  (each of another type, but for two)
     p: float,
     lost_ns: float,
 ) -> Anomaly:
-    """What is told of it; its events are steps of which a tenth and more went by in stops."""
+    """What is told of the rank at `place`; its events are steps of which a tenth and more went by in stops."""
     job = found.job
     peers = np.setdiff1d(np.flatnonzero(job.role == job.role[place]), [place])
     hit = stopped.stopped_ns > STALL_SIZES[0] * float(np.median(stopped.length_ns))

@@ -1,0 +1,193 @@
+"""What holds a rank back and not its peers: signals that stop it, a quota, a lower priority, fewer cores.
+
+Capture asks the system for it. No noise looks like it, so that it says why a rank is slow, and of one that loses time
+to it that it is: what others lose for want of a core on a busy host need not be told apart from it first.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
+from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.localization import Localization, also_slow
+from kair_engine.localize.noise import above_peers
+from kair_engine.localize.persistence import STEADY_STEPS
+from kair_engine.ranks import Position, Rank, ranks_at
+from kair_engine.results.evidence import Evidence, EvidenceKind
+from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.model import Job, ProcessorLimits
+from kair_engine.triage.ranks.most_stopped import stood_still
+from kair_engine.whatif.model import StoppedSteps
+
+OFTENER: Final = 4.0
+"""Stops that are counted: so many times as often as the median peer's."""
+LITTLE, ENOUGH = 0.5, 4.0
+"""Of the cores that the median peer may use: hosts differ, and shares are rounded. And cores: with so many a rank's
+threads lack none, whatever its peers have."""
+COSTS: Final = 0.03
+"""Of the step: what a rank that is held back must lose more than its median peer to be accused for it."""
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """What holds one rank back, as its figure and that of its median peer; `by` says of what."""
+
+    by: EvidenceKind
+    own: float
+    peers: float | None
+    """None for a quota where the median peer has none."""
+
+
+_FIGURES: Final[Mapping[EvidenceKind, tuple[str, str]]] = {
+    "halted": ("per_step", "peers_per_step"),
+    "throttled": ("per_step", "peers_per_step"),
+    "lower_priority": ("nice", "peers_nice"),
+    "smaller_quota": ("cores", "peers_cores"),
+    "fewer_cores": ("cores", "peers_cores"),
+}
+HOLDS_BACK: Final = frozenset(_FIGURES)
+"""Evidence of it."""
+_COUNTED: Final[Mapping[EvidenceKind, Callable[[ProcessorTimes], Floats]]] = {
+    "halted": lambda processor: processor.halted,
+    "throttled": lambda processor: processor.throttled,
+}
+"""What stops a process, where the others only let it have less."""
+_HOLDS: Final[Mapping[EvidenceKind, Callable[[Floats, Floats], Bools]]] = {
+    "halted": lambda own, usual: own > OFTENER * usual,
+    "throttled": lambda own, usual: own > OFTENER * usual,
+    "lower_priority": lambda own, usual: own > usual,
+    "fewer_cores": lambda own, usual: (own <= LITTLE * usual) & (own < ENOUGH),
+    "smaller_quota": lambda own, usual: (own <= LITTLE * usual) & (own < ENOUGH),
+}
+"""Whether ranks are held back by a figure beside that of their median peer."""
+
+
+def held_back(job: Job, excess: JobExcess, processor: ProcessorTimes | None) -> dict[Position, tuple[HeldBack, ...]]:
+    """Per rank that something holds back beside the others of its role; empty where nothing was recorded of it."""
+    if processor is None and not job.limits:
+        return {}
+    found: dict[Position, list[HeldBack]] = defaultdict(list)
+    for code in present(excess.role):
+        members = np.flatnonzero(excess.role == code)
+        for kind, of_ranks in _figures(job, excess.ranks[members], processor).items():
+            told = np.flatnonzero(~np.isnan(of_ranks))
+            own = of_ranks[told]
+            usual = median_of_others(own)
+            for at in np.flatnonzero(_HOLDS[kind](own, usual)).tolist():
+                peers = float(usual[at]) if np.isfinite(usual[at]) else None
+                found[Position(int(members[told[at]]))].append(HeldBack(kind, float(own[at]), peers))
+    return {place: tuple(found[place]) for place in sorted(found)}
+
+
+def with_held_back(
+    found: Localization,
+    known: Mapping[Position, Sequence[HeldBack]],
+    stopped: StoppedSteps | None,
+    processor: ProcessorTimes | None,
+) -> Localization:
+    """`found`, with an anomaly more for each rank that is held back, stands still longer for it, and was not found."""
+    if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
+        return found
+    least = COSTS * float(np.median(stopped.length_ns))
+    shown = (stopped, _with_delays(stopped, processor))
+    for place in known:
+        members = np.flatnonzero(found.job.role == found.job.role[place])
+        at = int(np.searchsorted(members, place))
+        apart = [above_peers(one.stopped_ns[:, members], at) for one in shown]
+        most = int(np.argmax([still.mean() for still in apart]))
+        lost = float(apart[most].mean())
+        if lost > least and not any(place in anomaly.positions for anomaly in found.anomalies):
+            steady = (apart[most] > least).mean() > STEADY_STEPS
+            slow = stood_still("persistent" if steady else "intermittent", found, place, shown[most], NO_TEST, lost)
+            found = also_slow(found, slow)
+    return found
+
+
+def _with_delays(stopped: StoppedSteps, processor: ProcessorTimes | None) -> StoppedSteps:
+    """A thread stands still at least for as long as the kernel measured that it was ready without a core.
+
+    Beside that stops by signals may not show on a busy host, and beside stops that operations show what it lacked.
+    """
+    if processor is None:
+        return stopped
+    rows, columns = np.searchsorted(processor.ranks, stopped.ranks), np.searchsorted(processor.steps, stopped.steps)
+    delays = processor.delay_ns[rows][:, columns].T
+    return replace(stopped, stopped_ns=np.fmax(stopped.stopped_ns, delays))
+
+
+def is_stopped(held: Iterable[Sequence[HeldBack]]) -> bool:
+    """Whether something stops one of them, beside what only lets it have less."""
+    return any(one.by in _COUNTED for of_rank in held for one in of_rank)
+
+
+def held_back_evidence(
+    excess: JobExcess, known: Mapping[Position, Sequence[HeldBack]], places: Iterable[Position]
+) -> Iterator[Evidence]:
+    """What holds these ranks back: of each kind the means of those that it does."""
+    of_kind: dict[EvidenceKind, list[tuple[Position, HeldBack]]] = defaultdict(list)
+    for place in places:
+        for one in known.get(place, ()):
+            of_kind[one.by].append((place, one))
+    for kind, held in of_kind.items():
+        own, peers = _FIGURES[kind]
+        figures = {own: float(np.mean([one.own for _, one in held]))}
+        usual = [one.peers for _, one in held if one.peers is not None]
+        if len(usual) == len(held):
+            figures[peers] = float(np.mean(usual))
+        yield Evidence(kind, figures, None, ranks_at(excess.ranks, [place for place, _ in held]))
+
+
+def crowded_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidence]:
+    """Ranks of one host that may only run on the same cores, fewer than they are: the most that any of `ranks` shares.
+
+    Each needs a core for its training thread alone.
+    """
+    alike: dict[tuple[str | None, tuple[int, ...]], list[Rank]] = defaultdict(list)
+    for rank, limits in sorted(job.limits.items()):
+        if limits.cpus:
+            alike[host_of(job, rank), limits.cpus].append(Rank(rank))
+    wanted = set(ranks)
+    shared = [(len(some) / len(cpus), some, cpus) for (_, cpus), some in alike.items() if wanted & set(some)]
+    share, together, cpus = max(shared, key=lambda one: one[0], default=(0.0, [], ()))
+    if share > 1:
+        yield Evidence("crowded", {"ranks": len(together), "cores": len(cpus)}, None, tuple(together))
+
+
+def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[EvidenceKind, Floats]:
+    """Per kind and rank, NaN where it is not told; of a rank without a quota ∞."""
+    limits = [job.limits.get(rank) for rank in ranks.tolist()]
+
+    def of_limits(figure: Callable[[ProcessorLimits], float | None]) -> Floats:
+        told = [None if one is None else figure(one) for one in limits]
+        return np.array([np.nan if one is None else one for one in told], float)
+
+    found: dict[EvidenceKind, Floats] = {
+        "lower_priority": of_limits(lambda one: one.nice),
+        "fewer_cores": of_limits(lambda one: len(one.cpus) or None),
+        "smaller_quota": of_limits(lambda one: one.quota or np.inf),
+    }
+    if processor is not None:
+        rows = np.searchsorted(processor.ranks, ranks)
+        # Where it is not told there is no quota.
+        found |= {kind: zero_for_nan(of(processor)[rows]).mean(axis=1) for kind, of in _COUNTED.items()}
+    return found
+
+
+def median_of_others(values: Floats) -> Floats:
+    """For each of the values the median of all others; NaN for a single one."""
+    count = len(values)
+    if count < 2:
+        return np.full(count, np.nan)
+    order = np.argsort(values, kind="stable")
+    place, ordered = np.empty(count, np.int64), values[order]
+    place[order] = np.arange(count)
+    low, high = ((count - 2) // 2, (count - 1) // 2)
+    of = [np.where(place <= at, ordered[at + 1], ordered[at]) for at in (low, high)]
+    return np.asarray((of[0] + of[1]) / 2)

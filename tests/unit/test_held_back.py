@@ -1,0 +1,172 @@
+"""What holds a rank back and not its peers, by hand: 100 ms a step, four ranks, eight steps."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.excess_builder import STEP_NS, job, quiet
+
+from kair_engine.localize.localization import Localization, conclude
+from kair_engine.ranks import Position, Rank
+from kair_engine.results.evidence import Evidence
+from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.trace.model import Job, ProcessorLimits, StepTimes
+from kair_engine.triage.ranks.held_back import (
+    HeldBack,
+    crowded_evidence,
+    held_back,
+    held_back_evidence,
+    is_stopped,
+    median_of_others,
+    with_held_back,
+)
+from kair_engine.whatif.model import StoppedSteps
+
+STEPS, RANKS, SLOW = 8, 4, Position(1)
+USUAL = ProcessorLimits(0, (0, 1, 2, 3))
+EXCESS = job(quiet(STEPS, RANKS, percent=12))
+
+
+def of_host(*of_ranks: ProcessorLimits | None, hosts: dict[int, str] | None = None) -> Job:
+    return Job(
+        name="job",
+        source="",
+        format="kineto",
+        world_size=RANKS,
+        ranks=tuple(Rank(rank) for rank in range(RANKS)),
+        hosts=hosts or {},
+        layout=None,
+        device=None,
+        has_device=False,
+        absolute_time=True,
+        steps=tuple(range(STEPS)),
+        step_times=StepTimes((), (), (), (), ()),
+        operations=0,
+        warnings=(),
+        limits={rank: limits for rank, limits in enumerate(of_ranks) if limits is not None},
+    )
+
+
+def counted(halted: list[float], throttled: list[float] | None = None) -> ProcessorTimes:
+    """So many stops of each rank in every step."""
+
+    def matrix(of_rank: list[float]) -> np.ndarray:
+        return np.repeat(np.array(of_rank, dtype=float)[:, None], STEPS, axis=1)
+
+    nothing = matrix([0] * RANKS)
+    stops = matrix(throttled or [np.nan] * RANKS)
+    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), nothing, nothing, stops, nothing, matrix(halted))
+
+
+@pytest.mark.parametrize(
+    ("one", "others", "expected"),
+    [
+        (replace(USUAL, nice=10), USUAL, [HeldBack("lower_priority", 10, 0)]),
+        (replace(USUAL, nice=-5), USUAL, []),
+        (replace(USUAL, cpus=(0,)), USUAL, [HeldBack("fewer_cores", 1, 4)]),
+        (replace(USUAL, cpus=(4, 5, 6, 7)), USUAL, []),
+        (replace(USUAL, cpus=(0, 1, 2)), USUAL, []),
+        (replace(USUAL, cpus=tuple(range(8))), replace(USUAL, cpus=tuple(range(64))), []),
+        (replace(USUAL, quota=0.5), USUAL, [HeldBack("smaller_quota", 0.5, None)]),
+        (replace(USUAL, quota=0.5), replace(USUAL, quota=2.0), [HeldBack("smaller_quota", 0.5, 2.0)]),
+        (USUAL, replace(USUAL, quota=2.0), []),
+        (replace(USUAL, quota=1.5), replace(USUAL, quota=2.0), []),
+        (replace(USUAL, quota=16.0), USUAL, []),
+        (ProcessorLimits(), USUAL, []),
+        (replace(USUAL, nice=10), ProcessorLimits(None, (), 8.0), []),
+        (replace(USUAL, nice=10), None, []),
+        (None, USUAL, []),
+    ],
+)
+def test_a_rank_is_held_back_that_may_have_less_than_its_peers(
+    one: ProcessorLimits | None, others: ProcessorLimits | None, expected: list[HeldBack]
+) -> None:
+    found = held_back(of_host(others, one, others, others), EXCESS, None)
+    assert found == ({SLOW: tuple(expected)} if expected else {})
+
+
+def test_whoever_has_as_much_as_most_is_not_held_back_by_what_one_has_more() -> None:
+    low = replace(USUAL, nice=10)
+    assert held_back(of_host(USUAL, low, low, low), EXCESS, None) == {}
+
+
+@pytest.mark.parametrize(
+    ("halted", "throttled", "expected"),
+    [
+        ([0, 2, 0, 0], None, {SLOW: (HeldBack("halted", 2, 0),)}),
+        ([1, 2, 1, 1], None, {}),
+        ([0, 0, 0, 0], [1, 9, 1, 2], {SLOW: (HeldBack("throttled", 9, 1),)}),
+        ([1, 1, 1, 1], [9, 9, 9, 9], {}),
+    ],
+)
+def test_a_rank_is_held_back_that_is_stopped_far_oftener(
+    halted: list[float], throttled: list[float] | None, expected: object
+) -> None:
+    found = held_back(of_host(), EXCESS, counted(halted, throttled))
+    assert found == expected
+    assert is_stopped(found.values()) == bool(expected)
+
+
+def looked_at(stopped: list[float], *, steps: int = STEPS, ready: list[float] | None = None) -> Localization:
+    """Ranks that stand still for so many percent of every step, the second one at nice 10."""
+    found = conclude(job(quiet(steps, RANKS, percent=12)))
+    assert found.anomalies == ()
+    still = np.tile(np.array(stopped) / 100 * STEP_NS, (steps, 1))
+    told = StoppedSteps(tuple(range(steps)), np.arange(RANKS), still, np.full(steps, STEP_NS))
+    measured = (
+        None
+        if ready is None
+        else replace(counted([0] * RANKS), delay_ns=np.tile(np.array([ready]).T / 100 * STEP_NS, steps))
+    )
+    return with_held_back(found, {SLOW: (HeldBack("lower_priority", 10, 0),)}, told, measured)
+
+
+def test_who_is_held_back_is_accused_where_it_costs() -> None:
+    (found,) = looked_at([8, 14, 10, 9]).anomalies
+    assert (found.kind, found.positions, found.p_value) == ("persistent", (SLOW,), 1.0)
+    assert found.excess_ns == pytest.approx(0.05 * STEP_NS)  # 14 % and not 9, the median of 8, 9 and 10
+
+
+@pytest.mark.parametrize(("stopped", "steps"), [([8, 11, 10, 9], STEPS), ([8, 2, 10, 9], STEPS), ([0, 50, 0, 0], 2)])
+def test_who_is_held_back_and_loses_nothing_by_it_is_not_accused(stopped: list[float], steps: int) -> None:
+    assert looked_at(stopped, steps=steps).anomalies == ()
+
+
+def test_what_the_kernel_measured_counts_where_operations_do_not_show_it() -> None:
+    (found,) = looked_at([8, 8, 8, 8], ready=[9, 20, 10, 11]).anomalies
+    assert (found.positions, found.excess_ns) == ((SLOW,), pytest.approx(0.1 * STEP_NS))  # 20 % and not 10
+
+
+@given(st.lists(st.floats(-5, 5) | st.just(math.inf), min_size=1, max_size=9))
+def test_the_median_of_all_others(values: list[float]) -> None:
+    expected = [np.median(values[:at] + values[at + 1 :]) if len(values) > 1 else np.nan for at in range(len(values))]
+    assert median_of_others(np.array(values)) == pytest.approx(np.array(expected), nan_ok=True)
+
+
+def test_of_a_job_whose_stops_are_not_known_nobody_is_accused() -> None:
+    found = conclude(EXCESS)
+    assert with_held_back(found, {SLOW: (HeldBack("halted", 2, 0),)}, None, None) is found
+
+
+def test_of_several_ranks_the_mean_is_told_of_those_that_it_holds_back() -> None:
+    known = {
+        Position(1): (HeldBack("lower_priority", 10, 0), HeldBack("smaller_quota", 0.5, None)),
+        Position(2): (HeldBack("lower_priority", 19, 0),),
+    }
+    assert list(held_back_evidence(EXCESS, known, [Position(1), Position(2), Position(3)])) == [
+        Evidence("lower_priority", {"nice": 14.5, "peers_nice": 0}, None, (Rank(1), Rank(2))),
+        Evidence("smaller_quota", {"cores": 0.5}, None, (Rank(1),)),
+    ]
+
+
+def test_ranks_that_share_fewer_cores_than_they_are_are_told() -> None:
+    """Ranks 0 and 2 share core 0; on another host rank 3 has one of that number for itself."""
+    first, second = ProcessorLimits(0, (0,)), ProcessorLimits(0, (1,))
+    made = of_host(first, second, first, first, hosts={0: "a", 1: "a", 2: "a", 3: "b"})
+    told = Evidence("crowded", {"ranks": 2, "cores": 1}, None, (Rank(0), Rank(2)))
+    assert list(crowded_evidence(made, made.ranks)) == list(crowded_evidence(made, [Rank(2)])) == [told]
+    assert not list(crowded_evidence(made, [Rank(1), Rank(3)]))
+    assert not list(crowded_evidence(of_host(), made.ranks))

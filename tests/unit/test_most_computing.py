@@ -1,0 +1,77 @@
+"""Who computes for longer is accused, though waiting for cores hides it from the clock; in percent of the step."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, job, nothing
+from support.waiting import waiting_for
+
+from kair_engine.arrays import Floats
+from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.localization import Localization, conclude
+from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.triage.ranks.most_computing import computing_longer, with_most_computing
+
+STEPS, RANKS, SLOW = 12, 4, 1
+
+
+def busy(row: int = COMPUTE) -> JobExcess:
+    """All ranks are up to 30 % slower now and then; one of them takes 8 % longer besides, in what the row says."""
+    noise = np.random.default_rng(5).uniform(-15, 15, (STEPS, RANKS))
+    percents = nothing(STEPS, RANKS)
+    percents[:, row] = noise
+    percents[:, row, SLOW] += 8
+    return job(percents, on_device=False)
+
+
+def computed(more: float, steps: int = STEPS) -> Floats:
+    """(ranks × steps): 60 % of the step, give or take 0.5, and so much more on one rank."""
+    times = np.random.default_rng(7).normal(60, 0.5, (RANKS, steps))
+    times[SLOW] += more
+    return times / 100 * STEP_NS
+
+
+def measured(times: Floats) -> ProcessorTimes:
+    ready, untold = np.zeros(times.shape), np.full(times.shape, np.nan)
+    return ProcessorTimes(np.arange(RANKS), np.arange(times.shape[1]), times, ready, untold, untold, untold)
+
+
+def looked_at(of: JobExcess, times: Floats, *, waited_for: int = SLOW, share: float = 0.8) -> Localization:
+    found = conclude(of)
+    assert found.anomalies == ()  # no test finds anybody by the clock
+    blamed = waiting_for(waited_for, share, ranks=RANKS, steps=STEPS)
+    return with_most_computing(found, blamed, computing_longer(of, measured(times)))
+
+
+@pytest.mark.parametrize("row", [COMPUTE, INPUT, HOST])
+def test_whoever_computes_for_longer_and_is_waited_for_is_accused(row: int) -> None:
+    of = busy(row)
+    (found,) = looked_at(of, computed(6)).anomalies
+    assert (found.kind, found.positions, found.class_index) == ("persistent", (SLOW,), row)
+    assert found.p_value < 0.01
+    assert 0 < found.excess_ns < 0.3 * STEP_NS
+
+
+@pytest.mark.parametrize(
+    ("more", "waited_for", "share"),
+    [(0.3, SLOW, 0.8), (6, 0, 0.8), (6, SLOW, 0.4)],
+    ids=["computes as long", "another is waited for", "others are waited for as well"],
+)
+def test_nobody_else_is(more: float, waited_for: int, share: float) -> None:
+    assert looked_at(busy(), computed(more), waited_for=waited_for, share=share).anomalies == ()
+
+
+def test_where_it_was_not_measured_nobody_computes_for_longer() -> None:
+    of, times = busy(), computed(6)
+    assert computing_longer(of, None) == ()
+    unknown = measured(times)
+    unknown = replace(unknown, delay_ns=np.where(np.arange(RANKS)[:, None] == 0, np.nan, unknown.delay_ns))
+    assert computing_longer(of, unknown) == ()
+    assert computing_longer(replace(of, steps=of.steps[:2]), measured(times)) == ()
+
+
+def test_steps_in_which_it_was_not_measured_count_as_usual() -> None:
+    times = computed(6)
+    times[:, 3] = np.nan
+    assert [one.positions for one in computing_longer(busy(), measured(times)) if one.kind == "persistent"] == [(SLOW,)]
