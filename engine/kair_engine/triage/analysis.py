@@ -58,9 +58,10 @@ from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     """Runs the three stages and puts what they found together into one verdict; of calls without times see hang.py.
 
-    A finding needs a test of stage 1 (localize/analysis.py): blame alone accuses nobody, since in every
-    healthy job somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a
-    GPU hour costs. Raises UsageError where no step can be analysed, or that is no cost.
+    A finding needs a test of stage 1 (localize/analysis.py), or that the system holds a rank back (ranks/held_back.py):
+    blame alone accuses nobody, since in every healthy job somebody arrives last. Findings are priced by a replay of
+    the job without them; `gpu_cost` is what a GPU hour costs. Raises UsageError where no step can be analysed, or that
+    is no cost.
     """
     if trace.job.progress:
         return hang(trace)
@@ -78,26 +79,22 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
-    processor, given = (
-        processor_times(trace),
-        given_bytes(trace, [step.step for step in found.job.steps], found.job.ranks),
-    )
-    longer = computing_longer(found.job, processor)
-    found = with_most_computing(with_most_awaited(with_more_work(found, given), blamed), blamed, longer)
+    measured = _measured(trace, found.job)
+    found = with_most_awaited(with_more_work(found, measured.given), blamed)
+    found = with_most_computing(found, blamed, measured.longer)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)
     replayed = _of_some_ranks(trace, together, accused, blamed) if large_steps(trace) else trace
     replays.choose(sample_of(replayed or trace, found.job, sorted({*accused})), replayed)
-    held = held_back(trace.job, found.job, processor)
-    measured = Measured(processor, held, given, {place for one in longer for place in one.positions})
     about = _findings_of(trace, found, blamed, suspected, measured)
 
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely)
-    stopped = with_held_back(with_most_stopped(found, blamed, shared.stopped), held, shared.stopped, processor)
+    stopped = with_most_stopped(found, blamed, shared.stopped)
+    stopped = with_held_back(stopped, measured.held, shared.stopped, measured.processor)
     if stopped is not found:
         found = stopped
         about = _findings_of(trace, found, blamed, suspects(trace.job, found), measured)
@@ -135,6 +132,17 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         warnings=warnings,
         together=costs.together,
         parts=parts,
+    )
+
+
+def _measured(trace: Trace, job: JobExcess) -> Measured:
+    processor = processor_times(trace)
+    steps = np.array([step.step for step in job.steps])
+    return Measured(
+        processor,
+        held_back(trace.job, job, processor),
+        given_bytes(trace, steps, job.ranks),
+        computing_longer(job, processor),
     )
 
 

@@ -1,14 +1,13 @@
 """From anomalies to findings: whose they are, their cause, operator and evidence; the price is pricing.py's."""
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
+from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import counted
 from kair_engine.localize.localization import Localization, step_time_ns
@@ -37,8 +36,8 @@ class Measured:
     """What holds them back."""
     given: Floats | None
     """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
-    longer: AbstractSet[Position]
-    """Those that compute for longer than their peers, by a test."""
+    longer: tuple[Anomaly, ...]
+    """Single ones that compute for longer than their peers, by a test."""
 
 
 def rank_finding(
@@ -68,7 +67,7 @@ def rank_finding(
         late,
         measured.processor,
         is_stopped=is_stopped(held.values()),
-        longer=measured.longer >= {*suspect.positions},
+        longer={*suspect.positions} <= {place for one in measured.longer for place in one.positions},
         given=measured.given,
     )
     cause, steps = reason.cause, _steps(job, suspect)

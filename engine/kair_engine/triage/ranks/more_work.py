@@ -117,7 +117,7 @@ def usual_passes_ns(job: JobExcess) -> Floats:
     """
     passes = np.median(job.passes_ns.sum(axis=1), axis=0)
     passes = np.where(passes > 0, passes, job.work_ns[_COMPUTE])
-    return np.array([float(np.median(passes[job.role == code])) for code in job.role])
+    return np.asarray(role_medians(passes[None], job.role)[0])
 
 
 def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
