@@ -137,6 +137,7 @@ def test_who_is_held_back_and_loses_nothing_by_it_is_not_accused(stopped: list[f
 
 def test_what_the_kernel_measured_counts_where_operations_do_not_show_it() -> None:
     (found,) = looked_at([8, 8, 8, 8], ready=[9, 20, 10, 11]).anomalies
+    assert found.stood_still is not None and not found.stood_still.as_replayed
     assert (found.positions, found.excess_ns) == ((SLOW,), pytest.approx(0.1 * STEP_NS))  # 20 % and not 10
 
 

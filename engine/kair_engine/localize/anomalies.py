@@ -36,6 +36,8 @@ class StoodStill:
     own_ns: float
     """Per step, as that of the median peer."""
     peers_ns: float
+    as_replayed: bool = True
+    """Whether it is what a replay knows of stops, and not only what was measured."""
 
 
 @dataclass(frozen=True)

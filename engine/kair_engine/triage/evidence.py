@@ -207,7 +207,7 @@ def _stood_still(stood: StoodStill, ranks: tuple[Rank, ...]) -> Evidence:
         "longer_steps": stood.longer,
         "peers_events": stood.peers_events,
     }
-    return Evidence("stood_still", figures, ShownBy("whatif"), ranks)
+    return Evidence("stood_still", figures, ShownBy("whatif") if stood.as_replayed else None, ranks)
 
 
 def _excess_ns(found: Localization, anomaly: Anomaly) -> float:

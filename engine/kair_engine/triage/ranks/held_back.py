@@ -106,7 +106,9 @@ def with_held_back(
         if lost > least and not any(place in anomaly.positions for anomaly in found.anomalies):
             steady = (apart[most] > least).mean() > STEADY_STEPS
             slow = stood_still("persistent" if steady else "intermittent", found, place, shown[most], NO_TEST, lost)
-            found = also_slow(found, slow)
+            assert slow.stood_still is not None
+            stood = replace(slow.stood_still, as_replayed=shown[most] is stopped)
+            found = also_slow(found, replace(slow, stood_still=stood))
     return found
 
 
