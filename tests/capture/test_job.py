@@ -157,6 +157,24 @@ def test_each_sampled_step_tells_what_its_thread_had_of_the_processor(jobs: Jobs
         assert given == 8 * 16 * 4  # of the batch, not of what it is compared with
 
 
+def test_a_window_tells_what_its_rank_may_have_of_the_host(jobs: Jobs) -> None:
+    limits = recorded(jobs.folder / "captured/run/windows").job.limits
+    assert {rank: (one.nice, one.cpus) for rank, one in limits.items()} == dict.fromkeys(
+        range(2), (os.getpriority(os.PRIO_PROCESS, 0), tuple(sorted(os.sched_getaffinity(0))))
+    )
+
+
+def test_what_a_model_is_given_counts_wherever_it_is_put() -> None:
+    import torch
+
+    from kair_capture.job.torch_hooks.inputs import bytes_in
+
+    images, words = torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64)
+    assert bytes_in(((images, [words]), {"mask": {"of": images}, "name": "x"})) == 48 + 40 + 48
+    assert bytes_in(((), {})) == 0
+    assert bytes_in([words] * 1000) == 0  # no batch has so many
+
+
 def test_windows_hold_what_an_ordinary_recording_of_the_run_holds(jobs: Jobs) -> None:
     contents = []
     for folder in ("plain", "captured/run/windows"):
