@@ -127,7 +127,8 @@ def misses(takes: Sequence[Scored]) -> Iterator[str]:
         ):
             yield (
                 f"seed {take.seed}: {take.kind} {take.fault or ''}, {take.severity:.0%} over {take.steps} steps of "
-                f"{take.ranks} ranks, load {take.load}: {take.verdict}, accused {list(take.accused)}, right rank "
+                f"{take.ranks} ranks, load {take.load}: {take.verdict}, accused {list(take.accused)}"
+                f"{''.join(f' {more:+.0%}' for more in take.more)}, right rank "
                 f"{take.right_rank}, right cause {take.right_cause}"
             )
 

@@ -69,6 +69,8 @@ class Scored:
     verdict: str
     accused: tuple[int, ...]
     """By findings about ranks."""
+    more: tuple[float, ...]
+    """Measured of each of these: how much more of the step it took for itself than its peers, in the mean."""
     innocents: tuple[int, ...]
     """Accused, without a fault, and not measurably slower than their peers either."""
     right_rank: bool
@@ -107,6 +109,7 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
         severity=max((more[rank] for rank in guilty), default=0.0),
         verdict=answer["verdict"],
         accused=tuple(sorted(accused)),
+        more=tuple(more[rank] for rank in sorted(accused)),
         innocents=tuple(sorted(rank for rank in accused - guilty if more[rank] < TRULY_SLOWER)),
         right_rank=bool(named),
         right_cause=any(one["cause"] in causes for one in named),
