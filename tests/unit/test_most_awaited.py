@@ -65,6 +65,15 @@ def test_who_is_on_top_now_and_then_is_not_accused() -> None:
     assert with_most_awaited(conclude(job(percents)), waiting_for(SLOW, 0.9, ranks=4)).anomalies == ()
 
 
+def test_what_began_within_the_recording_counts_from_there() -> None:
+    """In no class much, in all steps together little; but most waiting is for it, and its own time changed."""
+    percents = quiet(30, 2, percent=0.5)
+    percents[20:, [COMPUTE, INPUT, HOST], SLOW] += 5
+    (found,) = accused(percents, waiting.waiting_for(SLOW, 0.9, ranks=2, steps=30))
+    assert (found.positions, found.since) == ((SLOW,), conclude(job(percents)).job.steps[20].step)
+    assert accused(percents, waiting.waiting_for(0, 0.9, ranks=2, steps=30)) == ()
+
+
 def test_of_two_ranks_delays_of_all_classes_count_together() -> None:
     """A spread of 6 % in one class is too little by itself; and the other's part of the excess is as far below."""
     percents = quiet(STEPS, 2, percent=0.5)

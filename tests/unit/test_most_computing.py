@@ -1,4 +1,4 @@
-"""Who computes for longer is accused, though waiting for cores hides it from the clock; in percent of the step."""
+"""Who computes for longer is accused, though lack of cores hides it from the clock; in percent of the step."""
 
 from dataclasses import replace
 
@@ -32,8 +32,9 @@ def computed(more: float, steps: int = STEPS) -> Floats:
     return times / 100 * STEP_NS
 
 
-def measured(times: Floats) -> ProcessorTimes:
-    ready, untold = np.zeros(times.shape), np.full(times.shape, np.nan)
+def measured(times: Floats, lacked: float = 0) -> ProcessorTimes:
+    """For so many percent of the step threads are ready without a core."""
+    ready, untold = np.full(times.shape, lacked / 100 * STEP_NS), np.full(times.shape, np.nan)
     return ProcessorTimes(np.arange(RANKS), np.arange(times.shape[1]), times, ready, untold, untold, untold)
 
 
@@ -55,11 +56,33 @@ def test_whoever_computes_for_longer_and_is_waited_for_is_accused(row: int) -> N
 
 @pytest.mark.parametrize(
     ("more", "waited_for", "share"),
-    [(0.3, SLOW, 0.8), (6, 0, 0.8), (6, SLOW, 0.4)],
-    ids=["computes as long", "another is waited for", "others are waited for as well"],
+    [(0.3, SLOW, 0.8), (6, 0, 0.8), (6, SLOW, 0.2)],
+    ids=["computes as long", "another is waited for", "waited for less than the mean rank"],
 )
 def test_nobody_else_is(more: float, waited_for: int, share: float) -> None:
     assert looked_at(busy(), computed(more), waited_for=waited_for, share=share).anomalies == ()
+
+
+def test_one_of_several_that_are_waited_for_is_accused_if_it_computes_for_longer() -> None:
+    (found,) = looked_at(busy(), computed(6), share=0.3).anomalies
+    assert found.positions == (SLOW,)
+
+
+def test_beside_a_lack_of_cores_less_is_much() -> None:
+    """Of two ranks, that share what is left of a busy core: 4 % more of the step is a tenth of what they compute."""
+    percents = nothing(STEPS, 2)
+    percents[:, HOST] = np.random.default_rng(5).uniform(-15, 15, (STEPS, 2))
+    of = job(percents, on_device=False)
+    times = computed(4)[:2] - 0.2 * STEP_NS
+
+    def accused(of: JobExcess, times: Floats, lacked: float) -> list[tuple[int, ...]]:
+        processor = replace(measured(times, lacked), ranks=np.arange(2))
+        return [one.positions for one in computing_longer(of, processor)]
+
+    assert accused(of, times, lacked=0) == []
+    assert accused(of, times, lacked=60) == [(SLOW,)]
+    # For a few steps healthy ranks compute that much longer, next to busy neighbours.
+    assert accused(replace(of, steps=of.steps[:6]), times[:, :6], lacked=60) == []
 
 
 def test_where_it_was_not_measured_nobody_computes_for_longer() -> None:

@@ -41,6 +41,8 @@ class Localization:
     stage: UnevenStage | None = None
     batches: UnevenBatches | None = None
     scattered: Scattered | None = None
+    begun: Onset | None = None
+    """Where some rank became slower than it had been."""
 
 
 def conclude(job: JobExcess) -> Localization:
@@ -52,16 +54,20 @@ def conclude(job: JobExcess) -> Localization:
         return Localization(job, steady, tuple(stalled), (), undecided)
     begun = onset(zero_for_nan(job.by_step_ns).sum(axis=1), job.step_time_ns)
     lasting = _since(job, begun, (*steady.anomalies, *slow_operators(job)))
-    return _concluded(job, steady, (*lasting, *stalled), _links(job))
+    return _concluded(job, steady, (*lasting, *stalled), _links(job), begun)
 
 
 def also_slow(found: Localization, anomaly: Anomaly) -> Localization:
     """The same with one more anomaly: whoever is slow by it is no part of a job-wide pattern, and not undecided."""
-    return _concluded(found.job, found.persistence, (*found.anomalies, anomaly), found.links)
+    return _concluded(found.job, found.persistence, (*found.anomalies, anomaly), found.links, found.begun)
 
 
 def _concluded(
-    job: JobExcess, steady: Persistence, anomalies: tuple[Anomaly, ...], links: tuple[SlowLink, ...]
+    job: JobExcess,
+    steady: Persistence,
+    anomalies: tuple[Anomaly, ...],
+    links: tuple[SlowLink, ...],
+    begun: Onset | None,
 ) -> Localization:
     """What is left for patterns of the whole job, once these ranks are known to be slow."""
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
@@ -75,6 +81,7 @@ def _concluded(
         stage=uneven_stage(job, accused),
         batches=batches,
         scattered=None if batches else scattered(job, accused),
+        begun=begun,
     )
 
 

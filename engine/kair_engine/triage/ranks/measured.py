@@ -80,7 +80,11 @@ def beside_peers(
     """
     if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not peers:
         return None
-    ready, computed = (np.nanmean(of, axis=1) for of in (processor.delay_ns, processor.cpu_ns))
+    since = processor.steps >= (processor.steps[0] if largest.since is None else largest.since)
+    told = ~np.isnan(processor.delay_ns[:, since])
+    if not told.any(axis=1).all():
+        return None
+    ready, computed = (np.mean(of[:, since], axis=1, where=told) for of in (processor.delay_ns, processor.cpu_ns))
     ranks = ranks_at(job_ranks, largest.positions)
     mine, others = (np.searchsorted(processor.ranks, of) for of in (ranks, peers))
     return BesidePeers(

@@ -5,10 +5,13 @@ are corrected for all that they try. Here one rank is asked about, for all its t
 steadily it is on top, are evidence that has nothing to do with how much healthy ranks differ.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import (
     TOP_BY_CHANCE,
@@ -36,9 +39,18 @@ from kair_engine.triage.waiting import MOST_OF_WAITING, NOTABLE_WAITING, Waiting
 
 
 def with_most_awaited(found: Localization, blamed: BlameResult) -> Localization:
-    """`found`, with an anomaly more where most waiting is for a rank that no test has found slow."""
+    """`found`, with an anomaly more where most waiting is for a rank that no test has found slow.
+
+    By all steps; or by those since some rank became slower than it had been.
+    """
     place = most_awaited(found, blamed)
-    slow = None if place is None else _longest(found, place)
+    if place is None:
+        return found
+    slow = _longest(found.job, place)
+    if slow is None and found.begun is not None:
+        later = found.job.steps[found.begun.at :]
+        slow = _longest(replace(found.job, steps=later), place)
+        slow = None if slow is None else replace(slow, since=later[0].step)
     return found if slow is None else also_slow(found, slow)
 
 
@@ -56,9 +68,8 @@ def most_awaited(
     return None if any(place in anomaly.positions for anomaly in found.anomalies) else place
 
 
-def _longest(found: Localization, place: Position) -> Anomaly | None:
+def _longest(job: JobExcess, place: Position) -> Anomaly | None:
     """What all classes together say of the rank at `place`, in the class that it loses most in."""
-    job = found.job
     members = np.flatnonzero(job.role == job.role[place])
     if len(members) < 2:
         return None
@@ -78,7 +89,7 @@ def _longest(found: Localization, place: Position) -> Anomaly | None:
     else:
         notable = float(trimmed_mean(total[:, at], TRIM)) > NOTABLE_WAITING * job.step_time_ns
         sure = surely_above(apart, SMALLEST_SHARE * job.step_time_ns, inflated)
-        outlying = _outlying(found, members, total)[at]
+        outlying = _outlying(job, members, total)[at]
         slow = notable and sure and chance < FALSE_ALARM_RATE and outlying < FALSE_ALARM_RATE
     if not slow:
         return None
@@ -87,9 +98,8 @@ def _longest(found: Localization, place: Position) -> Anomaly | None:
     return Anomaly("persistent", (place,), row, chance, lost[row])
 
 
-def _outlying(found: Localization, members: Ints, total: Floats) -> Floats:
+def _outlying(job: JobExcess, members: Ints, total: Floats) -> Floats:
     """Per member, the p-value of its mean over all classes lying above the others', as healthy ranks differ."""
-    job = found.job
     step, work = job.step_time_ns, float(np.median(job.work_ns[:, members].sum(axis=0)))
     usual = float(np.hypot(PRIOR_OF_STEP * step, PRIOR_OF_WORK * work))
     wide = float(np.hypot(WIDE_OF_STEP * step, WIDE_OF_WORK * work))

@@ -1,6 +1,7 @@
-"""Accuses whom most waiting is for, where the kernel measured that its thread computes for longer than its peers'.
+"""Accuses ranks whose threads compute for longer than their peers', as the kernel measured, and that are waited for.
 
-What a thread computes is not longer for want of a core, as all is on a busy host that a trace shows of it.
+What a thread computes is not longer for want of a core, as all is on a busy host that a trace shows of it. Threads that
+spin while they wait compute, too: nobody waits for those.
 """
 
 from collections.abc import Sequence
@@ -8,42 +9,54 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Floats, present
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.arrays import Floats, Ints, present
+from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
 from kair_engine.localize.excess_table import ExcessTable
 from kair_engine.localize.large_delays import stalling
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import above_peers
-from kair_engine.localize.persistence import slow_in_class
-from kair_engine.ranks import Position
+from kair_engine.localize.persistence import can_accuse, slow_in_class
+from kair_engine.ranks import Position, as_positions, rank_at, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_awaited import most_awaited
-from kair_engine.triage.ranks.most_stopped import HALF_OF_WAITING
 
 _COMPUTE = CLASSES.index("compute")
 _OF_THREADS = [CLASSES.index(name) for name in ("compute", "input", "host")]
 """Where computing shows."""
+NO_SPELL = 8
+"""Steps: what lasts for so many is told from a spell."""
 
 
 def computing_longer(job: JobExcess, processor: ProcessorTimes | None) -> tuple[Anomaly, ...]:
     """What the tests of stage 1 say of single ranks by what their threads computed; empty if that was not measured."""
-    if processor is None or not processor.tells_all or len(job.steps) < FEWEST_STEPS:
+    if processor is None or not processor.tells_all or not can_accuse(job):
         return ()
-    table = _table(job, _computed_ns(job, processor))
+    table = _table(job, processor)
     steady = (one for code in present(job.role) for one in slow_in_class(table, _COMPUTE, code))
     return tuple(one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
 
 
 def with_most_computing(found: Localization, blamed: BlameResult, longer: Sequence[Anomaly]) -> Localization:
-    """`found`, with an anomaly more where most waiting is for a rank of those that compute `longer`, and not found."""
-    if not longer:
-        return found
-    place = most_awaited(found, blamed, most_of_waiting=HALF_OF_WAITING)
-    alone = next((one for one in longer if one.positions == (place,)), None)
-    return found if place is None or alone is None else also_slow(found, _in_its_class(found.job, place, alone))
+    """`found`, with an anomaly more for each that computes `longer`, is waited for, and was not found."""
+    for one in longer:
+        (place,) = one.positions
+        if not any(place in anomaly.positions for anomaly in found.anomalies) and _awaited(found.job, blamed, place):
+            found = also_slow(found, _in_its_class(found.job, place, one))
+    return found
+
+
+def _awaited(job: JobExcess, blamed: BlameResult, place: Position) -> bool:
+    """Whether waiting is for this rank no less than for the mean one of its role."""
+    imposed = {row.rank: row.blamed_us for row in blamed.by_rank}
+    of_role = [imposed.get(rank, 0.0) for rank in ranks_at(job.ranks, as_positions(_members(job, place)))]
+    own = imposed.get(rank_at(job.ranks, place), 0.0)
+    return own > 0 and own * len(of_role) >= sum(of_role)
+
+
+def _members(job: JobExcess, place: Position) -> Ints:
+    return np.flatnonzero(job.role == job.role[place])
 
 
 def _computed_ns(job: JobExcess, processor: ProcessorTimes) -> Floats:
@@ -54,16 +67,24 @@ def _computed_ns(job: JobExcess, processor: ProcessorTimes) -> Floats:
     return np.where(np.isnan(computed), np.nanmedian(computed, axis=0), computed)
 
 
-def _table(job: JobExcess, computed: Floats) -> ExcessTable:
-    """What was computed as all that there is of compute time."""
+def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
+    """What was computed as all that there is of compute time, of the part of each step that threads had a core for.
+
+    Who lacks a core for two thirds of the step computes what it has to in a third of it: what ranks differ by is a
+    share of that. Of a few steps it is one of the step: next to busy neighbours a healthy rank computes longer for a
+    spell.
+    """
+    computed = _computed_ns(job, processor)
     excess, work = np.zeros_like(job.by_step_ns), np.zeros_like(job.work_ns)
     excess[:, _COMPUTE], work[_COMPUTE] = computed - role_medians(computed, job.role), np.median(computed, axis=0)
-    return ExcessTable(job.role, job.unit, excess, job.step_times_ns, work, {})
+    ran, lacked = float(np.nanmean(processor.cpu_ns)), float(np.nanmean(processor.delay_ns))
+    running = ran / max(ran + lacked, 1.0) if len(job.steps) >= NO_SPELL else 1.0
+    return ExcessTable(job.role, job.unit, excess, running * job.step_times_ns, work, {})
 
 
 def _in_its_class(job: JobExcess, place: Position, found: Anomaly) -> Anomaly:
     """As a slowness in what the rank loses most in by the clock."""
-    members = np.flatnonzero(job.role == job.role[place])
+    members = _members(job, place)
     of_class = np.nan_to_num(job.by_step_ns[:, _OF_THREADS][:, :, members], nan=0.0)
     at = int(np.searchsorted(members, place))
     lost = [float(trimmed_mean(above_peers(of_class[:, row], at), TRIM)) for row in range(len(_OF_THREADS))]
