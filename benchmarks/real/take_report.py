@@ -111,6 +111,8 @@ def table(takes: Sequence[Scored]) -> Iterator[Row]:
 
     yield row(f"fault of ≥ {NOTABLE:.0%}".replace("%", " %") + ", fewer steps: right rank", "", short, _right)
     yield row("smaller fault: right rank", "", small, _right)
+    what = f"slow link, that needs ≥ {NOTABLE:.0%} of the step: its host and cause".replace("%", " %")
+    yield row(what, "", lambda t: t.delivering >= NOTABLE, lambda t: t.right_link)
     yield row("slowness of all ranks: named", "≥ 95 %", lambda t: t.kind == "shared", lambda t: t.said_shared)
     yield row("slowness of all ranks: a rank accused", "", lambda t: t.kind == "shared", _accuses)
 
@@ -122,6 +124,7 @@ def misses(takes: Sequence[Scored]) -> Iterator[str]:
         wrong = bool(take.innocents) or (take.kind in {"healthy", "shared"} and bool(take.accused))
         if (
             wrong
+            or (take.delivering >= NOTABLE and not take.right_link)
             or (large and not (take.right_rank and take.right_cause))
             or (take.kind == "shared" and not take.said_shared)
         ):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from truth import guilty_ranks, median_step_ns, parts_of, peers, step_parts
+from truth import delivering_share, guilty_ranks, median_step_ns, parts_of, peers, ranks_of_link, step_parts
 
 RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
     "extra_work": frozenset({"uneven_work"}),
@@ -79,6 +79,10 @@ class Scored:
     """Whether contention on all ranks was found."""
     shared_price: float | None
     """What the step would save without it by the answer, in ms."""
+    delivering: float
+    """What a slow link needs for what its host sends in a step, as a share of the step; 0 where there is none."""
+    right_link: bool
+    """Whether a finding about communication names ranks of that host."""
     delayed: float
     """Measured: the share of the median step that the mean rank's main thread was ready and had no core."""
 
@@ -115,6 +119,11 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
         right_cause=any(one["cause"] in causes for one in named),
         said_shared=shared is not None,
         shared_price=None if shared is None else shared["time_lost_us_per_step"] / 1e3,
+        delivering=delivering_share(document),
+        right_link=any(
+            one["cause"] == "communication" and not set(ranks_of_link(document)).isdisjoint(one["ranks"])
+            for one in findings
+        ),
         delayed=_delayed(document),
     )
 

@@ -130,16 +130,32 @@ def preempted_ranks(document: dict[str, Any]) -> list[int]:
     return [rank for rank in ranks if kept_off[rank] - median(kept_off[peer] for peer in peers(document, rank)) > limit]
 
 
+def delivering_share(document: dict[str, Any]) -> float:
+    """Of the median step: what a slow link needs for what its host sends in a step; 0 where there is none.
+
+    It may happen beside computing: it is no severity, which is what the step takes longer.
+    """
+    links = [of for name, of in document["outside"].items() if name.startswith("link")]
+    longest = max((of["sent_bytes"] * 8 / of["bits_per_s"] for of in links), default=0.0)
+    return float(longest * 1e9 / median_step_ns(document))
+
+
 def guilty_ranks(document: dict[str, Any]) -> list[int]:
     """The ranks that a fault of one rank is at; empty where the take is healthy or all ranks share the fault.
 
     A slow link is that of all ranks on its host.
     """
-    hosts = document["take"]["host_of_rank"]
     guilty: set[int] = set()
     for fault in document["take"]["faults"]:
         if fault["kind"] == "slow_link":
-            guilty |= {rank for rank, host in enumerate(hosts) if host == hosts[fault["ranks"][0]]}
+            guilty |= set(ranks_of_link(document))
         elif len(fault["ranks"]) == 1:
             guilty |= set(fault["ranks"])
     return sorted(guilty)
+
+
+def ranks_of_link(document: dict[str, Any]) -> list[int]:
+    """All ranks of hosts whose link is slow."""
+    hosts = document["take"]["host_of_rank"]
+    slow = {hosts[one["ranks"][0]] for one in document["take"]["faults"] if one["kind"] == "slow_link"}
+    return [rank for rank, host in enumerate(hosts) if host in slow]

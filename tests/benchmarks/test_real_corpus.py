@@ -93,7 +93,7 @@ def take(own_ms: list[list[float]], faults: list[dict[str, Any]], load: str = "n
         "host_of_rank": [0] * ranks,
         "faults": faults,
     }
-    return {"take": drawn, "stops": [], "ranks": [{"steps": of_rank} for of_rank in steps]}
+    return {"take": drawn, "stops": [], "outside": {}, "ranks": [{"steps": of_rank} for of_rank in steps]}
 
 
 def test_on_a_gpu_the_severity_is_what_was_not_waited() -> None:
@@ -153,6 +153,19 @@ def test_the_table_counts_healthy_takes_in_which_a_rank_is_accused() -> None:
     rows = page(takes).splitlines()
     assert any(row.startswith("| healthy, no load: a rank accused") and "1 of 2: 50.0 %" in row for row in rows)
     assert any("≥ 10 % of the step, ≥ 8 steps: rank and cause" in row and "1 of 1: 100.0 %" in row for row in rows)
+
+
+def test_a_slow_link_is_its_host_s_and_counts_by_what_it_needs() -> None:
+    """1.5 MB a step at 1 Gb/s are 12 ms of 100."""
+    document = take([[100.0] * 4] * 8, [{"kind": "slow_link", "ranks": [1], "onset": 0}])
+    document["take"]["host_of_rank"] = [0, 1, 1, 0]
+    document["outside"] = {"link0": {"bits_per_s": 1_000_000_000, "sent_bytes": 1_500_000.0}}
+    right, other = (score(document, said((cause, [2]))) for cause in ("communication", "host"))
+    assert right.delivering == pytest.approx(0.12)
+    assert (right.right_link, right.right_rank, right.right_cause) == (True, True, True)
+    assert (other.right_link, other.right_rank, other.right_cause) == (False, True, False)
+    rows = page([right, other]).splitlines()
+    assert any(row.startswith("| slow link") and "1 of 2: 50.0 %" in row for row in rows)
 
 
 def test_pairs_are_counted_by_what_they_were_priced_at() -> None:

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from time import thread_time_ns
 
@@ -13,6 +15,7 @@ import pytest
 
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
+from kair_capture.job.sampled.connections import DESCRIPTORS, Connections
 from kair_capture.job.sampled.halts import Halts
 from kair_capture.job.sampled.limits import limits
 from kair_capture.job.sampled.quota import Quota
@@ -82,10 +85,15 @@ def test_stops_by_the_next_quota_around_a_process_are_counted(
     quota.look()
     stat.write_text("nr_periods 90\nnr_throttled 52\nthrottled_usec 9")
     assert (quota.stops(), quota.stops()) == (12, 0)
-    limited.write_text("max 100000" if limited.name == "cpu.max" else "-1")
+    unlimited = "max 100000" if limited.name == "cpu.max" else "-1"
+    limited.write_text(unlimited)
     quota.look()
     assert quota.stops() is None
     assert quota.cores() is None
+    limited.write_text(limit[1])  # within a window
+    assert quota.stops() is None
+    stat.write_text("nr_periods 95\nnr_throttled 57\nthrottled_usec 9")
+    assert quota.stops() == 5
 
 
 def test_a_thread_tells_what_it_may_have_of_its_host(tmp_path: Path) -> None:
@@ -168,3 +176,41 @@ def test_without_a_thread_that_waits_no_stops_are_told(monkeypatch: pytest.Monke
     halts.look()
     assert halts.count() is None
     halts.close()
+
+
+@pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="only Linux tells what a process has open")
+def test_connections_to_other_addresses_tell_what_they_sent_and_how_fast() -> None:
+    """Two addresses of this machine stand for two hosts."""
+    with ExitStack() as stack:
+        open_one = stack.enter_context
+        listening, sender, within = (open_one(socket.socket()) for _ in range(3))
+        open_one(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        for one in socket.socketpair():
+            open_one(one)
+        listening.bind(("127.0.0.2", 0))
+        listening.listen()
+        for one, own in ((sender, "127.0.0.1"), (within, "127.0.0.2")):
+            one.bind((own, 0))
+            one.connect(listening.getsockname())
+        receivers = [open_one(listening.accept()[0]) for _ in range(2)]
+
+        def send(size: int) -> None:
+            for one, other in zip((sender, within), receivers, strict=True):
+                one.sendall(b"x" * size)
+                left = size
+                while left:
+                    left -= len(other.recv(left))
+
+        connections = Connections()
+        send(100_000)
+        connections.look()
+        assert connections.sent() == []
+        send(250_000)
+        ((own, peer, size, rate, again),) = connections.sent()
+        assert (own, peer, size) == ("127.0.0.1", "127.0.0.2", 250_000)
+        assert rate > 0
+        assert again >= 0
+        sender.close()
+        send_again = open_one(socket.socket())  # has its descriptor now
+        assert connections.sent() == []
+        assert send_again.fileno() >= 0

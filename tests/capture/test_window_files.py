@@ -15,10 +15,14 @@ from kair_capture.job.files import add_to_json
 from kair_capture.places import JobPlaces
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.recording.opening import open_trace
-from kair_engine.trace.model import ProcessorLimits
+from kair_engine.trace.model import ProcessorLimits, SentToHost
 from kair_engine.triage.analysis import triage
 
 SAMPLE = SAMPLES / "slow_operator"
+SENT = (
+    [[5, "10.0.0.1", "10.0.0.2", 100, 8, 0], [7, "10.0.0.1", "10.0.0.2", 200, 10, 1]],
+    [[9, "10.0.0.1", "10.0.0.2", 400, 7, 0]],
+)
 
 
 def test_a_folder_of_windows_gives_the_verdict_of_the_recording(tmp_path: Path) -> None:
@@ -51,8 +55,10 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
             add_to_json(
                 work / "rank-0-5-8.json",
                 "kair",
-                {"processor": told, "limits": limits, "given": [[5, 4096], [6, None], 7]},
+                {"processor": told, "limits": limits, "given": [[5, 4096], [6, None], 7], "sent": SENT[0]},
             )
+        else:
+            add_to_json(work / "rank-0-9-12.json", "kair", {"sent": SENT[1]})
         (made,), _ = convert(window_files(work), work, HostOfWindow("node-1", 2, None, 0))
         spool.put(made.path, made.first, made.last, b"key")
         spool.deliver_waiting()
@@ -62,6 +68,9 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
         assert not compact or committer.compact(2)
         job = open_job_folder(places.folder).job
         assert job.limits == {0: ProcessorLimits(10, (0, 1))}
+        assert job.sent == {
+            0: (SentToHost("10.0.0.1", "10.0.0.2", 2, 150, 10, 0.5), SentToHost("10.0.0.1", "10.0.0.2", 1, 400, 7, 0))
+        }
         times = job.step_times
         rows = {row[:2]: row[5:] for row in times.rows()}
         untold = (-1, -1, -1, -1, -1, -1)

@@ -184,6 +184,16 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
     assert title(contention(seen_on=tuple(map(Rank, range(0, 16, 2))))).endswith("CPU contention (seen on 8 ranks)")
 
 
+SLOW_NETWORK = {
+    "bytes_per_step": 2e6,
+    "bytes_per_s": 1e8,
+    "usual_bytes_per_s": 2e9,
+    "delivering_us_per_step": 20_000,
+    "retransmitted_per_step": 0,
+    "receives": 0,
+}
+
+
 @pytest.mark.parametrize(
     ("kind", "about", "figures", "sentence"),
     [
@@ -338,6 +348,20 @@ def test_ranks_in_many_runs_are_counted_in_the_title() -> None:
             "rank 1 has a quota of 0.50 cores, peers of 2.00",
         ),
         ("fewer_cores", None, {"cores": 1, "peers_cores": 8}, "rank 1 may run on 1 core, peers on 8"),
+        (
+            "slow_network",
+            None,
+            SLOW_NETWORK,
+            "measured by the kernel: rank 1 sends 2 MB a step to other hosts at 800 Mb/s, which takes 20.0 ms; other "
+            "transfers go at 16.0 Gb/s",
+        ),
+        (
+            "slow_network",
+            None,
+            SLOW_NETWORK | {"receives": 1, "retransmitted_per_step": 14},
+            "measured by the kernel: rank 1 receives 2 MB a step from other hosts at 800 Mb/s, which takes 20.0 ms; "
+            "other transfers go at 16.0 Gb/s; 14.0 segments a step are sent again",
+        ),
         (
             "since",
             None,

@@ -8,7 +8,7 @@ from support.stopping_threads import ALL, RANKS, USUAL, measured, steps
 
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.trace.model import ProcessorLimits, StepTimes, Trace
+from kair_engine.trace.model import ProcessorLimits, SentToHost, StepTimes, Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
 from kair_tui.render.words.sentences import sentence_of
@@ -139,3 +139,18 @@ def test_a_larger_batch_is_told_from_a_slower_device(tmp_path: Path) -> None:
         (found,) = triage(given).findings
         assert (found.ranks, found.cause) == ((2,), cause)
         assert kind in {one.kind for one in found.evidence}
+
+
+def test_a_host_whose_network_is_slow_is_named_and_priced(tmp_path: Path) -> None:
+    """All ranks meet for 20 ms; 15 of them host b needs longer to send its 4 MB than host a."""
+    usual = dict.fromkeys(range(RANKS), 10_000.0)
+    made = steps(tmp_path, {}, usual=usual, meet=20_000)
+    ends = {"a": ("10.0.0.1", "10.0.0.2", 4e9), "b": ("10.0.0.2", "10.0.0.1", 0.25e9)}
+    hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
+    sent = {rank: (SentToHost(*ends[host][:2], 5, 2e6, ends[host][2], 0),) for rank, host in hosts.items()}
+    assert not triage(replace(made, job=replace(made.job, hosts=hosts))).findings
+    result = triage(replace(made, job=replace(made.job, hosts=hosts, sent=sent)))
+    (found,) = result.findings
+    assert (result.verdict, found.cause, found.ranks, found.hosts) == ("straggler", "communication", (2, 3), ("b",))
+    assert found.priced_by == "replay"
+    assert found.time_lost_us_per_step == pytest.approx(15_000, rel=1e-3)

@@ -15,7 +15,7 @@ from support.kineto_rows import ALL_REDUCE, kinds, read, row
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.trace import format as format_of_fragments
 from kair_engine.trace.format import MAX_NAME_LENGTH, read_metadata
-from kair_engine.trace.model import FragmentInfo, ProcessorLimits
+from kair_engine.trace.model import FragmentInfo, ProcessorLimits, SentToHost
 
 
 def test_every_step_has_its_scope_row(tmp_path: Path) -> None:
@@ -248,6 +248,30 @@ def test_files_in_which_nothing_was_measured_tell_nothing(tmp_path: Path, kair: 
 def test_what_a_rank_may_have_of_its_host_is_read(tmp_path: Path, told: object, expected: object) -> None:
     content = kb.trace(kb.training_steps(2), kair={"limits": told})
     assert read_kineto(kb.write(tmp_path / "rank0.json", content), tmp_path / "out.parquet").limits == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ([[2, "10.0.0.1", "10.0.0.2", 10, 5, 0]], (SentToHost("10.0.0.1", "10.0.0.2", 1, 10, 5, 0),)),
+        (
+            [[at, "10.0.0.1", "10.0.0.2", 10, rate, 0] for at, rate in enumerate((70, 5, 30, 50, 4, 3, 60, 2))],
+            (SentToHost("10.0.0.1", "10.0.0.2", 8, 10, 60, 0),),
+        ),
+        ([[2, "::ffff:10.0.0.1", "fe80::2%eth0", 10, 5, 0]], (SentToHost("10.0.0.1", "fe80::2", 1, 10, 5, 0),)),
+        ([[2, "10.0.0.1", "10.0.0.1", 10, 5, 0]], ()),
+        ([[2, "10.0.0.1", "\x1b[31m", 10, 5, 0], [2, "10.0.0.1", 7, 10, 5, 0]], ()),
+        ([[2, "10.0.0.1", "10.0.0.2", 0, 5, 0], [2, "10.0.0.1", "10.0.0.2", 10, 0, 0]], ()),
+        ([[2, "10.0.0.1", "10.0.0.2", 1e9, 5, 0], [2, "10.0.0.1", "10.0.0.2", -1, 5], "2"], ()),
+        ({"2": 1}, ()),
+    ],
+)
+def test_what_a_rank_sent_to_other_hosts_is_read(
+    tmp_path: Path, told: object, expected: tuple[SentToHost, ...]
+) -> None:
+    content = kb.trace(kb.training_steps(2), kair={"sent": told})
+    sent = read_kineto(kb.write(tmp_path / "rank0.json", content), tmp_path / "out.parquet").sent
+    assert sent.get(0, ()) == expected
 
 
 def test_small_times_are_the_recording_s_own() -> None:

@@ -28,12 +28,14 @@ def job(
     calls: dict[str, Percents] | None = None,
     given: dict[str, Percents] | None = None,
     garbage: Percents | None = None,
+    transfers: float = 0,
     on_device: bool = True,
 ) -> JobExcess:
     """A job from (steps × classes × ranks) excesses in percent of the step.
 
-    In percent, too: `operators` are (steps × ranks) excesses of operators that take 5 % of the step, `work` is
-    (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer` and `garbage` are (steps × ranks).
+    In percent, too: `transfers` is what each rank's take, `operators` are (steps × ranks) excesses of operators that
+    take 5 % of the step, `work` is (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer` and
+    `garbage` are (steps × ranks).
     `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
     bytes each gives it in a call (not told, where it says nothing).
     """
@@ -71,6 +73,7 @@ def job(
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
             given_bytes=of_told(sum((given or {}).values(), np.zeros(width))),
+            transfers_ns=np.full(width, transfers * STEP_NS / 100),
             operators={
                 name: operator(name, excess[step] * STEP_NS / 100) for name, excess in (operators or {}).items()
             },

@@ -96,10 +96,15 @@ def test_who_has_the_larger_batch_in_turn_is_not_accused() -> None:
     assert accused(joined(one, other, one, other, one, one)) == []
 
 
-@pytest.mark.parametrize(("alike", "larger"), [(8, 12), (16, 14)])
+@pytest.mark.parametrize(("alike", "larger"), [(8, 12), (16, 14), (4, 6)])
 def test_work_that_becomes_more_is_told_from_there_on(alike: int, larger: int) -> None:
     before, after = of_two(lost=0, steps=alike, given={"mm": ALIKE}), of_two(steps=larger, given={"mm": LARGER})
     assert accused(joined(before, after)) == [((MORE,), alike)]
+
+
+def test_the_last_batches_of_an_epoch_accuse_nobody() -> None:
+    before, after = of_two(lost=0, steps=16, given={"mm": ALIKE}), of_two(steps=3, given={"mm": LARGER})
+    assert accused(joined(before, after)) == []
 
 
 def test_in_a_job_of_batches_of_any_length_nobody_is_accused() -> None:

@@ -16,7 +16,7 @@ from kair_engine.errors import InputError
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.readers.xplane.reader import read_xplane
 from kair_engine.trace.format import FragmentWriter
-from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes
+from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes, sent_of_all
 
 _NAME: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,10})(\.json|\.xplane\.pb)")
 
@@ -162,6 +162,7 @@ def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> Fragm
         step_times=replace(times, begin_ns=tuple(begin - shift for begin in times.begin_ns)),
         warnings=tuple(warnings.values()),
         limits={rank: of_rank for info in infos for rank, of_rank in info.limits.items()},
+        sent=sent_of_all(infos),
     )
 
 

@@ -22,7 +22,7 @@ from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import PHASE_NAMES, RECV, SEND, Operations
+from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
 from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.trace.steps.step_memory import derived_once
@@ -94,6 +94,8 @@ class StepExcess:
     """Per rank, how long they were."""
     given_bytes: Floats
     """Per rank, the inputs of all its operators together; NaN where no shapes are recorded."""
+    transfers_ns: Floats
+    """Per rank, its collectives, sends and receives without waiting, each for as long as on whom it was shortest."""
     operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
     """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
     links: Mapping[Link, OwnTime] = field(default_factory=dict)
@@ -165,6 +167,11 @@ class JobExcess:
     def given_bytes(self) -> Floats:
         """(steps × ranks): NaN where that is not recorded."""
         return np.stack([step.given_bytes for step in self.steps])
+
+    @cached_property
+    def transfers_ns(self) -> Floats:
+        """(ranks): the median over steps."""
+        return median(zero_for_nan(np.stack([step.transfers_ns for step in self.steps])), axis=0)
 
     @cached_property
     def optimizer_ns(self) -> Floats:
@@ -257,7 +264,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         return result
 
     held_up = pauses(times.stretches, ops.step_time_ns, role)
-    spent = np.stack([times.compute_ns, times.input_ns, times.host_ns, _transfers_ns(sync)])
+    spent = np.stack([times.compute_ns, times.input_ns, times.host_ns, _transfers_ns(sync, (SEND, RECV))])
     passes = [PHASE_NAMES.index(name) for name in PASSES]
     return StepExcess(
         step=ops.step,
@@ -274,6 +281,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
         given_bytes=per_rank(_given(times)),
+        transfers_ns=per_rank(_transfers_ns(sync, (COLLECTIVE, SEND, RECV))),
         operators=_by_operator(times, ops.step_time_ns, role, per_rank),
         links=own_times(sync, role),
         recorded=per_rank(recorded(times.counted, sync, role, computed_ns=times.compute_ns, idle_ns=times.host_ns)),
@@ -286,10 +294,10 @@ def _given(times: RankTimes) -> Floats:
     return np.where(given > 0, given, np.nan)
 
 
-def _transfers_ns(sync: Synchronisation) -> Floats:
-    """(ranks of the step): sends and receives, without waiting."""
+def _transfers_ns(sync: Synchronisation, kinds: tuple[int, ...]) -> Floats:
+    """(ranks of the step): communication of these kinds, without waiting."""
     ops, rows = sync.collectives.ops, sync.collectives.row
-    chosen = np.flatnonzero(is_one_of(ops.kind[rows], (SEND, RECV)))
+    chosen = np.flatnonzero(is_one_of(ops.kind[rows], kinds))
     chosen = chosen[np.argsort(rows[chosen])]
     own = sync.own_ns[sync.collectives.instance[chosen]]
     return np.bincount(ops.rank[rows[chosen]], weights=own, minlength=len(ops.ranks)).astype(float)

@@ -20,6 +20,7 @@ from kair_engine.trace.model import (
     ProcessGroup,
     StepTimes,
     Trace,
+    sent_of_all,
 )
 from kair_engine.trace.warning_texts import listed, short_warning
 
@@ -82,6 +83,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         truncated=_truncated(infos),
         progress={rank: info.progress for info in infos for rank in info.ranks if info.progress},
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
+        sent=sent_of_all(infos),
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
     of_input = (*warnings, *of_world, *doubled)

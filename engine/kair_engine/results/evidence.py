@@ -34,6 +34,7 @@ EvidenceKind = Literal[
     "smaller_quota",
     "fewer_cores",
     "crowded",
+    "slow_network",
     "computes_more",
     "more_calls",
     "launches_more",

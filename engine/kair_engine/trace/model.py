@@ -1,5 +1,6 @@
 """The job and its trace: what every analysis is given."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -154,6 +155,23 @@ class ProcessorLimits:
 
 
 @dataclass(frozen=True)
+class SentToHost:
+    """What a rank's connections to another host sent in the steps of a window, where something asked the system."""
+
+    own: str
+    """The address that they are from; ranks of one host may share it."""
+    peer: str
+    steps: int
+    """In which they sent anything."""
+    bytes_per_step: float
+    """In these."""
+    bytes_per_s: float
+    """As fast as it was delivered while there was something to send: the upper quartile of the steps."""
+    retransmitted_per_step: float
+    """Segments."""
+
+
+@dataclass(frozen=True)
 class CollectiveCall:
     """One call of a collective (or of a send or receive), as the rank that made it tells it."""
 
@@ -216,6 +234,17 @@ class FragmentInfo:
     """Of a recording of calls without times: how far the rank came. Empty for one of operations."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
     """rank → what it may have of its host's cores, where that was recorded."""
+    sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)
+    """rank → what it sent to other hosts, window by window."""
+
+
+def sent_of_all(infos: Sequence[FragmentInfo]) -> dict[int, tuple[SentToHost, ...]]:
+    """Of each rank what all windows tell."""
+    of_rank: dict[int, list[SentToHost]] = defaultdict(list)
+    for info in infos:
+        for rank, sent in sorted(info.sent.items()):
+            of_rank[rank] += sent
+    return {rank: tuple(sent) for rank, sent in of_rank.items()}
 
 
 @dataclass(frozen=True)
@@ -254,6 +283,8 @@ class Job:
     """rank → how far it came in each process group, of recordings of calls without times; else empty."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
     """rank → what it may have of its host's cores, where that was recorded."""
+    sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)
+    """rank → what it sent to other hosts, window by window."""
     stored_in: str | None = None
     """The folder of the recording in the store; None for traces that were not imported."""
 

@@ -50,6 +50,7 @@ from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
+from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.prices import require_cost
 from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
@@ -150,7 +151,9 @@ def _findings_of(
     trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect], measured: Measured
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
     """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
-    links = tuple(link_findings(trace, found, step_time_ns(trace, found.job)))
+    step_time = step_time_ns(trace, found.job)
+    networks = tuple(slow_networks(trace, step_time))
+    links = (*networks, *without_slow_networks(link_findings(trace, found, step_time), networks))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
     finding = partial(rank_finding, trace, found, blamed, measured=measured)
 

@@ -21,6 +21,7 @@ from kair_engine.triage.evidence import estimate_evidence, price_evidence
 from kair_engine.triage.replays import Replays
 from kair_engine.triage.sampling import excess_of_steps
 from kair_engine.triage.shared_costs import fix_of_all
+from kair_engine.triage.slow_network import faster_transfers
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import price
@@ -134,7 +135,7 @@ class _Question:
                 for at, finding in enumerate(ordered[:MOST_FINDINGS])
                 if (not finding.ranks or shows_waiting)
                 and (not only_some or _shown_by(model, finding))
-                and (fixes := _undoing(model, finding, found.stage))
+                and (fixes := _undoing(model, finding, found))
             }
         )
 
@@ -221,13 +222,13 @@ def _all_but_each(asked: Sequence[tuple[Fix, ...]]) -> list[tuple[Fix, ...]]:
     ]
 
 
-def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple[Fix, ...]:
+def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, ...]:
     """What undoes the finding; empty where nothing that a replay can change does, or a remedy does."""
     cause = CAUSES[finding.cause]
     if cause.remedy in model.remedy_names:
         return ()
-    if cause.remedy == "even_stages" and stage is not None:
-        return _even(stage)
+    if cause.remedy == "even_stages" and found.stage is not None:
+        return _even(found.stage)
     if any(one.kind == "exposed" for one in finding.evidence):
         return ()  # of one rank alone no replay knows what it waits for
     if finding.pattern == "job_wide":
@@ -236,10 +237,17 @@ def _undoing(model: Model, finding: Finding, stage: UnevenStage | None) -> tuple
         return (of_all,) if of_all is not None and _fits(model, of_all) else ()
     if cause.fix_kind is None or cause.fix_kind not in model.kinds:
         return ()
+    return _of_ranks(model, finding, cause.fix_kind, found)
+
+
+def _of_ranks(model: Model, finding: Finding, kind: FixKind, found: Localization) -> tuple[Fix, ...]:
+    """Their part of a kind of time like their peers'; of a slow network that of all who communicate with them."""
+    shown = {one.kind for one in finding.evidence}
+    if "slow_network" in shown:
+        return (Fix(kinds=(kind,), scale=faster_transfers(finding, found.job)),)
     # Where launching more keeps the device waiting, that time is the host's.
-    more = any(one.kind in LAUNCHED_MORE for one in finding.evidence) and model.job.has_device
-    kinds: tuple[FixKind, ...] = (cause.fix_kind, "host") if more else (cause.fix_kind,)
-    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=kinds),)
+    more = not shown.isdisjoint(LAUNCHED_MORE) and model.job.has_device
+    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=(kind, "host") if more else (kind,)),)
 
 
 def _shown_by(model: Model, finding: Finding) -> bool:

@@ -183,6 +183,23 @@ def _crowded(one: Evidence) -> str:
     return f"{_who(one)} may only run on the same {where}"
 
 
+def _slow_network(one: Evidence) -> str:
+    others = (
+        f"{size(round(one.figures['bytes_per_step']))} a step {'from' if one.figures['receives'] else 'to'} other hosts"
+    )
+    what = f"{_who(one)} {_verb(one, 'receive' if one.figures['receives'] else 'send')} {others}"
+    rate, usual = _rate(one.figures["bytes_per_s"]), _rate(one.figures["usual_bytes_per_s"])
+    takes = duration(one.figures["delivering_us_per_step"])
+    again = one.figures["retransmitted_per_step"]
+    lost = f"; {significant(again)} segments a step are sent again" if again >= 1 else ""
+    return f"measured by the kernel: {what} at {rate}, which takes {takes}; other transfers go at {usual}{lost}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    megabits = bytes_per_s * 8 / 1e6
+    return f"{significant(megabits / 1e3)} Gb/s" if megabits >= 1e3 else f"{significant(megabits)} Mb/s"
+
+
 def _computes_more(one: Evidence) -> str:
     computed = duration(one.figures["computed_us_per_step"])
     return f"measured by the kernel: {_who(one)} {_verb(one, 'compute')} for {computed} of a step, {_peers_had(one)}"
@@ -391,6 +408,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "smaller_quota": _smaller_quota,
     "fewer_cores": _fewer_cores,
     "crowded": _crowded,
+    "slow_network": _slow_network,
     "computes_more": _computes_more,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,

@@ -24,6 +24,9 @@ class Quota:
 
     def stops(self) -> int | None:
         """Since the last call, or `look`; None where there is no quota."""
+        if self._stat is None:
+            self.look()  # one may be set at any time
+            return None
         before, self._last = self._last, self._so_far()
         return None if before is None or self._last is None else max(self._last - before, 0)
 

@@ -10,6 +10,7 @@ from kair_capture.job.framework import Framework, Profile
 from kair_capture.job.processor_time import Had
 from kair_capture.job.recorder import Recorder, clock
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
+from kair_capture.job.sampled.connections import Connections
 from kair_capture.job.sampled.control import ControlWords, Window
 from kair_capture.job.sampled.halts import Halts
 from kair_capture.job.sampled.limits import limits
@@ -56,7 +57,10 @@ class Windows:
         self._given: dict[int, int] = {}
         """Of each step the bytes that models were given, where somebody told that."""
         self._given_so_far = 0
+        self._sent: list[tuple[int, str, str, int, int, int]] = []
+        """Of steps, what went from one address to another: bytes, bytes per second, segments sent again."""
         self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
+        self._connections = Connections()
         self._is_off = False
         self.profiles = False
         """A profiler of capture's runs now."""
@@ -135,6 +139,7 @@ class Windows:
             self._steps.append((step, begin, _unix(begin), end - begin))
             if given:
                 self._given[step] = given
+            self._sent += [(step, *one) for one in self._connections.sent()]
             if had is not None:
                 figures = self._quota.stops(), self._communicating.delay_ns(), self._halts.count()
                 self._processor.append((step, *had, *figures))
@@ -158,10 +163,11 @@ class Windows:
             self._tell_refusal()
             return
         self._open = (window, profile)
-        self._steps, self._processor, self._given = [], [], {}
+        self._steps, self._processor, self._given, self._sent = [], [], {}, []
         self._quota.look()
         self._communicating.look()
         self._halts.look()
+        self._connections.look()
         profile.begin_step(window.first)
 
     def _stop_looking(self) -> None:
@@ -206,6 +212,7 @@ class Windows:
             "processor": self._processor,
             "limits": limits(self._quota),
             "given": list(self._given.items()),
+            "sent": self._sent,
             "stop_ns": stop_ns,
             "collectives": profile.collectives(first_unix, last_unix + last_length),
         }

@@ -29,15 +29,15 @@ UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
 
 def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
     """step → what the training thread had in it, and its models were given; empty for files of others."""
-    had = {row[0]: StepProcessor(*map(_figure, row[1:])) for row in _rows(header, "processor", (5, 6))}
-    given = {row[0]: _figure(row[1]) for row in _rows(header, "given", (2,))}
+    had = {row[0]: StepProcessor(*map(_figure, row[1:])) for row in rows_of(header, "processor", (5, 6))}
+    given = {row[0]: _figure(row[1]) for row in rows_of(header, "given", (2,))}
     return {
         step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD))
         for step in had.keys() | given.keys()
     }
 
 
-def _rows(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
+def rows_of(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
     """Those of a list that begin with the number of a step."""
     listed = _ours(header).get(name)
     for one in listed[:_MOST_STEPS] if isinstance(listed, list) else ():

@@ -25,6 +25,7 @@ from kair_engine.readers.kineto.group_layout import layout_of, only_group, proce
 from kair_engine.readers.kineto.merged import Member, members
 from kair_engine.readers.kineto.processor import UNTOLD, StepProcessor, limits_of, processor_of
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill, chosen, joined
+from kair_engine.readers.kineto.sent import sent_of
 from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
 from kair_engine.readers.kineto.steps.table import StepAssembler
 from kair_engine.readers.kineto.tables import EventTables
@@ -179,6 +180,7 @@ def _second_pass(
         host = _host(source, header)
         windows = [member.windows for member in members]
         limits = limits_of(header) if alone else None
+        sent = sent_of(header) if alone else ()
         info = FragmentInfo(
             source=str(source),
             format="kineto",
@@ -196,6 +198,7 @@ def _second_pass(
             only_group=group,
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
             limits={ranks[0]: limits} if limits is not None else {},
+            sent={ranks[0]: sent} if sent else {},
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info

@@ -5,6 +5,7 @@ tensors, does so whatever else runs on its core. What that should cost at the us
 shows a rank in a few steps, of which times alone show nothing.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -24,6 +25,8 @@ SEEN = 0.25
 """Of what more work should cost: what a rank takes longer at least, for all that its core may be a faster one."""
 MOSTLY = 0.8
 """Of its peers: a rank has more work than so many of them, in the mean over steps."""
+FEWEST_LAST = 4
+"""Steps since a rank has more work: fewer at a recording's end may be the last batches of an epoch."""
 _COMPUTE = CLASSES.index("compute")
 
 
@@ -58,8 +61,9 @@ def _anomalies(job: JobExcess, given: Floats | None) -> Iterator[Anomaly]:
             lost = float(trimmed_mean(above_peers(spent[later], at), TRIM))
             if expected <= least or lost < SEEN * expected:
                 continue
-            # Batches are drawn anew for every step: what one step has says nothing of the next one's.
-            p_value = min(1.0, (first + 1) * on_top_by_chance(of_role[later], (at,), 1.0))
+            # Batches are drawn anew for every step: what one step has says nothing of the next one's. Then those with
+            # more work are the last ones, all of them and no other, in one of all orders.
+            p_value = on_top_by_chance(of_role[later], (at,), 1.0) / math.comb(len(of_role), first)
             if p_value < FALSE_ALARM_RATE:
                 since = job.steps[first].step if first else None
                 yield Anomaly("persistent", (Position(int(members[at])),), _COMPUTE, p_value, lost, since=since)
@@ -72,7 +76,8 @@ def _begins(is_more: Bools) -> Ints:
     """
     ends_with = np.where(is_more.all(axis=0), len(is_more), np.argmin(is_more[::-1], axis=0))
     begins = len(is_more) - ends_with
-    return np.where(is_more.any(axis=0) & (is_more.argmax(axis=0) == begins), begins, 0)
+    began = (ends_with >= FEWEST_LAST) & (is_more.argmax(axis=0) == begins)
+    return np.where(began, begins, 0)
 
 
 def _mostly_on_top(work: Floats, begins: Ints) -> Bools:

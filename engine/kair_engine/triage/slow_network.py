@@ -1,0 +1,171 @@
+"""Hosts whose network is slow, by how fast the kernel saw what ranks sent to other hosts delivered.
+
+A trace cannot tell: all ranks of a collective take as long as its slowest transfer, and one that waits for cores takes
+as long as one that waits for the network. Rates can, and each host's tell its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kair_engine.frozen import dataclass
+from kair_engine.localize.excess import JobExcess
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Evidence
+from kair_engine.results.triage import Finding
+from kair_engine.trace.hosts import host_of
+from kair_engine.trace.model import Job, SentToHost, Trace
+from kair_engine.triage.findings import new_finding
+
+SLOWER: Final = 2.0
+"""Times: rates of transfers that are alike differ, by their sizes and by who has a core; where that costs, by less."""
+COSTS: Final = 0.05
+"""Of the step: what it takes longer to deliver what is sent in one than at the rate of the other hosts."""
+
+UPPER: Final = 0.75
+"""Of the windows: as fast as in so many of them at most, what is slow now and then is no slow network."""
+
+_Host = str
+"""Its name; its address where that is not known."""
+_Ends = tuple[_Host, _Host]
+
+
+class _Transfers(NamedTuple):
+    """From one host to another."""
+
+    bytes_per_step: float
+    bytes_per_s: float
+    retransmitted_per_step: float
+
+    @property
+    def ns_per_step(self) -> float:
+        """That it takes to deliver them."""
+        return self.bytes_per_step / self.bytes_per_s * 1e9
+
+
+@dataclass(frozen=True)
+class _SlowHost:
+    host: _Host
+    receives: bool
+    """What is sent to it is slow, from several hosts; else what it sends."""
+    slow: tuple[_Transfers, ...]
+    usual_bytes_per_s: float
+
+    @property
+    def lost_ns(self) -> float:
+        """In a step, beside transfers at the usual rate."""
+        return sum(one.ns_per_step - one.bytes_per_step / self.usual_bytes_per_s * 1e9 for one in self.slow)
+
+
+def slow_networks(trace: Trace, step_time_ns: float) -> Iterator[Finding]:
+    """One for each host whose transfers are SLOWER times slower than others', where that costs."""
+    hosts = _hosts_of_addresses(trace.job)
+    for slow in _slow_hosts(_between_hosts(trace.job, hosts)):
+        if slow.lost_ns < COSTS * step_time_ns:
+            continue
+        ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)
+        yield new_finding(
+            trace,
+            cause="communication",
+            pattern="persistent" if len(ranks) == 1 else "group",
+            ranks=ranks,
+            lost_ns=slow.lost_ns,
+            step_time_ns=step_time_ns,
+            evidence=(Evidence("slow_network", _figures(slow), None, ranks),),
+        )
+
+
+def without_slow_networks(links: Iterable[Finding], networks: Sequence[Finding]) -> Iterator[Finding]:
+    """Findings about links, but those of a host whose network is slow anyway."""
+    known = set(chain.from_iterable(one.ranks for one in networks))
+    return (one for one in links if known.isdisjoint(one.ranks))
+
+
+def faster_transfers(finding: Finding, job: JobExcess) -> float:
+    """By what all communication is scaled so that a slow host's takes as long as others' would."""
+    places = np.searchsorted(job.ranks, finding.ranks)
+    takes = float(np.median(job.transfers_ns[places]))
+    return round(max(1 - finding.time_lost_us_per_step * 1e3 / max(takes, 1.0), 0.0), 4)
+
+
+def _figures(slow: _SlowHost) -> dict[str, float]:
+    sent = sum(one.bytes_per_step for one in slow.slow)
+    return {
+        "bytes_per_step": sent,
+        "bytes_per_s": sent / sum(one.ns_per_step for one in slow.slow) * 1e9,
+        "usual_bytes_per_s": slow.usual_bytes_per_s,
+        "delivering_us_per_step": sum(one.ns_per_step for one in slow.slow) / 1e3,
+        "retransmitted_per_step": sum(one.retransmitted_per_step for one in slow.slow),
+        "receives": float(slow.receives),
+    }
+
+
+def _host(job: Job, rank: Rank) -> _Host | None:
+    """Where its name is not known, the address that it sends most from."""
+    name = host_of(job, rank)
+    if name is not None or not job.sent.get(rank):
+        return name
+    return max(job.sent[rank], key=lambda one: one.bytes_per_step * one.steps).own
+
+
+def _hosts_of_addresses(job: Job) -> dict[str, _Host]:
+    """Without addresses that several hosts have: what is sent to those goes to any of them."""
+    of: dict[str, set[_Host]] = defaultdict(set)
+    for rank in job.ranks:
+        if (host := _host(job, rank)) is not None:
+            for one in job.sent.get(rank, ()):
+                of[one.own].add(host)
+    return {address: hosts.pop() for address, hosts in of.items() if len(hosts) == 1}
+
+
+def _between_hosts(job: Job, hosts: Mapping[str, _Host]) -> dict[_Ends, _Transfers]:
+    of_rank: dict[_Ends, dict[Rank, list[SentToHost]]] = defaultdict(lambda: defaultdict(list))
+    for rank in job.ranks:
+        for one in job.sent.get(rank, ()):
+            sender, receiver = hosts.get(one.own), hosts.get(one.peer)
+            if sender is not None and receiver is not None and sender != receiver:
+                of_rank[sender, receiver][rank].append(one)
+    return {ends: _together(list(of.values())) for ends, of in of_rank.items()}
+
+
+def _together(of_ranks: Sequence[Sequence[SentToHost]]) -> _Transfers:
+    """Of several ranks the rate of most bytes; of several windows the upper quartile, as of the steps of one."""
+    rates = [_reached([one.bytes_per_s for one in of], [one.steps for one in of], UPPER) for of in of_ranks]
+    sizes = [_mean(of, [one.bytes_per_step for one in of]) for of in of_ranks]
+    again = [_mean(of, [one.retransmitted_per_step for one in of]) for of in of_ranks]
+    return _Transfers(sum(sizes), _reached(rates, sizes, 0.5), sum(again))
+
+
+def _mean(windows: Sequence[SentToHost], per_step: Sequence[float]) -> float:
+    return float(np.average(per_step, weights=[one.steps for one in windows]))
+
+
+def _reached(values: Sequence[float], weights: Sequence[float], share: float) -> float:
+    """The value that so much of the weight lies at or below."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(np.asarray(weights, float)[order])
+    return float(values[int(order[min(int(np.searchsorted(below, share * below[-1])), len(order) - 1)])])
+
+
+def _slow_hosts(between: Mapping[_Ends, _Transfers]) -> Iterator[_SlowHost]:
+    """Those that send slowly, or that several others send to slowly; compared with what other hosts send."""
+    usual = {
+        ends: float(np.median(others))
+        for ends in between
+        if (others := [one.bytes_per_s for other, one in between.items() if other[0] != ends[0]])
+    }
+    slow = [ends for ends in usual if between[ends].bytes_per_s * SLOWER <= usual[ends]]
+    to: dict[_Host, list[_Ends]] = defaultdict(list)
+    for ends in slow:
+        to[ends[1]].append(ends)
+    of: dict[tuple[_Host, bool], list[_Ends]] = defaultdict(list)
+    for ends in slow:
+        receives = len(to[ends[1]]) > 1
+        of[ends[1] if receives else ends[0], receives].append(ends)
+    for (host, receives), several in of.items():
+        yield _SlowHost(
+            host, receives, tuple(between[ends] for ends in several), float(np.median([usual[e] for e in several]))
+        )

@@ -1,0 +1,133 @@
+"""A host whose transfers are delivered far slower than other hosts' is known by its rates; steps take 100 ms."""
+
+from dataclasses import replace
+
+import pytest
+from support.excess_builder import job, nothing
+
+from kair_engine.ranks import Rank
+from kair_engine.results.triage import Finding
+from kair_engine.trace.model import Job, SentToHost, StepTimes, Trace
+from kair_engine.triage.slow_network import faster_transfers, slow_networks, without_slow_networks
+
+STEP_NS = 100e6
+MB, GB = 1e6, 1e9
+SLOW, USUAL = 0.1 * GB, 2 * GB
+
+
+def trace_of(sent: dict[int, list[SentToHost]], hosts: dict[int, str]) -> Trace:
+    steps = (0, 1)
+    of = Job(
+        name="job",
+        source="",
+        format="kineto",
+        world_size=len(sent),
+        ranks=tuple(map(Rank, sorted(sent))),
+        hosts=hosts,
+        layout=None,
+        device=None,
+        has_device=False,
+        absolute_time=True,
+        steps=steps,
+        step_times=StepTimes((), (), (), (), ()),
+        operations=0,
+        warnings=(),
+        sent={rank: tuple(of_rank) for rank, of_rank in sent.items()},
+    )
+    return Trace(of, (), steps)
+
+
+def to(own: int, peer: int, bytes_per_s: float, size: float = 2 * MB, again: float = 0) -> SentToHost:
+    return SentToHost(f"10.0.0.{own}", f"10.0.0.{peer}", 5, size, bytes_per_s, again)
+
+
+def found(sent: dict[int, list[SentToHost]], hosts: dict[int, str] | None = None) -> list[Finding]:
+    """Each rank on a host of its own, unless it is said otherwise."""
+    return list(
+        slow_networks(trace_of(sent, {rank: f"host{rank}" for rank in sent} if hosts is None else hosts), STEP_NS)
+    )
+
+
+def test_of_two_hosts_the_one_whose_transfers_are_slow_is_named() -> None:
+    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW, again=3)]})
+    assert (one.cause, one.pattern, one.ranks, one.hosts) == ("communication", "persistent", (1,), ("host1",))
+    # 2 MB at 0.1 GB/s take 20 ms, at 2 GB/s 1 ms.
+    assert one.time_lost_us_per_step == pytest.approx(19_000)
+    (shown,) = one.evidence
+    assert shown.kind == "slow_network"
+    assert shown.figures == pytest.approx(
+        {
+            "bytes_per_step": 2 * MB,
+            "bytes_per_s": SLOW,
+            "usual_bytes_per_s": USUAL,
+            "delivering_us_per_step": 20_000,
+            "retransmitted_per_step": 3,
+            "receives": 0,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {0: [to(0, 1, USUAL)], 1: [to(1, 0, USUAL / 1.9)]},
+        {0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW, size=0.4 * MB)]},
+        {0: [to(0, 1, SLOW)], 1: [to(1, 0, SLOW)]},
+        {0: [], 1: [to(1, 0, SLOW)]},
+        {0: [], 1: []},
+    ],
+    ids=["not that much slower", "it costs little", "both alike", "nothing to compare with", "nothing was asked"],
+)
+def test_nobody_is_named_without_that(sent: dict[int, list[SentToHost]]) -> None:
+    assert found(sent) == []
+
+
+def test_all_ranks_of_a_host_share_its_network() -> None:
+    """Two connections of two ranks; a small one is fast, as small ones are."""
+    hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
+    sent = {
+        0: [to(0, 2, USUAL)],
+        1: [to(0, 2, USUAL)],
+        2: [to(2, 0, SLOW), to(2, 0, 8 * USUAL, size=0.01 * MB)],
+        3: [to(2, 0, SLOW)],
+    }
+    (one,) = found(sent, hosts)
+    assert (one.pattern, one.ranks) == ("group", (2, 3))
+    assert one.evidence[0].figures["bytes_per_s"] == SLOW
+
+
+def test_what_is_slow_in_some_windows_is_no_slow_network() -> None:
+    windows = [to(1, 0, SLOW), to(1, 0, SLOW), to(1, 0, SLOW), to(1, 0, USUAL)]
+    assert found({0: [to(0, 1, USUAL)], 1: [*windows, to(1, 0, USUAL)]}) == []
+    (one,) = found({0: [to(0, 1, USUAL)], 1: windows})
+    assert one.ranks == (1,)
+
+
+def test_in_a_ring_whoever_sends_is_named_and_of_several_senders_the_receiver() -> None:
+    ring = {0: [to(0, 1, USUAL)], 1: [to(1, 2, SLOW)], 2: [to(2, 0, USUAL)]}
+    assert [one.ranks for one in found(ring)] == [(1,)]
+    to_one = {0: [to(0, 1, USUAL), to(0, 2, SLOW)], 1: [to(1, 0, USUAL), to(1, 2, SLOW)], 2: [to(2, 0, USUAL)]}
+    (one,) = found(to_one)
+    assert (one.ranks, one.evidence[0].figures["receives"]) == ((2,), 1)
+
+
+def test_hosts_are_known_by_their_addresses_where_they_have_no_names() -> None:
+    assert [one.ranks for one in found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}, {})] == [(1,)]
+
+
+def test_an_address_of_several_hosts_tells_nothing() -> None:
+    """Containers that have the same one, each behind a bridge of its own."""
+    sent = {0: [to(0, 1, USUAL)], 1: [to(0, 1, USUAL)], 2: [to(1, 0, SLOW)]}
+    assert found(sent) == []
+
+
+def test_links_of_a_host_whose_network_is_slow_are_not_told_again() -> None:
+    networks = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]})
+    links = [replace(networks[0], ranks=(Rank(1), Rank(2))), replace(networks[0], ranks=(Rank(3),))]
+    assert [one.ranks for one in without_slow_networks(links, networks)] == [(3,)]
+
+
+def test_communication_is_replayed_as_long_as_it_would_take_at_the_usual_rate() -> None:
+    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]})
+    assert faster_transfers(one, job(nothing(8, 2))) == 0
+    assert faster_transfers(one, job(nothing(8, 2), transfers=38)) == pytest.approx(0.5)  # 19 ms of 38 are lost
