@@ -8,6 +8,7 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.imbalance import UnevenBatches, UnevenStage, uneven_batches, uneven_stage
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.localization import conclude
+from kair_engine.ranks import as_positions
 
 FOUR_STAGES = [0, 0, 1, 1, 2, 2, 3, 3]
 
@@ -125,6 +126,11 @@ def slow_once_each(steps: int) -> JobExcess:
         forward[3 * rank, rank] *= 1.5
         backward[3 * rank, rank] *= 1.5
     return batches(forward, backward=backward)
+
+
+def test_where_all_ranks_are_accused_nobody_is_left_to_vary() -> None:
+    made = batches(taking_turns(8))
+    assert uneven_batches(made, as_positions(range(len(made.ranks)))) is None
 
 
 @pytest.mark.parametrize(

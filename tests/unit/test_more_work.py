@@ -91,6 +91,14 @@ def joined(*parts: JobExcess) -> JobExcess:
     return replace(parts[0], steps=tuple(replace(step, step=at) for at, step in enumerate(steps)))
 
 
+def test_many_small_calls_count_for_what_they_take() -> None:
+    """Two calls take 3 % of the step on one rank, 22 that are mostly small take 7 % on the other."""
+    of = of_two(calls={"mm": np.array([2.0, 22])})
+    marginal = (0.05 + 0.02) / 22
+    assert more_work_ns(of)[0] / of.step_time_ns == pytest.approx([-10 * marginal, 10 * marginal])
+    assert accused(of) == [((MORE,), None)]
+
+
 def test_who_has_the_larger_batch_in_turn_is_not_accused() -> None:
     one, other = of_two(steps=2, given={"mm": LARGER}), of_two(steps=2, given={"mm": LARGER[::-1]})
     assert accused(joined(one, other, one, other, one, one)) == []

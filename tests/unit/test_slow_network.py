@@ -111,6 +111,22 @@ def test_in_a_ring_whoever_sends_is_named_and_of_several_senders_the_receiver() 
     assert (one.ranks, one.evidence[0].figures["receives"]) == ((2,), 1)
 
 
+def test_whoever_sends_to_all_slowly_is_named_once_though_it_receives_slowly_too() -> None:
+    def mesh(slow: set[tuple[int, int]]) -> dict[int, list[SentToHost]]:
+        hosts = range(4)
+        return {
+            own: [to(own, peer, SLOW if (own, peer) in slow else USUAL) for peer in hosts if peer != own]
+            for own in hosts
+        }
+
+    of_host_1 = {(1, peer) for peer in (0, 2, 3)}
+    assert [one.ranks for one in found(mesh(of_host_1))] == [(1,)]
+    assert [one.ranks for one in found(mesh(of_host_1 | {(peer, 1) for peer in (0, 2, 3)}))] == [(1,)]
+    # Two that send slowly, not those that they send to.
+    of_two = {(own, peer) for own in (1, 2) for peer in range(4)}
+    assert [one.ranks for one in found(mesh(of_two))] == [(1,), (2,)]
+
+
 def test_hosts_are_known_by_their_addresses_where_they_have_no_names() -> None:
     assert [one.ranks for one in found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}, {})] == [(1,)]
 

@@ -102,9 +102,9 @@ def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatch
     shows no correlation here. Rare slow moments do not count as variation. Nor does a rank's speed: where that wobbles,
     the optimizer varies as the passes do, and one step resembles the next.
     """
-    if len(job.steps) < _STEPS_TO_CORRELATE:
-        return None
     ranks = np.setdiff1d(np.arange(len(job.ranks)), np.array(list(accused), dtype=np.int64))
+    if len(job.steps) < _STEPS_TO_CORRELATE or not len(ranks):
+        return None
     passes, total = _relative(job, job.passes_ns), _relative(job, job.passes_ns.sum(axis=1, keepdims=True))[:, 0]
     variation = MAD_TO_SIGMA * float(np.median(np.abs(passes[:, 0, ranks])))
     usual = np.abs(passes).max(axis=1) <= _RARE * max(variation, VARIATION)

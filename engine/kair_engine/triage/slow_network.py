@@ -4,7 +4,7 @@ A trace cannot tell: all ranks of a collective take as long as its slowest trans
 as long as one that waits for the network. Rates can, and each host's tell its own.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -24,7 +24,6 @@ SLOWER: Final = 2.0
 """Times: rates of transfers that are alike differ, by their sizes and by who has a core; where that costs, by less."""
 COSTS: Final = 0.05
 """Of the step: what it takes longer to deliver what is sent in one than at the rate of the other hosts."""
-
 UPPER: Final = 0.75
 """Of the windows: as fast as in so many of them at most, what is slow now and then is no slow network."""
 
@@ -152,20 +151,29 @@ def _reached(values: Sequence[float], weights: Sequence[float], share: float) ->
 
 def _slow_hosts(between: Mapping[_Ends, _Transfers]) -> Iterator[_SlowHost]:
     """Those that send slowly, or that several others send to slowly; compared with what other hosts send."""
-    usual = {
-        ends: float(np.median(others))
-        for ends in between
-        if (others := [one.bytes_per_s for other, one in between.items() if other[0] != ends[0]])
-    }
-    slow = [ends for ends in usual if between[ends].bytes_per_s * SLOWER <= usual[ends]]
-    to: dict[_Host, list[_Ends]] = defaultdict(list)
-    for ends in slow:
-        to[ends[1]].append(ends)
-    of: dict[tuple[_Host, bool], list[_Ends]] = defaultdict(list)
-    for ends in slow:
-        receives = len(to[ends[1]]) > 1
-        of[ends[1] if receives else ends[0], receives].append(ends)
-    for (host, receives), several in of.items():
-        yield _SlowHost(
-            host, receives, tuple(between[ends] for ends in several), float(np.median([usual[e] for e in several]))
-        )
+    usual = _usual_bytes_per_s(between)
+    slow = [ends for ends, of in between.items() if ends in usual and of.bytes_per_s * SLOWER <= usual[ends]]
+    every, slow_from, slow_to = (
+        Counter(ends[at] for ends in some) for some, at in ((between, 0), (slow, 0), (slow, 1))
+    )
+    of: dict[_Host, dict[bool, list[_Ends]]] = defaultdict(lambda: defaultdict(list))
+    for sender, receiver in slow:
+        # Who sends to all slowly does so itself; else it is the receiver, if others send to it slowly, too.
+        sends = every[sender] > 1 and slow_from[sender] == every[sender]
+        receives = not sends and slow_to[receiver] > 1
+        of[receiver if receives else sender][receives].append((sender, receiver))
+    for host, ways in of.items():
+        both = [
+            _SlowHost(
+                host, receives, tuple(between[ends] for ends in some), float(np.median([usual[ends] for ends in some]))
+            )
+            for receives, some in ways.items()
+        ]
+        yield max(both, key=lambda one: one.lost_ns)
+
+
+def _usual_bytes_per_s(between: Mapping[_Ends, _Transfers]) -> dict[_Ends, float]:
+    """The median rate of what other hosts send; nothing where no other does."""
+    sender, rates = np.array([ends[0] for ends in between]), np.array([one.bytes_per_s for one in between.values()])
+    others = {host: rates[sender != host] for host in {ends[0] for ends in between}}
+    return {ends: float(np.median(others[ends[0]])) for ends in between if len(others[ends[0]])}

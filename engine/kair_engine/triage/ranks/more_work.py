@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
+from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess, known_role_medians, role_medians
 from kair_engine.localize.localization import Localization, also_slow
@@ -136,6 +136,11 @@ def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Flo
     of_call = np.where(
         of_role > 0, typical / np.maximum(of_role, 1e-9), excess / np.where(further > 0, further, np.inf)
     )
+    # Calls that are made besides may be of less: they take no longer than calls do where most of them are made.
+    own, most = np.median((typical + excess) / np.maximum(calls, 1e-9), axis=0), np.median(calls, axis=0)
+    for code in present(job.role):
+        members = np.flatnonzero(job.role == code)
+        of_call[:, members] = np.minimum(of_call[:, members], own[members[np.argmax(most[members])]])
     return np.asarray(further * np.median(of_call, axis=0))
 
 
