@@ -144,6 +144,7 @@ def _measured(trace: Trace, job: JobExcess) -> Measured:
         held_back(trace.job, job, processor),
         given_bytes(trace, steps, job.ranks),
         computing_longer(job, processor),
+        tuple(slow_networks(trace, step_time_ns(trace, job))),
     )
 
 
@@ -151,9 +152,8 @@ def _findings_of(
     trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect], measured: Measured
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
     """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
-    step_time = step_time_ns(trace, found.job)
-    networks = tuple(slow_networks(trace, step_time))
-    links = (*networks, *without_slow_networks(link_findings(trace, found, step_time), networks))
+    of_links = link_findings(trace, found, step_time_ns(trace, found.job))
+    links = (*measured.networks, *without_slow_networks(of_links, measured.networks))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
     finding = partial(rank_finding, trace, found, blamed, measured=measured)
 

@@ -38,6 +38,8 @@ class Measured:
     """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
     longer: tuple[Anomaly, ...]
     """Single ones that compute for longer than their peers, by a test."""
+    networks: tuple[Finding, ...]
+    """About hosts whose network is slow."""
 
 
 def rank_finding(

@@ -32,7 +32,7 @@ _Host = str
 _Ends = tuple[_Host, _Host]
 
 
-class _Transfers(NamedTuple):
+class Transfers(NamedTuple):
     """From one host to another."""
 
     bytes_per_step: float
@@ -50,7 +50,7 @@ class _SlowHost:
     host: _Host
     receives: bool
     """What is sent to it is slow, from several hosts; else what it sends."""
-    slow: tuple[_Transfers, ...]
+    slow: tuple[Transfers, ...]
     usual_bytes_per_s: float
 
     @property
@@ -61,8 +61,7 @@ class _SlowHost:
 
 def slow_networks(trace: Trace, step_time_ns: float) -> Iterator[Finding]:
     """One for each host whose transfers are SLOWER times slower than others', where that costs."""
-    hosts = _hosts_of_addresses(trace.job)
-    for slow in _slow_hosts(_between_hosts(trace.job, hosts)):
+    for slow in _slow_hosts(between_hosts(trace.job)):
         if slow.lost_ns < COSTS * step_time_ns:
             continue
         ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)
@@ -120,7 +119,9 @@ def _hosts_of_addresses(job: Job) -> dict[str, _Host]:
     return {address: hosts.pop() for address, hosts in of.items() if len(hosts) == 1}
 
 
-def _between_hosts(job: Job, hosts: Mapping[str, _Host]) -> dict[_Ends, _Transfers]:
+def between_hosts(job: Job) -> dict[_Ends, Transfers]:
+    """By sender and receiver, of those hosts whose addresses are known."""
+    hosts = _hosts_of_addresses(job)
     of_rank: dict[_Ends, dict[Rank, list[SentToHost]]] = defaultdict(lambda: defaultdict(list))
     for rank in job.ranks:
         for one in job.sent.get(rank, ()):
@@ -130,26 +131,30 @@ def _between_hosts(job: Job, hosts: Mapping[str, _Host]) -> dict[_Ends, _Transfe
     return {ends: _together(list(of.values())) for ends, of in of_rank.items()}
 
 
-def _together(of_ranks: Sequence[Sequence[SentToHost]]) -> _Transfers:
+def _together(of_ranks: Sequence[Sequence[SentToHost]]) -> Transfers:
     """Of several ranks the rate of most bytes; of several windows the upper quartile, as of the steps of one."""
     rates = [_reached([one.bytes_per_s for one in of], [one.steps for one in of], UPPER) for of in of_ranks]
     sizes = [_mean(of, [one.bytes_per_step for one in of]) for of in of_ranks]
     again = [_mean(of, [one.retransmitted_per_step for one in of]) for of in of_ranks]
-    return _Transfers(sum(sizes), _reached(rates, sizes, 0.5), sum(again))
+    return Transfers(sum(sizes), _reached(rates, sizes, 0.5), sum(again))
 
 
 def _mean(windows: Sequence[SentToHost], per_step: Sequence[float]) -> float:
-    return float(np.average(per_step, weights=[one.steps for one in windows]))
+    steps = [one.steps for one in windows]
+    return sum(of * count for of, count in zip(per_step, steps, strict=True)) / sum(steps)
 
 
 def _reached(values: Sequence[float], weights: Sequence[float], share: float) -> float:
     """The value that so much of the weight lies at or below."""
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(np.asarray(weights, float)[order])
-    return float(values[int(order[min(int(np.searchsorted(below, share * below[-1])), len(order) - 1)])])
+    left = share * sum(weights)
+    for value, weight in sorted(zip(values, weights, strict=True)):
+        left -= weight
+        if left <= 0:
+            return value
+    return max(values)  # what rounding left over
 
 
-def _slow_hosts(between: Mapping[_Ends, _Transfers]) -> Iterator[_SlowHost]:
+def _slow_hosts(between: Mapping[_Ends, Transfers]) -> Iterator[_SlowHost]:
     """Those that send slowly, or that several others send to slowly; compared with what other hosts send."""
     usual = _usual_bytes_per_s(between)
     slow = [ends for ends, of in between.items() if ends in usual and of.bytes_per_s * SLOWER <= usual[ends]]
@@ -172,7 +177,7 @@ def _slow_hosts(between: Mapping[_Ends, _Transfers]) -> Iterator[_SlowHost]:
         yield max(both, key=lambda one: one.lost_ns)
 
 
-def _usual_bytes_per_s(between: Mapping[_Ends, _Transfers]) -> dict[_Ends, float]:
+def _usual_bytes_per_s(between: Mapping[_Ends, Transfers]) -> dict[_Ends, float]:
     """The median rate of what other hosts send; nothing where no other does."""
     sender, rates = np.array([ends[0] for ends in between]), np.array([one.bytes_per_s for one in between.values()])
     others = {host: rates[sender != host] for host in {ends[0] for ends in between}}

@@ -17,7 +17,7 @@ from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import above_peers, on_top_by_chance, places_among
 from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Position
-from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.stats import TRIM, log_binomial, trimmed_mean
 
 LARGER_INPUTS = 0.01
 """Inputs that are larger by more than this share than a peer's are of another size."""
@@ -63,7 +63,8 @@ def _anomalies(job: JobExcess, given: Floats | None) -> Iterator[Anomaly]:
                 continue
             # Batches are drawn anew for every step: what one step has says nothing of the next one's. Then those with
             # more work are the last ones, all of them and no other, in one of all orders.
-            p_value = on_top_by_chance(of_role[later], (at,), 1.0) / math.comb(len(of_role), first)
+            orders = log_binomial(len(of_role), first)
+            p_value = on_top_by_chance(of_role[later], (at,), 1.0) * math.exp(-orders)
             if p_value < FALSE_ALARM_RATE:
                 since = job.steps[first].step if first else None
                 yield Anomaly("persistent", (Position(int(members[at])),), _COMPUTE, p_value, lost, since=since)
