@@ -1,4 +1,4 @@
-"""How fast what captured takes of two hosts sent was delivered, and what the slower host lost by it.
+"""How fast what captured takes of several hosts sent was delivered, and what the slowest host lost by it.
 
 python benchmarks/real/delivered.py TAKES
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from captured import open_captured
@@ -27,41 +29,59 @@ def main() -> int:
     parser.add_argument("takes", type=Path, help="a folder that record.py filled with captured takes")
     parser.add_argument("--seeds", default="0:1000000", help="FIRST:STOP")
     options = parser.parse_args()
-    healthy: list[tuple[float, float]] = []
+    healthy: list[Delivered] = []
     for folder in recorded(options.takes, options.seeds):
         document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
-        told = compared(folder, document)
+        told = Delivered.of(folder, document)
         if told is None:
             continue
-        host, rate, slower, lost = told
         if needed := delivering_share(document):
             print(
-                f"{folder.name}: a link that needs {needed:.0%} of the step, {document['take']['steps']} steps: {host} "
-                f"at {rate / BYTES_PER_GBIT:.2f} Gb/s, {slower:.1f} times slower, loses {lost:.1%} of the step"
+                f"{folder.name}: a link that needs {needed:.0%} of the step, {document['take']['steps']} steps: "
+                f"{told.host} at {told.bytes_per_s / BYTES_PER_GBIT:.2f} Gb/s, {told.slower:.1f} times slower, loses "
+                f"{told.lost:.1%} of the step; transfers take {told.longest:.1%}"
             )
         else:
-            healthy.append((lost, slower))
+            healthy.append(told)
     if healthy:
+        lost, slower, longest = (max(getattr(one, name) for one in healthy) for name in ("lost", "slower", "longest"))
         print(
-            f"{len(healthy)} with healthy networks: the slower host loses at most {max(healthy)[0]:.1%} of the step; "
-            f"it is at most {max(slower for _, slower in healthy):.1f} times slower"
+            f"{len(healthy)} with healthy networks: the slowest host loses at most {lost:.1%} of the step; it is at "
+            f"most {slower:.1f} times slower; transfers take at most {longest:.1%} of the step"
         )
     return 0
 
 
-def compared(folder: Path, document: dict[str, Any]) -> tuple[str, float, float, float] | None:
-    """Of the host whose transfers are slower: its name, bytes per second, how many times slower, the step's share lost.
+@dataclass(frozen=True)
+class Delivered:
+    """Of a take the host whose transfers are slowest, and the transfers that take longest; shares of the step."""
 
-    None where there are not two hosts that send to one another.
-    """
-    from kair_engine.triage.slow_network import between_hosts
+    host: str
+    bytes_per_s: float
+    slower: float
+    """Times, beside the median of other hosts."""
+    lost: float
+    """By that."""
+    longest: float
 
-    of = {ends[0]: one for ends, one in between_hosts(open_captured(folder / "store").job).items()}
-    if len(of) != 2:
-        return None
-    (host, slow), (_, fast) = sorted(of.items(), key=lambda one: one[1].bytes_per_s)
-    slower = fast.bytes_per_s / slow.bytes_per_s
-    return host, slow.bytes_per_s, slower, slow.ns_per_step * (1 - 1 / slower) / median_step_ns(document)
+    @classmethod
+    def of(cls, folder: Path, document: dict[str, Any]) -> Delivered | None:
+        """None where there are not several hosts that send to one another."""
+        from kair_engine.triage.slow_network import between_hosts
+
+        step_ns = median_step_ns(document)
+        between = between_hosts(open_captured(folder / "store").job, step_ns)
+        longest_of = {
+            host: max((one for ends, one in between.items() if ends[0] == host), key=lambda one: one.ns_per_step)
+            for host in {ends[0] for ends in between}
+        }
+        if len(longest_of) <= 1:
+            return None
+        host = max(longest_of, key=lambda host: longest_of[host].ns_per_step)
+        slow = longest_of[host]
+        usual = median(one.bytes_per_s for ends, one in between.items() if ends[0] != host)
+        lost_ns = max(slow.ns_per_step - slow.bytes_per_step / usual * 1e9, 0.0)
+        return cls(host, slow.bytes_per_s, usual / slow.bytes_per_s, lost_ns / step_ns, slow.ns_per_step / step_ns)
 
 
 if __name__ == "__main__":

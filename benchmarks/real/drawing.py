@@ -46,7 +46,9 @@ ALL_RANKS = {
     "threads_x4": 0.5,
     "stops_on_all": 1.0,
 }
-OUTSIDE = {"sigstop", "nice", "quota", "core_hog", "bandwidth_hog", "slow_link"} | set(ALL_RANKS)
+# Of jobs of several hosts: what one sends is slow, or what all do.
+OF_NETWORKS = ("slow_link", "slow_links")
+OUTSIDE = {"sigstop", "nice", "quota", "core_hog", "bandwidth_hog", *OF_NETWORKS} | set(ALL_RANKS)
 CORES = 2
 MICROBATCHES = 2
 CHUNKS = 4
@@ -188,6 +190,37 @@ def draw_own_cores(seed: int) -> Take:
     guilty, places = (int(rng.integers(CORES)),), possible_places(parallel, False)
     faults = tuple(draw_fault(rng, kind, guilty, steps, places) for kind in kinds)
     return _with_own_cores(drawn, parallel, size, steps, faults)
+
+
+def draw_network(seed: int) -> Take:
+    """A take of two to four hosts, of which one has a slow link, or all have; it is recorded without that, too."""
+    rng = np.random.default_rng((seed, 0x6E6574))
+    drawn = draw(seed)
+    hosts = int(pick(rng, {"2": 0.4, "3": 0.3, "4": 0.3}))
+    of_host = int(rng.integers(1, 3))
+    ranks = hosts * of_host
+    two_dimensions = {"pipeline": 0.1, "two_groups": 0.1} if ranks >= 4 and ranks % 2 == 0 else {}
+    parallel: Parallel = pick(rng, {"ddp": 0.6, "fsdp2": 0.2} | two_dimensions)
+    width, blocks, examples = draw_size(rng, drawn.model, ranks)
+    steps, kind = log_uniform_int(rng, 8, 40), OF_NETWORKS[seed % 2]
+    guilty = (int(rng.integers(ranks)),) if kind == "slow_link" else tuple(range(ranks))
+    fault = draw_fault(rng, kind, guilty, steps, {"forward": 1})
+    load, load_processes = draw_load(rng, False)
+    return replace(
+        drawn,
+        width=width,
+        blocks=blocks,
+        examples=examples,
+        parallel=parallel,
+        compile=False,
+        ranks=ranks,
+        host_of_rank=tuple(rank // of_host for rank in range(ranks)),
+        steps=steps,
+        pinning=draw_pinning(rng, ranks),
+        load=load,
+        load_processes=load_processes,
+        faults=(replace(fault, onset=0),),
+    )
 
 
 def _with_own_cores(

@@ -22,6 +22,9 @@ from typing import Any
 
 from captured import open_captured, unmeasured
 
+UNUSED = {"process_ns", "voluntary", "involuntary", "machine_busy_ns"}
+"""Of what was measured in each step."""
+
 
 def recorded(takes: Path, seeds: str) -> list[Path]:
     """The folders of the takes that were recorded, of `seeds` FIRST:STOP."""
@@ -55,7 +58,7 @@ def main() -> int:
 def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any]:
     """take.json and what triage says of the traces beside it; a take that cannot be read says why.
 
-    Without the single steps of the reference, which no table looks at.
+    Without the single steps of the reference, and what else of steps no table looks at.
     """
     from kair_engine.errors import KairError
     from kair_engine.recording.opening import open_trace
@@ -64,6 +67,9 @@ def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any
     document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
     for measured_of_rank in document["ranks"]:
         del measured_of_rank["reference"]["steps"]
+        for step in measured_of_rank["steps"]:
+            for name in UNUSED & step.keys():
+                del step[name]
     begun = time.monotonic()
     try:
         captured = (folder / "store").exists()

@@ -104,7 +104,8 @@ class Outside:
             "quota_on_all": self.limit,
             "core_hog": self.hog_core,
             "bandwidth_hog": self.hog_core,
-            "slow_link": self.slow_link,
+            "slow_link": self.slow_links,
+            "slow_links": self.slow_links,
             "busy_processes_x2": self.oversubscribe,
             "busy_processes_x4": self.oversubscribe,
             "gpu_hog": self.hog_gpu,
@@ -184,17 +185,17 @@ class Outside:
         for number in range(self.take.cores * (int(fault.kind[-1]) - 1)):
             self.start(hog, f"busy{index}_{number}")
 
-    def slow_link(self, index: int, fault: Fault, references: Sequence[dict[str, float]]) -> None:
-        """So low a rate that what the host sends in a step takes `severity` of a step."""
-        rank = fault.ranks[0]
-        host, reference = self.take.host_of_rank[rank], references[rank]
-        seconds = fault.severity * reference["step_ns"] / NS_PER_S
-        bits = max(1_000_000, int(8 * reference["sent_bytes"] / seconds))
+    def slow_links(self, index: int, fault: Fault, references: Sequence[dict[str, float]]) -> None:
+        """So low a rate that what a host sends in a step takes `severity` of a step: the most that one sends."""
+        hosts = {self.take.host_of_rank[rank]: references[rank] for rank in fault.ranks}
+        most = max(hosts.values(), key=lambda of: of["sent_bytes"])
+        seconds = fault.severity * most["step_ns"] / NS_PER_S
+        bits = max(1_000_000, int(8 * most["sent_bytes"] / seconds))
         burst = max(70_000, bits // 8 // 500)
-        name, device = self.network[host]
-        shaper = f"tc qdisc add dev {device} root tbf rate {bits}bit burst {burst} limit 8000000"
-        call(f"ip netns exec {name} {shaper}")
-        self.measures[f"link{index}"] = {"bits_per_s": bits, "sent_bytes": reference["sent_bytes"]}
+        for name, device in (self.network[host] for host in hosts):
+            shaper = f"tc qdisc add dev {device} root tbf rate {bits}bit burst {burst} limit 8000000"
+            call(f"ip netns exec {name} {shaper}")
+        self.measures[f"link{index}"] = {"bits_per_s": bits, "sent_bytes": most["sent_bytes"]}
 
 
 def call(line: str) -> None:
@@ -304,20 +305,40 @@ def other_job(rank: int, ranks: int, folder: Path) -> None:
 
 
 def make_network(take: Take, stack: ExitStack) -> list[tuple[str, str]]:
-    """For each host the names of its network and its device; nothing where there is one host."""
+    """For each host the names of its network and its device; nothing where there is one host.
+
+    Two are joined by a cable, more by a switch.
+    """
     if take.hosts == 1:
         return []
-    hosts = [(f"kair{os.getpid()}h{host}", f"kr{os.getpid()}h{host}") for host in range(2)]
+    hosts = [(f"kair{os.getpid()}h{host}", f"kr{os.getpid()}h{host}") for host in range(take.hosts)]
     for name, _ in hosts:
-        call(f"ip netns add {name}")
-        stack.callback(subprocess.run, ["ip", "netns", "del", name], check=False, capture_output=True)
-    (first, device), (second, other) = hosts
-    call(f"ip link add {device} netns {first} type veth peer name {other} netns {second}")
+        add_network(name, stack)
+    if len(hosts) == 2:
+        (first, device), (second, other) = hosts
+        call(f"ip link add {device} netns {first} type veth peer name {other} netns {second}")
+    else:
+        join_by_switch(hosts, f"kair{os.getpid()}s", stack)
     for host, (name, own) in enumerate(hosts):
         call(f"ip -n {name} addr add 10.77.0.{host + 1}/24 dev {own}")
         call(f"ip -n {name} link set {own} up")
         call(f"ip -n {name} link set lo up")
     return hosts
+
+
+def add_network(name: str, stack: ExitStack) -> None:
+    call(f"ip netns add {name}")
+    stack.callback(subprocess.run, ["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def join_by_switch(hosts: Sequence[tuple[str, str]], switch: str, stack: ExitStack) -> None:
+    add_network(switch, stack)
+    call(f"ip -n {switch} link add switch type bridge")
+    call(f"ip -n {switch} link set switch up")
+    for name, own in hosts:
+        call(f"ip link add {own} netns {name} type veth peer name {own} netns {switch}")
+        call(f"ip -n {switch} link set {own} master switch")
+        call(f"ip -n {switch} link set {own} up")
 
 
 def enter_network(name: str) -> None:

@@ -20,6 +20,9 @@ instead of traces.
 With `--own-cores` takes of two ranks, each on a core of its own with nothing else beside them, healthy or with a fault
 of one rank; their seeds are their own, too.
 
+With `--networks`, as with `--pairs`, takes of two to four hosts with a slow link of one, or slow links of all, and
+without.
+
 Needs Linux, root (network namespaces, control groups, priorities) and torch; two cores, or a GPU and 16.
 """
 
@@ -33,7 +36,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import chain, zip_longest
@@ -47,7 +50,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
 from captured import CapturedTake, into_store
-from drawing import Take, draw, draw_own_cores, draw_pair
+from drawing import Take, draw, draw_network, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
 from on_gpu.net_waits import net_of_stops
@@ -67,6 +70,7 @@ def main() -> int:
     parser.add_argument("--rehearse", action="store_true", help="run takes on a GPU without one, to try the recorder")
     parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks")
     parser.add_argument("--captured", action="store_true", help="record by Kair's capture, into stores")
+    parser.add_argument("--networks", action="store_true", help="several hosts, with and without slow links")
     parser.add_argument("--own-cores", action="store_true", help="two ranks, each on a core of its own")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.
@@ -88,16 +92,22 @@ def planned(options: argparse.Namespace) -> Iterator[tuple[Path, Take]]:
     for seed in in_turn(parse_seeds(options.seeds), TUNING_SEEDS[options.device]):
         name = f"seed{seed:04d}"
         if options.device == "cpu":
-            take = (draw_pair if options.pairs else draw_own_cores if options.own_cores else draw)(seed)
+            take = drawing_of(options)(seed)
             take = CapturedTake.of(take) if options.captured else take
         else:
             gpu_take = draw_gpu_pair(seed) if options.pairs else draw_gpu(seed)
             take = replace(gpu_take, device="cpu", examples=8) if options.rehearse else gpu_take
-        if options.pairs:
+        if options.pairs or options.networks:
             yield options.out / "without" / name, replace(take, faults=())
             yield options.out / "with" / name, take
         else:
             yield options.out / name, take
+
+
+def drawing_of(options: argparse.Namespace) -> Callable[[int], Take]:
+    """Which takes on the CPU are asked for."""
+    chosen = {draw_pair: options.pairs, draw_network: options.networks, draw_own_cores: options.own_cores}
+    return next((of for of, asked in chosen.items() if asked), draw)
 
 
 def parse_seeds(text: str) -> Iterable[int]:

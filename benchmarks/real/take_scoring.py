@@ -35,6 +35,7 @@ SHARED: Final[dict[str, frozenset[str]]] = {
     "busy_processes_x4": frozenset({"contention"}),
     "threads_x2": frozenset({"contention"}),
     "threads_x4": frozenset({"contention"}),
+    "slow_links": frozenset({"exposed_communication"}),
     # On a GPU.
     "gpu_hog": frozenset({"device_contention"}),
     "slow_input_on_all": frozenset({"input", "input_bound"}),

@@ -218,7 +218,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="exposed communication",
         time_class=None,
         spends_on="communication that nothing hides",
-        suggestion="No rank is to blame: devices compute nothing while collectives run. Overlap them with compute "
+        suggestion="No rank is to blame: nothing is computed while collectives run. Overlap them with compute "
         "(buckets, prefetching, other streams), send less, or look at the network's bandwidth.",
         job_wide_fix_kind="communication",
         undone="with communication hidden behind compute",

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from captured import CapturedTake
-from drawing import ALL_RANKS, ONE_RANK, draw, draw_own_cores, draw_pair
+from drawing import ALL_RANKS, OF_NETWORKS, ONE_RANK, draw, draw_network, draw_own_cores, draw_pair
+from network_report import Pair as PairOfNetworks
+from network_report import table
 from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.net_waits import net_of_stops
 from pair_report import Pair, summary
@@ -54,6 +56,18 @@ def test_takes_of_own_cores_have_nothing_beside_them() -> None:
     assert {fault.ranks for (fault,) in faulty} == {(0,), (1,)}
     # Each kind is drawn that shows without a load and has an end that is its own.
     assert {fault.kind for (fault,) in faulty} == set(ONE_RANK) - {"nice", "slow_link"}
+
+
+def test_takes_of_networks_have_several_hosts() -> None:
+    takes = [draw_network(seed) for seed in range(100)]
+    assert takes == [draw_network(seed) for seed in range(100)]
+    assert {take.hosts for take in takes} == {2, 3, 4}
+    assert all(take.ranks % take.hosts == 0 and take.ranks <= 8 and take.steps >= 8 for take in takes)
+    assert {(fault.kind, len(fault.ranks) == take.ranks) for take in takes for fault in take.faults} == {
+        (OF_NETWORKS[0], False),
+        (OF_NETWORKS[1], True),
+    }
+    assert {take.parallel for take in takes if take.ranks == 2} == {"ddp", "fsdp2"}
 
 
 def test_the_seeds_of_takes_on_cores_draw_what_they_drew() -> None:
@@ -186,6 +200,36 @@ def test_pairs_are_counted_by_what_they_were_priced_at() -> None:
         "Told in 2 of 3, priced within a quarter of the difference in 1, or in 1 had the job without the fault lacked "
         "no core either; the range holds it in 2. A rank is accused in 3 jobs without the fault, and in 1 with it."
     )
+
+
+def of_network(kind: str, ranks: list[int], answer: dict[str, Any], cost_ms: float) -> PairOfNetworks:
+    """Two hosts of two ranks: 15 MB a step at 1 Gb/s are 120 ms of 150, in place of 100."""
+    without, beside = (take([[step] * 4] * 8, []) for step in (100.0, 150.0))
+    for document in (without, beside):
+        document["take"]["host_of_rank"] = [0, 0, 1, 1]
+    beside["take"]["faults"] = [{"kind": kind, "ranks": ranks, "onset": 0}]
+    beside["outside"] = {"link0": {"bits_per_s": 1_000_000_000, "sent_bytes": 15_000_000.0}}
+    for one in answer["findings"]:
+        one |= {"time_lost_us_per_step": cost_ms * 1e3, "figures": {"network": {}}}
+    return PairOfNetworks.of(beside, answer, without, said())
+
+
+def test_slow_links_of_all_hosts_are_nobody_s() -> None:
+    told, of_all = said(("exposed_communication", []), verdict="job_wide"), [0, 1, 2, 3]
+    pairs = [
+        of_network("slow_links", of_all, told, 60),
+        of_network("slow_links", of_all, said(("communication", [2, 3])), 60),
+        of_network("slow_link", [3], said(("communication", [2, 3])), 80),
+        of_network("slow_link", [3], said(("communication", [0, 1])), 60),
+    ]
+    assert [(one.is_named, one.accuses_innocent, one.is_near) for one in pairs] == [
+        (True, False, True),
+        (False, True, True),
+        (True, False, False),
+        (False, True, True),
+    ]
+    shares = [share.split(":")[0] for _, share, _ in table(pairs)]
+    assert shares[1:] == ["0 of 4", "2 of 4", "1 of 2", "1 of 2", "1 of 2", "1 of 2", "1 of 2"]
 
 
 def test_what_the_job_without_the_fault_lacked_counts_beside_the_difference() -> None:

@@ -192,6 +192,13 @@ SLOW_NETWORK = {
     "retransmitted_per_step": 0,
     "receives": 0,
 }
+NETWORK = {
+    "bytes_per_step": 2e6,
+    "bytes_per_s": 1e8,
+    "fastest_bytes_per_s": 2e8,
+    "delivering_us_per_step": 20_000,
+    "retransmitted_per_step": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -361,6 +368,13 @@ SLOW_NETWORK = {
             SLOW_NETWORK | {"receives": 1, "retransmitted_per_step": 14},
             "measured by the kernel: rank 1 receives 2 MB a step from other hosts at 800 Mb/s, which takes 20.0 ms; "
             "other transfers go at 16.0 Gb/s; 14.0 segments a step are sent again",
+        ),
+        (
+            "network",
+            None,
+            NETWORK,
+            "measured by the kernel: one host sends another 2 MB a step at 800 Mb/s, which takes 20.0 ms; no transfers "
+            "between hosts go faster than 1.60 Gb/s",
         ),
         (
             "since",

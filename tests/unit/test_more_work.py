@@ -8,6 +8,7 @@ from support.excess_builder import COMPUTE, Percents, job, nothing
 
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import conclude
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.ranks.more_work import more_work_ns, with_more_work
 
 STEPS, MORE = 8, 1
@@ -63,6 +64,20 @@ def test_a_rank_with_more_work_is_accused_though_noise_hides_it(more: dict[str, 
 )
 def test_nobody_is_accused(of: JobExcess) -> None:
     assert accused(of) == []
+
+
+def test_more_work_that_hides_by_the_clock_shows_in_what_threads_computed() -> None:
+    """By the clock all wait for cores: half a percent of a third of 5 %. Of CPU time the rank has 2 % more."""
+    of = of_two(lost=0.3, calls={"mm": np.array([2.0, 4])})
+    assert accused(of) == []
+    times = np.tile(np.array([[0.50], [0.52]]) * of.step_time_ns, STEPS)
+    ready, untold = np.zeros_like(times), np.full_like(times, np.nan)
+    processor = ProcessorTimes(np.arange(2), np.arange(STEPS), times, ready, untold, untold, untold)
+    (anomaly,) = with_more_work(conclude(of), None, processor).anomalies
+    assert anomaly.positions == (MORE,)
+    assert anomaly.excess_ns / of.step_time_ns == pytest.approx(0.02)
+    alike = replace(processor, cpu_ns=times[:1].repeat(2, axis=0))
+    assert with_more_work(conclude(of), None, alike).anomalies == ()
 
 
 def test_a_rank_that_gives_its_model_more_is_accused_though_noise_hides_it() -> None:

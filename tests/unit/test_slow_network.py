@@ -2,13 +2,20 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from support.excess_builder import job, nothing
+from support.excess_builder import COMMUNICATION, COMPUTE, job, nothing
 
+from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import Job, SentToHost, StepTimes, Trace
-from kair_engine.triage.slow_network import faster_transfers, slow_networks, without_slow_networks
+from kair_engine.triage.slow_network import (
+    faster_transfers,
+    slow_network_of_all,
+    slow_networks,
+    without_slow_networks,
+)
 
 STEP_NS = 100e6
 MB, GB = 1e6, 1e9
@@ -43,9 +50,15 @@ def to(own: int, peer: int, bytes_per_s: float, size: float = 2 * MB, again: flo
 
 def found(sent: dict[int, list[SentToHost]], hosts: dict[int, str] | None = None) -> list[Finding]:
     """Each rank on a host of its own, unless it is said otherwise."""
-    return list(
-        slow_networks(trace_of(sent, {rank: f"host{rank}" for rank in sent} if hosts is None else hosts), STEP_NS)
-    )
+    trace = trace_of(sent, {rank: f"host{rank}" for rank in sent} if hosts is None else hosts)
+    return list(slow_networks(trace, waiting(len(sent)), STEP_NS))
+
+
+def waiting(ranks: int, own: float = 40) -> JobExcess:
+    """Ranks that work for `own` percent of the step."""
+    work = np.zeros((4, ranks))
+    work[COMPUTE], work[COMMUNICATION] = own, 90
+    return job(nothing(8, ranks), work=work)
 
 
 def test_of_two_hosts_the_one_whose_transfers_are_slow_is_named() -> None:
@@ -97,10 +110,20 @@ def test_all_ranks_of_a_host_share_its_network() -> None:
 
 
 def test_what_is_slow_in_some_windows_is_no_slow_network() -> None:
-    windows = [to(1, 0, SLOW), to(1, 0, SLOW), to(1, 0, SLOW), to(1, 0, USUAL)]
-    assert found({0: [to(0, 1, USUAL)], 1: [*windows, to(1, 0, USUAL)]}) == []
-    (one,) = found({0: [to(0, 1, USUAL)], 1: windows})
+    """Of 25 steps the median counts."""
+    usual = [to(0, 1, USUAL)]
+    slow, fast = to(1, 0, SLOW), to(1, 0, USUAL)
+    assert found({0: usual, 1: [slow, slow, fast, fast, fast]}) == []
+    (one,) = found({0: usual, 1: [slow, slow, slow, fast, fast]})
     assert one.ranks == (1,)
+
+
+def test_of_few_steps_the_upper_quartile_counts() -> None:
+    """Five steps, and one or two more in a second window."""
+    usual = [to(0, 1, USUAL)]
+    slow, fast = to(1, 0, SLOW), to(1, 0, USUAL)
+    assert found({0: usual, 1: [slow, replace(fast, steps=2)]}) == []
+    assert [one.ranks for one in found({0: usual, 1: [slow, replace(fast, steps=1)]})] == [(1,)]
 
 
 def test_in_a_ring_whoever_sends_is_named_and_of_several_senders_the_receiver() -> None:
@@ -135,6 +158,53 @@ def test_an_address_of_several_hosts_tells_nothing() -> None:
     """Containers that have the same one, each behind a bridge of its own."""
     sent = {0: [to(0, 1, USUAL)], 1: [to(0, 1, USUAL)], 2: [to(1, 0, SLOW)]}
     assert found(sent) == []
+
+
+def of_all(sent: dict[int, list[SentToHost]]) -> list[Finding]:
+    hosts = {rank: f"host{rank}" for rank in sent}
+    return list(slow_network_of_all(trace_of(sent, hosts), waiting(len(sent)), STEP_NS))
+
+
+def test_a_network_that_takes_a_tenth_of_the_step_is_told_on_all_ranks() -> None:
+    """2 MB at 0.1 GB/s take 20 ms, at 0.15 GB/s 13."""
+    (one,) = of_all({0: [to(0, 1, SLOW, again=2)], 1: [to(1, 0, 1.5 * SLOW, again=1)]})
+    assert (one.cause, one.pattern, one.ranks, one.seen_on) == ("exposed_communication", "job_wide", (), (0, 1))
+    assert one.time_lost_us_per_step == pytest.approx(20_000)
+    (shown,) = one.evidence
+    assert shown.kind == "network"
+    assert shown.figures == pytest.approx(
+        {
+            "bytes_per_step": 2 * MB,
+            "bytes_per_s": SLOW,
+            "fastest_bytes_per_s": 1.5 * SLOW,
+            "delivering_us_per_step": 20_000,
+            "retransmitted_per_step": 3,
+        }
+    )
+    assert faster_transfers(one, job(nothing(8, 2), transfers=40)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {0: [to(0, 1, SLOW, size=0.9 * MB)], 1: [to(1, 0, SLOW, size=0.9 * MB)]},
+        {0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]},
+        {0: [], 1: []},
+    ],
+    ids=["it takes less", "one host's is slow", "nothing was asked"],
+)
+def test_no_network_of_all_is_told_without_that(sent: dict[int, list[SentToHost]]) -> None:
+    assert of_all(sent) == []
+
+
+def test_a_network_takes_no_longer_than_the_step_and_costs_no_more_than_ranks_do_not_work() -> None:
+    """2 MB at a kilobyte a second would take half an hour: what is delivered in a step takes no longer than that."""
+    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, 1e3)]})
+    assert one.evidence[0].figures["delivering_us_per_step"] == pytest.approx(100_000)
+    assert one.time_lost_us_per_step == pytest.approx(60_000)
+    (one,) = of_all({0: [to(0, 1, 1e3)], 1: [to(1, 0, 1e3)]})
+    assert one.evidence[0].figures["delivering_us_per_step"] == pytest.approx(100_000)
+    assert one.time_lost_us_per_step == pytest.approx(60_000)
 
 
 def test_links_of_a_host_whose_network_is_slow_are_not_told_again() -> None:

@@ -35,6 +35,7 @@ EvidenceKind = Literal[
     "fewer_cores",
     "crowded",
     "slow_network",
+    "network",
     "computes_more",
     "more_calls",
     "launches_more",

@@ -166,7 +166,7 @@ class SentToHost:
     bytes_per_step: float
     """In these."""
     bytes_per_s: float
-    """As fast as it was delivered while there was something to send: the upper quartile of the steps."""
+    """As fast as it was delivered while there was something to send, by the rule of delivery_rates.py."""
     retransmitted_per_step: float
     """Segments."""
 

@@ -50,7 +50,7 @@ from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
-from kair_engine.triage.slow_network import slow_networks, without_slow_networks
+from kair_engine.triage.slow_network import slow_network_of_all, slow_networks, without_slow_networks
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.prices import require_cost
 from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
@@ -81,7 +81,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)
     measured = _measured(trace, found.job)
-    found = with_most_awaited(with_more_work(found, measured.given), blamed)
+    found = with_most_awaited(with_more_work(found, measured.given, measured.processor), blamed)
     found = with_most_computing(found, blamed, measured.longer)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
@@ -103,7 +103,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
-    wide += tuple(one for one in exposed(trace, parts, step_time) if one.cause not in known)
+    of_communication = (*slow_network_of_all(trace, found.job, step_time), *exposed(trace, parts, step_time))
+    wide += tuple(one for one in of_communication if one.cause not in known)
     raised = about(shared.stops, wide)
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
@@ -144,7 +145,7 @@ def _measured(trace: Trace, job: JobExcess) -> Measured:
         held_back(trace.job, job, processor),
         given_bytes(trace, steps, job.ranks),
         computing_longer(job, processor),
-        tuple(slow_networks(trace, step_time_ns(trace, job))),
+        tuple(slow_networks(trace, job, step_time_ns(trace, job))),
     )
 
 

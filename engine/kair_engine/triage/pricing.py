@@ -232,12 +232,18 @@ def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, 
     if any(one.kind == "exposed" for one in finding.evidence):
         return ()  # of one rank alone no replay knows what it waits for
     if finding.pattern == "job_wide":
-        # Of all ranks a kind of delay cannot be told from the ordinary noise in it, except garbage collection's.
-        of_all = fix_of_all(finding.cause)
+        of_all = _of_all(finding, found)
         return (of_all,) if of_all is not None and _fits(model, of_all) else ()
     if cause.fix_kind is None or cause.fix_kind not in model.kinds:
         return ()
     return _of_ranks(model, finding, cause.fix_kind, found)
+
+
+def _of_all(finding: Finding, found: Localization) -> Fix | None:
+    """Of all ranks a kind of delay cannot be told from the ordinary noise in it, except what was measured of it."""
+    if any(one.kind == "network" for one in finding.evidence):
+        return Fix(kinds=("communication",), scale=faster_transfers(finding, found.job))
+    return fix_of_all(finding.cause)
 
 
 def _of_ranks(model: Model, finding: Finding, kind: FixKind, found: Localization) -> tuple[Fix, ...]:

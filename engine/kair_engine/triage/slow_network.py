@@ -1,4 +1,4 @@
-"""Hosts whose network is slow, by how fast the kernel saw what ranks sent to other hosts delivered.
+"""Networks that are slow, a host's or that of all, by how fast the kernel saw what ranks sent to others delivered.
 
 A trace cannot tell: all ranks of a collective take as long as its slowest transfer, and one that waits for cores takes
 as long as one that waits for the network. Rates can, and each host's tell its own.
@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kair_engine.frozen import dataclass
-from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
+from kair_engine.trace.delivery_rates import reached, usual_rate
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, SentToHost, Trace
 from kair_engine.triage.findings import new_finding
@@ -24,8 +25,8 @@ SLOWER: Final = 2.0
 """Times: rates of transfers that are alike differ, by their sizes and by who has a core; where that costs, by less."""
 COSTS: Final = 0.05
 """Of the step: what it takes longer to deliver what is sent in one than at the rate of the other hosts."""
-UPPER: Final = 0.75
-"""Of the windows: as fast as in so many of them at most, what is slow now and then is no slow network."""
+OF_STEP: Final = 0.10
+"""What it takes to deliver what some host sends in a step: shorter is what every job of several hosts has."""
 
 _Host = str
 """Its name; its address where that is not known."""
@@ -59,9 +60,9 @@ class _SlowHost:
         return sum(one.ns_per_step - one.bytes_per_step / self.usual_bytes_per_s * 1e9 for one in self.slow)
 
 
-def slow_networks(trace: Trace, step_time_ns: float) -> Iterator[Finding]:
+def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
     """One for each host whose transfers are SLOWER times slower than others', where that costs."""
-    for slow in _slow_hosts(between_hosts(trace.job)):
+    for slow in _slow_hosts(between_hosts(trace.job, step_time_ns)):
         if slow.lost_ns < COSTS * step_time_ns:
             continue
         ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)
@@ -70,9 +71,26 @@ def slow_networks(trace: Trace, step_time_ns: float) -> Iterator[Finding]:
             cause="communication",
             pattern="persistent" if len(ranks) == 1 else "group",
             ranks=ranks,
-            lost_ns=slow.lost_ns,
+            lost_ns=min(slow.lost_ns, _beside_own_work_ns(job, step_time_ns)),
             step_time_ns=step_time_ns,
             evidence=(Evidence("slow_network", _figures(slow), None, ranks),),
+        )
+
+
+def slow_network_of_all(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
+    """One on all ranks where a good part of the step goes by in sending, and no host is slower than the others."""
+    between = between_hosts(trace.job, step_time_ns)
+    if not between or any(slow.lost_ns >= COSTS * step_time_ns for slow in _slow_hosts(between)):
+        return
+    longest = max(between.values(), key=lambda one: one.ns_per_step)
+    if longest.ns_per_step >= OF_STEP * step_time_ns:
+        yield new_finding(
+            trace,
+            cause="exposed_communication",
+            seen_on=tuple(trace.job.ranks),
+            lost_ns=min(longest.ns_per_step, _beside_own_work_ns(job, step_time_ns)),
+            step_time_ns=step_time_ns,
+            evidence=(Evidence("network", _figures_of_all(between, longest)),),
         )
 
 
@@ -83,10 +101,16 @@ def without_slow_networks(links: Iterable[Finding], networks: Sequence[Finding])
 
 
 def faster_transfers(finding: Finding, job: JobExcess) -> float:
-    """By what all communication is scaled so that a slow host's takes as long as others' would."""
-    places = np.searchsorted(job.ranks, finding.ranks)
+    """By what all communication is scaled: a slow host's then takes as long as others', that of all hosts no time."""
+    places = np.searchsorted(job.ranks, finding.ranks or finding.seen_on)
     takes = float(np.median(job.transfers_ns[places]))
     return round(max(1 - finding.time_lost_us_per_step * 1e3 / max(takes, 1.0), 0.0), 4)
+
+
+def _beside_own_work_ns(job: JobExcess, step_time_ns: float) -> float:
+    """Of a step, what the rank that works longest does not do itself: no network can be to blame for more."""
+    own = np.delete(job.work_ns, CLASSES.index("communication"), axis=0).sum(axis=0)
+    return max(step_time_ns - float(own.max()), 0.0)
 
 
 def _figures(slow: _SlowHost) -> dict[str, float]:
@@ -98,6 +122,16 @@ def _figures(slow: _SlowHost) -> dict[str, float]:
         "delivering_us_per_step": sum(one.ns_per_step for one in slow.slow) / 1e3,
         "retransmitted_per_step": sum(one.retransmitted_per_step for one in slow.slow),
         "receives": float(slow.receives),
+    }
+
+
+def _figures_of_all(between: Mapping[_Ends, Transfers], longest: Transfers) -> dict[str, float]:
+    return {
+        "bytes_per_step": longest.bytes_per_step,
+        "bytes_per_s": longest.bytes_per_s,
+        "fastest_bytes_per_s": max(one.bytes_per_s for one in between.values()),
+        "delivering_us_per_step": longest.ns_per_step / 1e3,
+        "retransmitted_per_step": sum(one.retransmitted_per_step for one in between.values()),
     }
 
 
@@ -119,8 +153,11 @@ def _hosts_of_addresses(job: Job) -> dict[str, _Host]:
     return {address: hosts.pop() for address, hosts in of.items() if len(hosts) == 1}
 
 
-def between_hosts(job: Job) -> dict[_Ends, Transfers]:
-    """By sender and receiver, of those hosts whose addresses are known."""
+def between_hosts(job: Job, step_time_ns: float) -> dict[_Ends, Transfers]:
+    """By sender and receiver, of those hosts whose addresses are known.
+
+    What was delivered in a step took no longer than that, whatever its last part tells.
+    """
     hosts = _hosts_of_addresses(job)
     of_rank: dict[_Ends, dict[Rank, list[SentToHost]]] = defaultdict(lambda: defaultdict(list))
     for rank in job.ranks:
@@ -128,30 +165,24 @@ def between_hosts(job: Job) -> dict[_Ends, Transfers]:
             sender, receiver = hosts.get(one.own), hosts.get(one.peer)
             if sender is not None and receiver is not None and sender != receiver:
                 of_rank[sender, receiver][rank].append(one)
-    return {ends: _together(list(of.values())) for ends, of in of_rank.items()}
+    between = {ends: _together(list(of.values())) for ends, of in of_rank.items()}
+    return {
+        ends: of._replace(bytes_per_s=max(of.bytes_per_s, of.bytes_per_step / step_time_ns * 1e9))
+        for ends, of in between.items()
+    }
 
 
 def _together(of_ranks: Sequence[Sequence[SentToHost]]) -> Transfers:
-    """Of several ranks the rate of most bytes; of several windows the upper quartile, as of the steps of one."""
-    rates = [_reached([one.bytes_per_s for one in of], [one.steps for one in of], UPPER) for of in of_ranks]
+    """Of several ranks the rate of most bytes; of several windows as of the steps of one."""
+    rates = [usual_rate([one.bytes_per_s for one in of], [one.steps for one in of]) for of in of_ranks]
     sizes = [_mean(of, [one.bytes_per_step for one in of]) for of in of_ranks]
     again = [_mean(of, [one.retransmitted_per_step for one in of]) for of in of_ranks]
-    return Transfers(sum(sizes), _reached(rates, sizes, 0.5), sum(again))
+    return Transfers(sum(sizes), reached(rates, sizes, 0.5), sum(again))
 
 
 def _mean(windows: Sequence[SentToHost], per_step: Sequence[float]) -> float:
     steps = [one.steps for one in windows]
     return sum(of * count for of, count in zip(per_step, steps, strict=True)) / sum(steps)
-
-
-def _reached(values: Sequence[float], weights: Sequence[float], share: float) -> float:
-    """The value that so much of the weight lies at or below."""
-    left = share * sum(weights)
-    for value, weight in sorted(zip(values, weights, strict=True)):
-        left -= weight
-        if left <= 0:
-            return value
-    return max(values)  # what rounding left over
 
 
 def _slow_hosts(between: Mapping[_Ends, Transfers]) -> Iterator[_SlowHost]:

@@ -190,9 +190,22 @@ def _slow_network(one: Evidence) -> str:
     what = f"{_who(one)} {_verb(one, 'receive' if one.figures['receives'] else 'send')} {others}"
     rate, usual = _rate(one.figures["bytes_per_s"]), _rate(one.figures["usual_bytes_per_s"])
     takes = duration(one.figures["delivering_us_per_step"])
+    return f"measured by the kernel: {what} at {rate}, which takes {takes}; other transfers go at {usual}{_again(one)}"
+
+
+def _network(one: Evidence) -> str:
+    sent = size(round(one.figures["bytes_per_step"]))
+    rate, fastest = _rate(one.figures["bytes_per_s"]), _rate(one.figures["fastest_bytes_per_s"])
+    takes = duration(one.figures["delivering_us_per_step"])
+    return (
+        f"measured by the kernel: one host sends another {sent} a step at {rate}, which takes {takes}; no transfers "
+        f"between hosts go faster than {fastest}{_again(one)}"
+    )
+
+
+def _again(one: Evidence) -> str:
     again = one.figures["retransmitted_per_step"]
-    lost = f"; {significant(again)} segments a step are sent again" if again >= 1 else ""
-    return f"measured by the kernel: {what} at {rate}, which takes {takes}; other transfers go at {usual}{lost}"
+    return f"; {significant(again)} segments a step are sent again" if again >= 1 else ""
 
 
 def _rate(bytes_per_s: float) -> str:
@@ -409,6 +422,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "fewer_cores": _fewer_cores,
     "crowded": _crowded,
     "slow_network": _slow_network,
+    "network": _network,
     "computes_more": _computes_more,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,

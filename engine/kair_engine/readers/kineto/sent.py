@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from kair_engine.readers.kineto.processor import rows_of
+from kair_engine.trace.delivery_rates import usual_rate
 from kair_engine.trace.model import SentToHost
 
 _MOST: Final = 1 << 50
@@ -13,10 +14,7 @@ _MOST_PEERS: Final = 1024
 
 
 def sent_of(header: Mapping[str, Any]) -> tuple[SentToHost, ...]:
-    """By the two ends' addresses; empty for files of others.
-
-    Of rates the upper quartile: what is sent to somebody who does not read yet goes slowly now and then on any network.
-    """
+    """By the two ends' addresses; empty for files of others."""
     between: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
     for _, own, peer, size, rate, again in rows_of(header, "sent", (6,)):
         known = all(type(one) is int and 0 <= one < _MOST for one in (size, rate, again))
@@ -29,7 +27,7 @@ def sent_of(header: Mapping[str, Any]) -> tuple[SentToHost, ...]:
             peer,
             steps=len(rows),
             bytes_per_step=sum(size for size, _, _ in rows) / len(rows),
-            bytes_per_s=float(sorted(rate for _, rate, _ in rows)[len(rows) * 3 // 4]),
+            bytes_per_s=float(usual_rate([rate for _, rate, _ in rows], [1] * len(rows))),
             retransmitted_per_step=sum(again for _, _, again in rows) / len(rows),
         )
         for (own, peer), rows in sorted(between.items())[:_MOST_PEERS]

@@ -18,6 +18,8 @@ from kair_engine.localize.noise import above_peers, on_top_by_chance, places_amo
 from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, log_binomial, trimmed_mean
+from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.triage.ranks.most_computing import computed_ns
 
 LARGER_INPUTS = 0.01
 """Inputs that are larger by more than this share than a peer's are of another size."""
@@ -30,35 +32,38 @@ FEWEST_LAST = 4
 _COMPUTE = CLASSES.index("compute")
 
 
-def with_more_work(found: Localization, given: Floats | None = None) -> Localization:
+def with_more_work(
+    found: Localization, given: Floats | None = None, processor: ProcessorTimes | None = None
+) -> Localization:
     """`found`, with an anomaly more for each rank that has more work and that no test has found slow.
 
-    `given` is what ranks gave their models (steps × ranks), where that is known.
+    `given` is what ranks gave their models (steps × ranks), where that is known, `processor` what their threads were
+    measured to compute.
     """
     if not can_accuse(found.job):
         return found
     known = {place for one in found.anomalies for place in one.positions}
-    for anomaly in _anomalies(found.job, given):
+    for anomaly in _anomalies(found.job, given, processor):
         if not known & set(anomaly.positions):
             found = also_slow(found, anomaly)
     return found
 
 
-def _anomalies(job: JobExcess, given: Floats | None) -> Iterator[Anomaly]:
-    work, computed = more_work_ns(job, given), zero_for_nan(job.by_step_ns[:, _COMPUTE])
+def _anomalies(job: JobExcess, given: Floats | None, processor: ProcessorTimes | None) -> Iterator[Anomaly]:
+    work, computed = more_work_ns(job, given), _computed_ns(job, processor)
     least = SMALLEST_SHARE * job.step_time_ns
     for code in np.unique(job.role):
         members = np.flatnonzero(job.role == code)
         if len(members) < 2:
             continue
-        of_role, spent = work[:, members], computed[:, members]
+        of_role = work[:, members]
         # Of two ranks the median is halfway.
         begins = _begins(of_role > least / 2)
         for at in np.flatnonzero(_mostly_on_top(of_role, begins)).tolist():
             first = int(begins[at])
             later = slice(first, None)
             expected = float(trimmed_mean(above_peers(of_role[later], at), TRIM))
-            lost = float(trimmed_mean(above_peers(spent[later], at), TRIM))
+            lost = max(float(trimmed_mean(above_peers(of[later][:, members], at), TRIM)) for of in computed)
             if expected <= least or lost < SEEN * expected:
                 continue
             # Batches are drawn anew for every step: what one step has says nothing of the next one's. Then those with
@@ -68,6 +73,17 @@ def _anomalies(job: JobExcess, given: Floats | None) -> Iterator[Anomaly]:
             if p_value < FALSE_ALARM_RATE:
                 since = job.steps[first].step if first else None
                 yield Anomaly("persistent", (Position(int(members[at])),), _COMPUTE, p_value, lost, since=since)
+
+
+def _computed_ns(job: JobExcess, processor: ProcessorTimes | None) -> list[Floats]:
+    """What ranks computed (steps × ranks), by the clock and, where that was measured, by their threads' CPU time.
+
+    Where all lack cores, waiting for one hides by the clock who has more to compute.
+    """
+    by_clock = zero_for_nan(job.by_step_ns[:, _COMPUTE])
+    if processor is None or not processor.tells_all:
+        return [by_clock]
+    return [by_clock, computed_ns(job, processor)]
 
 
 def _begins(is_more: Bools) -> Ints:

@@ -59,7 +59,7 @@ def _members(job: JobExcess, place: Position) -> Ints:
     return np.flatnonzero(job.role == job.role[place])
 
 
-def _computed_ns(job: JobExcess, processor: ProcessorTimes) -> Floats:
+def computed_ns(job: JobExcess, processor: ProcessorTimes) -> Floats:
     """(steps × ranks): what the training threads computed; of steps in which that is not known, the rank's median."""
     rows = np.searchsorted(processor.ranks, job.ranks)
     columns = np.searchsorted(processor.steps, [step.step for step in job.steps])
@@ -74,7 +74,7 @@ def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
     share of that. Of a few steps it is one of the step: next to busy neighbours a healthy rank computes longer for a
     spell.
     """
-    computed = _computed_ns(job, processor)
+    computed = computed_ns(job, processor)
     excess, work = np.zeros_like(job.by_step_ns), np.zeros_like(job.work_ns)
     excess[:, _COMPUTE], work[_COMPUTE] = computed - role_medians(computed, job.role), np.median(computed, axis=0)
     ran, lacked = float(np.nanmean(processor.cpu_ns)), float(np.nanmean(processor.delay_ns))
