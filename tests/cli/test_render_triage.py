@@ -371,9 +371,9 @@ NETWORK = {
         ),
         (
             "network",
-            None,
+            "host1 to host2",
             NETWORK,
-            "measured by the kernel: one host sends another 2 MB a step at 800 Mb/s, which takes 20.0 ms; no transfers "
+            "measured by the kernel: from host1 to host2 go 2 MB a step at 800 Mb/s, which takes 20.0 ms; no transfers "
             "between hosts go faster than 1.60 Gb/s",
         ),
         (

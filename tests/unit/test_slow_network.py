@@ -171,7 +171,7 @@ def test_a_network_that_takes_a_tenth_of_the_step_is_told_on_all_ranks() -> None
     assert (one.cause, one.pattern, one.ranks, one.seen_on) == ("exposed_communication", "job_wide", (), (0, 1))
     assert one.time_lost_us_per_step == pytest.approx(20_000)
     (shown,) = one.evidence
-    assert shown.kind == "network"
+    assert (shown.kind, shown.about) == ("network", "host0 to host1")
     assert shown.figures == pytest.approx(
         {
             "bytes_per_step": 2 * MB,

@@ -86,6 +86,6 @@ class Evidence:
     ranks: tuple[Rank, ...] = ()
     """Who it is about; empty where that is nobody."""
     about: str | None = None
-    """The cause, operator, process group, pipeline edge or stage that the figures are of."""
+    """The cause, operator, process group, pipeline edge, stage or two hosts that the figures are of."""
     root_causes: tuple[RootCause, ...] = ()
     """What made the ranks late, of the kind `made_late`."""

@@ -82,7 +82,7 @@ def slow_network_of_all(trace: Trace, job: JobExcess, step_time_ns: float) -> It
     between = between_hosts(trace.job, step_time_ns)
     if not between or any(slow.lost_ns >= COSTS * step_time_ns for slow in _slow_hosts(between)):
         return
-    longest = max(between.values(), key=lambda one: one.ns_per_step)
+    (sender, receiver), longest = max(between.items(), key=lambda one: one[1].ns_per_step)
     if longest.ns_per_step >= OF_STEP * step_time_ns:
         yield new_finding(
             trace,
@@ -90,7 +90,7 @@ def slow_network_of_all(trace: Trace, job: JobExcess, step_time_ns: float) -> It
             seen_on=tuple(trace.job.ranks),
             lost_ns=min(longest.ns_per_step, _beside_own_work_ns(job, step_time_ns)),
             step_time_ns=step_time_ns,
-            evidence=(Evidence("network", _figures_of_all(between, longest)),),
+            evidence=(Evidence("network", _figures_of_all(between, longest), about=f"{sender} to {receiver}"),),
         )
 
 

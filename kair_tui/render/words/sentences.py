@@ -198,7 +198,7 @@ def _network(one: Evidence) -> str:
     rate, fastest = _rate(one.figures["bytes_per_s"]), _rate(one.figures["fastest_bytes_per_s"])
     takes = duration(one.figures["delivering_us_per_step"])
     return (
-        f"measured by the kernel: one host sends another {sent} a step at {rate}, which takes {takes}; no transfers "
+        f"measured by the kernel: from {one.about} go {sent} a step at {rate}, which takes {takes}; no transfers "
         f"between hosts go faster than {fastest}{_again(one)}"
     )
 
