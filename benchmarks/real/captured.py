@@ -105,4 +105,4 @@ def unmeasured(trace: Trace) -> Trace:
 
     times = trace.job.step_times
     plain = StepTimes(times.rank, times.step, times.begin_ns, times.duration_ns, times.operations)
-    return replace(trace, job=replace(trace.job, step_times=plain, limits={}))
+    return replace(trace, job=replace(trace.job, step_times=plain, limits={}, sent={}))

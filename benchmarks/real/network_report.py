@@ -22,7 +22,6 @@ from truth import median_step_ns
 
 MARK: Final = "what real/network_report.py writes"
 
-
 Test = Callable[["Pair"], bool]
 
 
@@ -50,8 +49,8 @@ class Pair:
             if {"slow_network", "network"} & one["figures"].keys()
         ]
         hosts = len(set(document["take"]["host_of_rank"]))
-        scored, beside = score(document, answer), score(without, healthy)
-        return cls(scored, beside, hosts, step - before, step, max(told, default=None))
+        scores = score(document, answer), score(without, healthy)
+        return cls(*scores, hosts, step - before, step, max(told, default=None))
 
     @property
     def of_all(self) -> bool:

@@ -50,7 +50,7 @@ from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
-from kair_engine.triage.slow_network import slow_network_of_all, slow_networks, without_slow_networks
+from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.prices import require_cost
 from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
@@ -103,8 +103,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
-    of_communication = (*slow_network_of_all(trace, found.job, step_time), *exposed(trace, parts, step_time))
-    wide += tuple(one for one in of_communication if one.cause not in known)
+    of_network = (one for one in measured.networks if not one.ranks)
+    wide += tuple(one for one in (*of_network, *exposed(trace, parts, step_time)) if one.cause not in known)
     raised = about(shared.stops, wide)
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
@@ -154,7 +154,8 @@ def _findings_of(
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
     """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
     of_links = link_findings(trace, found, step_time_ns(trace, found.job))
-    links = (*measured.networks, *without_slow_networks(of_links, measured.networks))
+    of_hosts = [one for one in measured.networks if one.ranks]
+    links = (*of_hosts, *without_slow_networks(of_links, of_hosts))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
     finding = partial(rank_finding, trace, found, blamed, measured=measured)
 

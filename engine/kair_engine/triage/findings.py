@@ -39,7 +39,7 @@ class Measured:
     longer: tuple[Anomaly, ...]
     """Single ones that compute for longer than their peers, by a test."""
     networks: tuple[Finding, ...]
-    """About hosts whose network is slow."""
+    """About hosts whose network is slow, or that of all."""
 
 
 def rank_finding(

@@ -61,37 +61,34 @@ class _SlowHost:
 
 
 def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
-    """One for each host whose transfers are SLOWER times slower than others', where that costs."""
-    for slow in _slow_hosts(between_hosts(trace.job, step_time_ns)):
-        if slow.lost_ns < COSTS * step_time_ns:
-            continue
+    """One for each host whose transfers are SLOWER times slower than others', where that costs.
+
+    Where no host's are, one on all ranks if a good part of the step goes by in sending.
+    """
+    between, most_ns = between_hosts(trace.job, step_time_ns), _beside_own_work_ns(job, step_time_ns)
+    costly = [slow for slow in _slow_hosts(between) if slow.lost_ns >= COSTS * step_time_ns]
+    for slow in costly:
         ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)
         yield new_finding(
             trace,
             cause="communication",
             pattern="persistent" if len(ranks) == 1 else "group",
             ranks=ranks,
-            lost_ns=min(slow.lost_ns, _beside_own_work_ns(job, step_time_ns)),
+            lost_ns=min(slow.lost_ns, most_ns),
             step_time_ns=step_time_ns,
             evidence=(Evidence("slow_network", _figures(slow), None, ranks),),
         )
-
-
-def slow_network_of_all(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
-    """One on all ranks where a good part of the step goes by in sending, and no host is slower than the others."""
-    between = between_hosts(trace.job, step_time_ns)
-    if not between or any(slow.lost_ns >= COSTS * step_time_ns for slow in _slow_hosts(between)):
-        return
-    (sender, receiver), longest = max(between.items(), key=lambda one: one[1].ns_per_step)
-    if longest.ns_per_step >= OF_STEP * step_time_ns:
-        yield new_finding(
-            trace,
-            cause="exposed_communication",
-            seen_on=tuple(trace.job.ranks),
-            lost_ns=min(longest.ns_per_step, _beside_own_work_ns(job, step_time_ns)),
-            step_time_ns=step_time_ns,
-            evidence=(Evidence("network", _figures_of_all(between, longest), about=f"{sender} to {receiver}"),),
-        )
+    if between and not costly:
+        (sender, receiver), longest = max(between.items(), key=lambda one: one[1].ns_per_step)
+        if longest.ns_per_step >= OF_STEP * step_time_ns:
+            yield new_finding(
+                trace,
+                cause="exposed_communication",
+                seen_on=tuple(trace.job.ranks),
+                lost_ns=min(longest.ns_per_step, most_ns),
+                step_time_ns=step_time_ns,
+                evidence=(Evidence("network", _figures_of_all(between, longest), about=f"{sender} to {receiver}"),),
+            )
 
 
 def without_slow_networks(links: Iterable[Finding], networks: Sequence[Finding]) -> Iterator[Finding]:
