@@ -38,9 +38,9 @@ class Comparison:
         if self.sign in ("==", "!="):
             return (left == right) is (self.sign == "==")
         if self.sign == "in":
-            return left in _listed(right)
+            return _contains(_listed(right), left)
         if self.sign == "contains":
-            return right in left if isinstance(left, list | tuple) else left is not None and str(right) in str(left)
+            return _contains(left, right)
         for value, word in ((left, self.left), (right, self.right)):
             _require_number(value, word)
         return _ORDERS[self.sign or ""](left, right)
@@ -49,6 +49,13 @@ class Comparison:
     def references(self) -> tuple[Reference, ...]:
         """What it refers to."""
         return self.left.references + (self.right.references if self.right else ())
+
+
+def _contains(whole: Any, part: Any) -> bool:  # noqa: ANN401
+    """Text its parts, a list its values; a list of records those that go by this value, their first field."""
+    if not isinstance(whole, list | tuple):
+        return whole is not None and str(part) in str(whole)
+    return part in whole or any(isinstance(one, dict) and next(iter(one.values()), None) == part for one in whole)
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,9 @@ def test_a_value_stays_one_word_whatever_is_in_it(line: str, words: list[str]) -
         ("$t.findings[0].ranks contains 3", True),
         ("$t.findings[0].cause contains put", True),
         ("3 in $t.findings[0].ranks", True),
+        ("$t.findings contains compute", True),
+        ("$t.findings contains input", False),
+        ("compute in $t.findings", True),
         ("'1.05' == $limit", False),
     ],
 )
