@@ -154,3 +154,22 @@ def test_a_host_whose_network_is_slow_is_named_and_priced(tmp_path: Path) -> Non
     assert (result.verdict, found.cause, found.ranks, found.hosts) == ("straggler", "communication", (2, 3), ("b",))
     assert found.priced_by == "replay"
     assert found.time_lost_us_per_step == pytest.approx(15_000, rel=1e-3)
+
+
+def test_a_network_that_is_slow_for_all_is_told_of_nobody_and_priced(tmp_path: Path) -> None:
+    """All ranks meet for 20 ms; both hosts need 16 to send their 4 MB."""
+    made = steps(tmp_path, {}, usual=dict.fromkeys(range(RANKS), 10_000.0), meet=20_000)
+    ends = {"a": ("10.0.0.1", "10.0.0.2"), "b": ("10.0.0.2", "10.0.0.1")}
+    hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
+    sent = {rank: (SentToHost(*ends[host], 5, 2e6, 0.25e9, 0),) for rank, host in hosts.items()}
+    result = triage(replace(made, job=replace(made.job, hosts=hosts, sent=sent)))
+    (found,) = result.findings
+    assert (result.verdict, found.cause, found.ranks, found.seen_on) == (
+        "job_wide",
+        "exposed_communication",
+        (),
+        (0, 1, 2, 3),
+    )
+    assert [one.kind for one in found.evidence] == ["network", "replayed"]
+    assert found.priced_by == "replay"
+    assert found.time_lost_us_per_step == pytest.approx(16_000, rel=1e-3)

@@ -1,5 +1,6 @@
 """Runbooks: what they answer, when they fail, and with which exit status."""
 
+import gzip
 import io
 import json
 import os
@@ -222,6 +223,20 @@ def test_the_bundled_ones_find_what_there_is(name: str, job: Path, status: int) 
     settings = ["--set", before] if name == "regression" else []
     outcome = kair("run", name, str(job), *settings, "--quiet")
     assert outcome.status == status, outcome.err + outcome.out[-900:]
+
+
+def test_a_slow_network_is_found_behind_a_costlier_finding(tmp_path: Path) -> None:
+    """Of two hosts node1 sends 50 times slower, which takes 10 ms a step; input that is slow on a rank takes 28."""
+    for path in (SAMPLES / "two_hosts_slow_input").glob("*.json.gz"):
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        ends = [["10.0.0.1", "10.0.0.2"], ["10.0.0.2", "10.0.0.1"]]
+        slow = content["host_name"] == "node1"
+        rate = 10**8 if slow else 5 * 10**9
+        content["kair"] = {"sent": [[step, *ends[slow], 250_000, rate, 0] for step in range(4, 14)]}
+        (tmp_path / path.stem).write_text(json.dumps(content))
+    found = json.loads(kair("triage", str(tmp_path), "-o", "json").out)["data"]["findings"]
+    assert [(one["cause"], one["hosts"]) for one in found] == [("input", ["node1"]), ("communication", ["node1"])]
+    assert kair("run", "slow-network", str(tmp_path), "--quiet").status == 10
 
 
 def test_a_regression_is_told_what_was_before() -> None:

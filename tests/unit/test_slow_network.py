@@ -197,6 +197,11 @@ def test_a_network_takes_no_longer_than_the_step_and_costs_no_more_than_ranks_do
     assert one.time_lost_us_per_step == pytest.approx(60_000)
 
 
+def test_steps_that_take_no_time_are_no_error() -> None:
+    sent = {0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}
+    assert all(one.time_lost_us_per_step == 0 for one in slow_networks(trace_of(sent, {}), waiting(2), 0.0))
+
+
 def test_links_of_a_host_whose_network_is_slow_are_not_told_again() -> None:
     networks = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]})
     links = [replace(networks[0], ranks=(Rank(1), Rank(2))), replace(networks[0], ranks=(Rank(3),))]

@@ -65,7 +65,10 @@ def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator
 
     Where no host's are, one on all ranks if a good part of the step goes by in sending.
     """
-    between, most_ns = between_hosts(trace.job, step_time_ns), _beside_own_work_ns(job, step_time_ns)
+    between = between_hosts(trace.job, step_time_ns)
+    if not between:
+        return
+    most_ns = _beside_own_work_ns(job, step_time_ns)
     costly = [slow for slow in _slow_hosts(between) if slow.lost_ns >= COSTS * step_time_ns]
     for slow in costly:
         ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)
@@ -78,7 +81,7 @@ def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator
             step_time_ns=step_time_ns,
             evidence=(Evidence("slow_network", _figures(slow), None, ranks),),
         )
-    if between and not costly:
+    if not costly:
         (sender, receiver), longest = max(between.items(), key=lambda one: one[1].ns_per_step)
         if longest.ns_per_step >= OF_STEP * step_time_ns:
             yield new_finding(
@@ -164,7 +167,7 @@ def between_hosts(job: Job, step_time_ns: float) -> dict[_Ends, Transfers]:
                 of_rank[sender, receiver][rank].append(one)
     between = {ends: _together(list(of.values())) for ends, of in of_rank.items()}
     return {
-        ends: of._replace(bytes_per_s=max(of.bytes_per_s, of.bytes_per_step / step_time_ns * 1e9))
+        ends: of._replace(bytes_per_s=max(of.bytes_per_s, of.bytes_per_step / max(step_time_ns, 1.0) * 1e9))
         for ends, of in between.items()
     }
 
