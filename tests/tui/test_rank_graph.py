@@ -67,10 +67,11 @@ async def test_the_graph_of_all_ranks_is_read_followed_and_left() -> None:
         assert "who waited  for 6 ranks, the longest first" in shown and "root causes" not in shown
         assert any(line.startswith("▾ rank 4 was waited for by 3 ranks") for line in screen_lines(app))
         assert "├─ ▲ late because of rank 1's kair_sample" in shown
-        # Only whom triage accuses is marked.
-        assert all(
-            "▲ rank 1" in line or "rank 1's" in line or "accuses" in line for line in shown.split("\n") if "▲" in line
-        )
+        # Only whom triage accuses is marked, and what made it late itself.
+        others, accused = shown.split("▾ ▲ rank 1", 1)
+        marked = [line for line in others.split("\n") if "▲" in line]
+        assert marked and all("rank 1's" in line or "accuses rank 1" in line for line in marked)
+        assert all("of its own" in line or "lesser" in line for line in accused.split("\n") if "▲" in line)
         await pilot.press("down", "right")
         line = graph.chosen
         assert line is not None and line.edge is None and line.of.rank == 1

@@ -67,8 +67,8 @@ JOBS = {
         "1 ▲ rank 1 on node0: compute in kair_sample::mlp",
         1,
         "instead of",
-        "waiting came from rank 1 (31.5 %), rank 3 (23.4 %) and rank 5 (22.9 %)",
-        "▲ rank 1 kair_sample::mlp compute: 10.7 ms instead of 4.10 ms",
+        "waiting came from rank 1 (33.4 %), rank 3 (18.0 %) and rank 5 (17.8 %)",
+        "▲ rank 1 kair_sample::mlp compute: 10.7 ms instead of 4.76 ms",
         "[x] rank=1+kind=compute",
     ),
     "megatron-tp8": Job(

@@ -156,6 +156,28 @@ def test_a_send_and_its_receive_are_a_pair(tmp_path: Path) -> None:
     assert members(found) == [[(0, 10), (1, 11)], [(0, 30), (1, 31)]]
 
 
+def test_who_sends_and_goes_on_waits_for_nobody(tmp_path: Path) -> None:
+    """An asynchronous send is recorded until somebody asks whether it is over; its thread computes in the meantime."""
+    found = match(
+        operations(
+            tmp_path,
+            """
+            0 main | send@0→1 0+90 :send | mm 2+30 | send@0→1 32+58 :send | mm 34+50
+            1 main | mm 0+60 | recv@0→1 60+3 :recv | recv@0→1 64+3 :recv
+            """,
+        )
+    )
+    assert found.own_ns.tolist() == [2_000, 2_000]
+    assert found.total_wait_ns.tolist() == [1_000, 1_000]
+
+
+def test_a_send_that_its_thread_stands_still_for_waits(tmp_path: Path) -> None:
+    table = "0 main | send@0→1 0+62 :send | mm 62+30\n1 main | mm 0+60 | recv@0→1 60+2 :recv"
+    found = match(operations(tmp_path, table))
+    assert found.total_wait_ns.tolist() == [60_000]
+    assert found.ops.rank[found.row[found.last]].tolist() == [1]
+
+
 @pytest.mark.parametrize(
     "table",
     [

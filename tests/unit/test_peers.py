@@ -40,6 +40,20 @@ def test_ranks_that_communicate_differently_have_another_role(tmp_path: Path) ->
     assert named(made) == {0: "program 0", 1: "program 1", 2: "program 0", 3: "program 1"}
 
 
+@pytest.mark.parametrize("lane", ["main", "gpu7"])
+def test_the_ends_of_a_pipeline_are_no_peers_though_they_call_the_same(tmp_path: Path, lane: str) -> None:
+    table = f"""
+    0   {lane} | send@a 0+5 :send | send@a 5+5 :send | recv@a 10+5 :recv | recv@a 15+5 :recv
+    1,2 {lane} | recv@a 0+5 :recv | send@b 5+5 :send | recv@b 10+5 :recv | send@a 15+5 :send
+    3   {lane} | recv@b 0+5 :recv | recv@b 5+5 :recv | send@b 10+5 :send | send@b 15+5 :send
+    """
+    made = trace(tmp_path, table)
+    by_order = {0: "program 0", 1: "program 1", 2: "program 1", 3: "program 1"}
+    # What is called together may run on streams in any order.
+    assert named(made) == (by_order if lane == "main" else dict.fromkeys(range(4), "all"))
+    assert roles(made) == roles(made, load_step(made, 0))
+
+
 def test_a_collective_more_or_less_is_still_the_same_program(tmp_path: Path) -> None:
     calls = " | ".join(f"allreduce@dp#{at} {at}+1" for at in range(40))
     made = trace(tmp_path, f"0-1 main | {calls}\n2 main | {calls} | barrier@log#0 41+1")

@@ -12,7 +12,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_o
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
 from kair_engine.timeline.transfer_ends import ends
-from kair_engine.trace.operations import COLLECTIVE, RECV, SEND, Operations
+from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, Operations
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Collectives:
 
     @cached_property
     def duration_ns(self) -> Ints:
-        """Each member's duration, waiting included."""
-        return np.asarray(self.ops.duration_ns[self.row])
+        """Each member's duration, waiting included; of a send, as long as its thread stands still for it."""
+        return np.minimum(self.ops.duration_ns[self.row], _until_thread_goes_on(self.ops, self.row))
 
     @cached_property
     def own_ns(self) -> Ints:
@@ -94,6 +94,26 @@ class Collectives:
         rest = np.where(np.isin(np.arange(len(self.row)), self.last), np.iinfo(np.int64).max, self.wait_ns)
         lead = _reduce(np.minimum, rest, self.starts)
         return np.where(self.sizes > 1, lead, 0)
+
+
+def _until_thread_goes_on(ops: Operations, rows: Ints) -> Ints:
+    """Per row of a send on a thread the time to what that thread begins next; of all others the longest time there is.
+
+    What profilers record of an asynchronous send (isend) lasts until somebody asks whether it is over, while its thread
+    computes and sends on: it waits for nobody.
+    """
+    result = np.full(len(rows), np.iinfo(np.int64).max)
+    sends = np.flatnonzero((ops.kind[rows] == SEND) & ~ops.on_stream[rows])
+    if not len(sends):
+        return result
+    work = np.flatnonzero(ops.kind != SCOPE)  # A scope may be of the wait itself.
+    place = np.searchsorted(work, rows[sends])
+    followed = place + 1 < len(work)
+    sends, place = sends[followed], place[followed]
+    at, then = work[place], work[place + 1]
+    same = ops.lane_key[at] == ops.lane_key[then]
+    result[sends[same]] = (ops.start_ns[then] - ops.start_ns[at])[same]
+    return result
 
 
 def match(ops: Operations) -> Collectives:

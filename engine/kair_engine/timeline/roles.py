@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.trace.columns import Columns, joined, read_columns
 from kair_engine.trace.model import Job, Trace
-from kair_engine.trace.operations import PHASE_NAMES, Operations
+from kair_engine.trace.operations import PHASE_NAMES, RECV, SEND, STREAM, Operations
 from kair_engine.trace.steps.large_steps import large_steps, ranks_at_a_time
 from kair_engine.trace.steps.step_memory import derived_once
 
@@ -99,16 +99,25 @@ def _calls_of(trace: Trace, ops: Operations | None) -> dict[int, Floats]:
 
 
 def _calls(trace: Trace) -> dict[int, Floats]:
-    """rank → how often it called each communication in its first chosen step (operators in one common order)."""
+    """rank → how often it called each communication in its first chosen step (operators in one common order).
+
+    Those of a rank whose first of all sends and receives is a send are operators of their own: the first and the last
+    stage of a pipeline call both equally often. That is so on threads, which call in the program's order; streams run
+    what is called together in any order.
+    """
     first = _first_steps(trace)
     if not first:
         return {}
     rows = joined([_communication(part, steps) for part, steps in _parts(trace, sorted(set(first.values())))])
     numbers, place = np.unique(rows.of["rank"], return_inverse=True)
     begun = np.array([first.get(number, NONE) for number in numbers.tolist()], dtype=np.int64)[place]
-    chosen = np.flatnonzero(rows.of["step"] == begun)
-    width = len(rows.texts["phase"]) + 1
-    return _counted(numbers, place[chosen], rows.of["name"][chosen] * width + rows.of["phase"][chosen])
+    chosen = rows.of["step"] == begun
+    rank, rows = place[chosen], rows.chosen(chosen)
+    operator = rows.of["name"] * (len(rows.texts["phase"]) + 1) + rows.of["phase"]
+    streams = [text for text in rows.texts["lane"] if text.startswith(STREAM)]
+    transfers = rows.is_any("kind", ("send", "recv")) & ~rows.is_any("lane", streams)
+    sends_first = _sends_first(rank, rows.of["start_ns"], rows.is_any("kind", ("send",)), transfers)
+    return _counted(numbers, rank, 2 * operator + sends_first)
 
 
 def _parts(trace: Trace, steps: list[int]) -> Iterator[tuple[Trace, list[int]]]:
@@ -121,7 +130,7 @@ def _parts(trace: Trace, steps: list[int]) -> Iterator[tuple[Trace, list[int]]]:
 
 
 def _communication(trace: Trace, steps: list[int]) -> Columns:
-    rows = read_columns(trace, ("kind", "name", "phase"), steps)
+    rows = read_columns(trace, ("kind", "name", "phase", "lane", "start_ns"), steps)
     return rows.chosen(rows.is_any("kind", _COMMUNICATION))
 
 
@@ -129,7 +138,19 @@ def _calls_in(ops: Operations) -> dict[int, Floats]:
     """The same of a step's operations."""
     rows = np.flatnonzero(ops.communication)
     operator = ops.name[rows] * (len(PHASE_NAMES) + 1) + ops.phase[rows]
-    return _counted(ops.ranks, ops.rank[rows], operator)
+    transfers = is_one_of(ops.kind[rows], (SEND, RECV)) & ~ops.on_stream[rows]
+    sends_first = _sends_first(ops.rank[rows], ops.start_ns[rows], ops.kind[rows] == SEND, transfers)
+    return _counted(ops.ranks, ops.rank[rows], 2 * operator + sends_first)
+
+
+def _sends_first(rank: Ints, start_ns: Ints, sends: Bools, transfers: Bools) -> Bools:
+    """Per row: is it one of the `transfers` of a rank whose first of them is a send?"""
+    result = np.zeros(len(rank), dtype=bool)
+    rows = np.flatnonzero(transfers)
+    rows = rows[np.lexsort((start_ns[rows], rank[rows]))]
+    _, first, of_row = np.unique(rank[rows], return_index=True, return_inverse=True)
+    result[rows] = sends[rows[first]][of_row.reshape(-1)]
+    return result
 
 
 def _counted(numbers: Ints, rank: Ints, operator: Ints) -> dict[int, Floats]:

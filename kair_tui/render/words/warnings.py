@@ -147,7 +147,7 @@ def _no_common_step(one: KairWarning) -> str:
 def _no_peer(one: KairWarning) -> str:
     return (
         f"{_who(one)} {_has(one)} no peer: no other rank communicates alike, so {_it(one)} {_was(one)} compared with "
-        "none (another build, or a part of the recording missing?)"
+        "none (a pipeline stage of one rank, another build, or a part of the recording missing?)"
     )
 
 
