@@ -12,8 +12,9 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.trace.columns import Columns, joined, read_columns
+from kair_engine.trace.format import STREAM_PREFIX
 from kair_engine.trace.model import Job, Trace
-from kair_engine.trace.operations import PHASE_NAMES, RECV, SEND, STREAM, Operations
+from kair_engine.trace.operations import PHASE_NAMES, RECV, SEND, Operations
 from kair_engine.trace.steps.large_steps import large_steps, ranks_at_a_time
 from kair_engine.trace.steps.step_memory import derived_once
 
@@ -114,7 +115,7 @@ def _calls(trace: Trace) -> dict[int, Floats]:
     chosen = rows.of["step"] == begun
     rank, rows = place[chosen], rows.chosen(chosen)
     operator = rows.of["name"] * (len(rows.texts["phase"]) + 1) + rows.of["phase"]
-    streams = [text for text in rows.texts["lane"] if text.startswith(STREAM)]
+    streams = [text for text in rows.texts["lane"] if text.startswith(STREAM_PREFIX)]
     transfers = rows.is_any("kind", ("send", "recv")) & ~rows.is_any("lane", streams)
     sends_first = _sends_first(rank, rows.of["start_ns"], rows.is_any("kind", ("send",)), transfers)
     return _counted(numbers, rank, 2 * operator + sends_first)

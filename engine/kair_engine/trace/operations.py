@@ -17,8 +17,6 @@ KIND_NAMES = ("compute", "collective", "send", "recv", "memory", "input", "host"
 PHASE_NAMES = ("forward", "backward", "optimizer", "input")
 COMPUTE, COLLECTIVE, SEND, RECV, MEMORY, INPUT, HOST, SYNC, GC, SCOPE = range(len(KIND_NAMES))
 STEP_SCOPE = "step"
-STREAM = "stream "
-"""What the names of lanes that are a device's streams begin with."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Operations:
     @cached_property
     def on_stream(self) -> Bools:
         """True where the operation ran on a device's stream, False on a host's thread."""
-        streams = [code for code, text in self.lane_text.items() if text.startswith(STREAM)]
+        streams = [code for code, text in self.lane_text.items() if text.startswith("stream ")]
         return np.isin(self.lane, streams)
 
     @cached_property
