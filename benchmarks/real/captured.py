@@ -8,11 +8,12 @@ so that neither shares its cores.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drawing import Take
+from drawing import AnyTake
 
 if TYPE_CHECKING:
     from kair_engine.trace.model import Trace
@@ -21,22 +22,23 @@ JOB = "take"
 KEY = b"of a take that stays here"
 
 
-@dataclass(frozen=True)
-class CapturedTake(Take):
-    """As drawn, but captured."""
-
-    @classmethod
-    def of(cls, take: Take) -> CapturedTake:
-        """The same take."""
-        return cls(**vars(take))
-
-
 def begin_capture(folder: Path) -> None:
     """In a rank, once it has joined the others."""
     import kair_capture
 
     os.environ["KAIR_RUN_DIR"] = str(folder / "run")
     kair_capture.start(job=JOB)
+
+
+def marking_steps(step: Callable[[], None]) -> Callable[[], None]:
+    """As its author does where capture finds no optimizer."""
+    import kair_capture
+
+    def marked() -> None:
+        step()
+        kair_capture.step()
+
+    return marked
 
 
 class CapturedSteps:
@@ -70,7 +72,7 @@ class CapturedSteps:
         return name
 
 
-def into_store(folder: Path, take: Take, store: Path) -> None:
+def into_store(folder: Path, take: AnyTake, store: Path) -> None:
     """Makes a job of a store of what the ranks of a take left in `folder`."""
     from kair_capture.agent.spool import Spool
     from kair_capture.agent.windows import HostOfWindow, convert, window_files

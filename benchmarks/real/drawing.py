@@ -71,27 +71,24 @@ class Fault:
     share_of_steps: float
 
 
-@dataclass(frozen=True)
-class Take:
-    """Everything about a recording that is decided before it begins."""
+@dataclass(frozen=True, kw_only=True)
+class AnyTake:
+    """What is decided of any recording before it begins, whatever it trains."""
 
     cores: ClassVar[int] = CORES
     """Of the machine."""
     cores_per_rank: ClassVar[int] = 1
-    # GpuTake has a field of this name.
+    lead_steps = 2
+    """Before the recorded ones, faults and load included; what was drawn may have a field of this name."""
+    # So with these.
     device = "cpu"
+    threads = 1
 
     seed: int
-    model: Model
-    width: int
-    blocks: int  # of a rank
-    examples: int  # of a rank in a step
-    parallel: Parallel
-    compile: bool
+    parallel: str
     ranks: int
     host_of_rank: tuple[int, ...]
     steps: int
-    bucket_mb: float
     workers: int
     pinning: Pinning
     load: Load
@@ -99,6 +96,8 @@ class Take:
     record_shapes: bool
     gzip: bool
     faults: tuple[Fault, ...]
+    captured: bool = False
+    """By Kair's capture, instead of torch.profiler alone."""
 
     @property
     def hosts(self) -> int:
@@ -114,6 +113,19 @@ class Take:
         first = rank * self.cores_per_rank
         cores = min(self.cores, os.cpu_count() or 1)
         return {core % cores for core in range(first, first + self.cores_per_rank)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Take(AnyTake):
+    """A job of drawn blocks."""
+
+    parallel: Parallel
+    model: Model
+    width: int
+    blocks: int  # of a rank
+    examples: int  # of a rank in a step
+    compile: bool
+    bucket_mb: float
 
 
 def draw(seed: int) -> Take:

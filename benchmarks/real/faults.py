@@ -11,15 +11,33 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from drawing import Fault
-from models import Examples
-from parallel_layouts import Program
+from torch import nn
 
 NS_PER_S = 1e9
 LARGEST_ENLARGEMENT = 6.0
+
+
+class Calibrated(Protocol):
+    """What faults are sized by: a block outside of the job, its input, and how often a step comes between blocks."""
+
+    spare: nn.Module
+    spare_input: torch.Tensor
+
+    @property
+    def block_calls(self) -> int:
+        """In each step."""
+
+
+class Fed(Protocol):
+    """A job's input, and what a fault does to it."""
+
+    slowness: Callable[[], object]
+    enlargement: Callable[[], float]
 
 
 class Meter:
@@ -62,25 +80,25 @@ class InsideFaults:
         self.step = -1
         self.affected: list[bool] = [True] * len(faults)
 
-    def prepare(self, program: Program, examples: Examples, step_ns: float, own_ns: float) -> None:
+    def prepare(self, program: Calibrated, fed: Fed, step_ns: float, own_ns: float) -> None:
         """Calibrate every fault to a reference step of `step_ns`, of which `own_ns` is the rank's CPU time."""
         for fault in self.faults:
-            self.prepare_one(fault, program, examples, step_ns, own_ns)
+            self.prepare_one(fault, program, fed, step_ns, own_ns)
         self.prepared = True
 
-    def prepare_one(self, fault: Fault, program: Program, examples: Examples, step_ns: float, own_ns: float) -> None:
+    def prepare_one(self, fault: Fault, program: Calibrated, fed: Fed, step_ns: float, own_ns: float) -> None:
         lost_ns = fault.severity * step_ns
         if fault.kind == "larger_batch":
             factor = min(1 + lost_ns / own_ns, LARGEST_ENLARGEMENT)
-            examples.enlargement = self.enlarged(fault, factor)
+            fed.enlargement = self.enlarged(fault, factor)
         elif fault.kind in ("slow_input", "slow_input_on_all"):
-            examples.slowness = self.fetching(fault, sorting(lost_ns))
+            fed.slowness = self.fetching(fault, sorting(lost_ns))
         elif fault.kind == "slower_kernel":
             slow_kernel(self, fault, lost_ns, program)
         elif fault.place != "outside":
             self.put(fault, WORK[fault.kind](lost_ns * self.share(fault, program), program))
 
-    def share(self, fault: Fault, program: Program) -> float:
+    def share(self, fault: Fault, program: Calibrated) -> float:
         """The share of a step's loss that falls to each time that the place is come to."""
         return 1 / program.block_calls if fault.place == "blocks" else 1.0
 
@@ -120,7 +138,7 @@ def unit_cpu_ns(work: Callable[[], object]) -> float:
     return max(min(took), 1000)
 
 
-def extra_work(lost_ns: float, program: Program) -> Callable[[], object]:
+def extra_work(lost_ns: float, program: Calibrated) -> Callable[[], object]:
     """Another block of the model, run forward on as many examples as it takes."""
     whole = program.spare_input
     few = whole[: max(1, len(whole) // 16)]
@@ -142,7 +160,7 @@ def extra_work(lost_ns: float, program: Program) -> Callable[[], object]:
     return work
 
 
-def busy_python(lost_ns: float, _program: Program) -> Callable[[], object]:
+def busy_python(lost_ns: float, _program: Calibrated) -> Callable[[], object]:
     """A loop of the interpreter."""
 
     def loop(count: int) -> int:
@@ -155,12 +173,12 @@ def busy_python(lost_ns: float, _program: Program) -> Callable[[], object]:
     return lambda: loop(count)
 
 
-def sleep(lost_ns: float, _program: Program) -> Callable[[], object]:
+def sleep(lost_ns: float, _program: Calibrated) -> Callable[[], object]:
     """A call that waits."""
     return lambda: time.sleep(lost_ns / NS_PER_S)
 
 
-def garbage_collection(lost_ns: float, _program: Program) -> Callable[[], object]:
+def garbage_collection(lost_ns: float, _program: Calibrated) -> Callable[[], object]:
     """Collections: full ones, and for what is less than a full one takes, young ones."""
     full_ns = unit_cpu_ns(gc.collect)
     young_ns = unit_cpu_ns(collect_young)
@@ -206,7 +224,7 @@ WORK = {
 }
 
 
-def slow_kernel(faults: InsideFaults, fault: Fault, lost_ns: float, program: Program) -> None:
+def slow_kernel(faults: InsideFaults, fault: Fault, lost_ns: float, program: Calibrated) -> None:
     """Make the rectifier's kernel slower: the same operator in the trace, whose kernel works longer."""
     values = np.zeros(20_000, dtype=np.float32)
     unit_ns = unit_cpu_ns(lambda: np.tanh(values))

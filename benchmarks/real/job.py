@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import re
 import resource
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from captured import CapturedSteps, CapturedTake, begin_capture
+from captured import begin_capture, marking_steps
 from cpu_groups import throttled_ns
-from drawing import CHUNKS, Take
-from faults import InsideFaults, schedstat
+from drawing import CHUNKS, AnyTake, Take
+from faults import Calibrated, Fed, InsideFaults, schedstat
 from models import Examples, joined, on_device
 from on_gpu.gpu_drawing import GpuTake
 from on_gpu.gpu_faults import GpuFaults
 from on_gpu.waits import Waits
 from outside import enter_network
 from parallel_layouts import Program, build
-from torch.profiler import ProfilerActivity, profile, schedule
+from profiling import Recorder, activities, export, recorder_of
+from torch import nn
+from torch.profiler import profile
 from torch.utils.data import DataLoader
+from written.script import Hooks, build_of
+from written.script_drawing import WITHOUT_OPTIMIZER, WrittenTake
+from written.script_faults import ScriptFaults, Spare
 
 UNMEASURED_STEPS = 3
 REFERENCE_STEPS = 6
-WARMUP_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -57,26 +59,28 @@ class Parent:
 class Job:
     """What a rank trains with."""
 
-    take: Take
+    take: AnyTake
     rank: int
     faults: InsideFaults
-    examples: Examples
-    program: Program
+    fed: Fed
+    calibrated: Calibrated
+    parameters: int
     train: Callable[[], None]
     waits: Waits | None
     """Watched on a GPU, where no thread's CPU time tells of them."""
 
 
-def run_rank(take: Take, rank: int, folder: Path, network: list[tuple[str, str]], parent: Parent) -> None:
+def run_rank(take: AnyTake, rank: int, folder: Path, network: list[tuple[str, str]], parent: Parent) -> None:
     """Train as `rank`; leave a trace in `folder`/traces and measurements in `folder`/rank<n>.json."""
     meet(take, rank, folder, network)
     with ExitStack() as stack:
         stack.callback(dist.destroy_process_group)
-        if isinstance(take, CapturedTake):
+        if take.captured:
             begin_capture(folder)
-        job = gpu_job(take, rank, stack) if isinstance(take, GpuTake) else cpu_job(take, rank)
+        job = job_of(take, rank, stack)
         reference = measure_reference(job, network[take.host_of_rank[rank]][1] if network else None)
-        job.faults.prepare(job.program, job.examples, reference["step_ns"], own_ns(reference))
+        reference["own_ns"] = own_ns(reference)
+        job.faults.prepare(job.calibrated, job.fed, reference["step_ns"], reference["own_ns"])
         dist.barrier()
         parent.tell({"reference": {name: value for name, value in reference.items() if name != "steps"}})
         go = parent.hear()
@@ -85,7 +89,7 @@ def run_rank(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]
         parent.tell({"recorded": True})
         trace = export(profiler, take, rank, folder)
         measured = {"rank": rank, "host": take.host_of_rank[rank], "trace": trace, "reference": reference}
-        measured |= {"steps": steps, "parameters": sum(weight.numel() for weight in job.program.parameters)}
+        measured |= {"steps": steps, "parameters": job.parameters}
         (folder / f"rank{rank}.json").write_text(json.dumps(measured), encoding="utf-8")
         parent.tell({"written": True})
         # The recorder ends all ranks at once: no rank misses another that has gone.
@@ -102,6 +106,26 @@ def own_ns(reference: dict[str, Any]) -> float:
     )
 
 
+def job_of(take: AnyTake, rank: int, stack: ExitStack) -> Job:
+    """What the take trains."""
+    if isinstance(take, WrittenTake):
+        return script_job(take, rank)
+    if isinstance(take, GpuTake):
+        return gpu_job(take, rank, stack)
+    assert isinstance(take, Take)
+    return cpu_job(take, rank)
+
+
+def script_job(take: WrittenTake, rank: int) -> Job:
+    """A job that is somebody's script."""
+    faults = ScriptFaults(take.seed, rank, [fault for fault in take.faults if rank in fault.ranks])
+    hooks = Hooks(faults.between, faults.within, take.profiler.ranges)
+    script = build_of(take.script)(take.options | {"workers": take.workers}, rank, take.ranks, hooks)
+    train = marking_steps(script.step) if take.captured and take.script in WITHOUT_OPTIMIZER else script.step
+    spare = Spare(hooks, UNMEASURED_STEPS + REFERENCE_STEPS)
+    return Job(take, rank, faults, hooks, spare, size(script.parameters), train, None)
+
+
 def cpu_job(take: Take, rank: int) -> Job:
     """A job that computes on cores."""
     faults = InsideFaults(take.seed, rank, [fault for fault in take.faults if rank in fault.ranks])
@@ -116,7 +140,7 @@ def cpu_job(take: Take, rank: int) -> Job:
         optimizer.step()
         optimizer.zero_grad()
 
-    return Job(take, rank, faults, examples, program, train, None)
+    return Job(take, rank, faults, examples, program, size(program.parameters), train, None)
 
 
 def gpu_job(take: GpuTake, rank: int, stack: ExitStack) -> Job:
@@ -146,7 +170,12 @@ def gpu_job(take: GpuTake, rank: int, stack: ExitStack) -> Job:
         if take.awaited and take.device == "cuda":
             torch.cuda.synchronize()
 
-    return Job(take, rank, faults, examples, program, train, waits)
+    return Job(take, rank, faults, examples, program, size(program.parameters), train, waits)
+
+
+def size(parameters: Sequence[nn.Parameter]) -> int:
+    """How many numbers are trained."""
+    return sum(weight.numel() for weight in parameters)
 
 
 def make_optimizer(take: Take, program: Program) -> torch.optim.Optimizer:
@@ -155,10 +184,10 @@ def make_optimizer(take: Take, program: Program) -> torch.optim.Optimizer:
     return torch.optim.SGD(program.parameters, lr=1e-4, momentum=0.9, **kind)
 
 
-def meet(take: Take, rank: int, folder: Path, network: list[tuple[str, str]]) -> None:
+def meet(take: AnyTake, rank: int, folder: Path, network: list[tuple[str, str]]) -> None:
     """Set this process up as `rank` and join the others."""
     os.sched_setaffinity(0, take.cores_of(rank) or range(os.cpu_count() or 1))
-    torch.set_num_threads(1)
+    torch.set_num_threads(take.threads)
     torch.manual_seed(take.seed)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if network:
@@ -191,12 +220,13 @@ def measure_reference(job: Job, device: str | None) -> dict[str, Any]:
 
 def record(
     job: Job, parent: Parent, cpu_stat: str | None, folder: Path
-) -> tuple[list[dict[str, Any]], profile | CapturedSteps | None]:
+) -> tuple[list[dict[str, Any]], Recorder | None]:
     """Run the recorded steps; their measurements, and what has recorded them, if anything has of this rank."""
     take, rank, faults = job.take, job.rank, job.faults
     steps = []
-    with recorder_of(take, rank, folder) as profiler:
-        for step in range(-WARMUP_STEPS, take.steps):
+    first = UNMEASURED_STEPS + REFERENCE_STEPS + take.lead_steps
+    with recorder_of(take, rank, folder, first) as profiler:
+        for step in range(-take.lead_steps, take.steps):
             begin_onsets(take, rank, step, parent)
             faults.begin_step(step)
             begin, injected = Reading.take(cpu_stat, machine=rank == 0), faults.meter.read()
@@ -209,33 +239,10 @@ def record(
                 steps.append(measured)
             if profiler is not None:
                 profiler.step()
-        if isinstance(take, CapturedTake):
+        if take.captured:
             job.train()
     add_waits(job, steps)
     return steps, profiler
-
-
-def recorder_of(
-    take: Take, rank: int, folder: Path
-) -> AbstractContextManager[profile | CapturedSteps] | AbstractContextManager[None]:
-    """What records the rank's steps, once those that warm up are over."""
-    if isinstance(take, GpuTake) and take.profiled == "first" and rank > 0:
-        return nullcontext()
-    if isinstance(take, CapturedTake):
-        return CapturedSteps(folder, rank, UNMEASURED_STEPS + REFERENCE_STEPS + WARMUP_STEPS, take.steps)
-    return profiler_of(take, rank)
-
-
-def profiler_of(take: Take, rank: int) -> profile:
-    plan = schedule(wait=0, warmup=WARMUP_STEPS, active=take.steps, repeat=1)
-    deeply = isinstance(take, GpuTake) and take.profiled == "first_deeply" and rank == 0
-    return profile(
-        activities=activities(take), schedule=plan, record_shapes=take.record_shapes or deeply, with_stack=deeply
-    )
-
-
-def activities(take: Take) -> list[ProfilerActivity]:
-    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if take.device == "cuda" else [])]
 
 
 def add_waits(job: Job, steps: list[dict[str, Any]]) -> None:
@@ -244,10 +251,10 @@ def add_waits(job: Job, steps: list[dict[str, Any]]) -> None:
         step["waits"] = waits
 
 
-def begin_onsets(take: Take, rank: int, step: int, parent: Parent) -> None:
+def begin_onsets(take: AnyTake, rank: int, step: int, parent: Parent) -> None:
     """Begin what begins with this step and is not the rank's own doing in `train`."""
     for index, fault in enumerate(take.faults):
-        due = step == fault.onset or (fault.onset == 0 and step == -WARMUP_STEPS)
+        due = step == fault.onset or (fault.onset == 0 and step == -take.lead_steps)
         if due and fault.kind.startswith("threads") and step <= fault.onset:
             torch.set_num_threads(int(fault.kind[-1]))
         elif step == fault.onset > 0 and rank == fault.ranks[0]:
@@ -304,26 +311,6 @@ def sent_bytes(device: str | None) -> int:
         return 0
     lines = Path("/proc/self/net/dev").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.strip().startswith(device)).split(":")[1].split()[8])
-
-
-def export(profiler: profile | CapturedSteps | None, take: Take, rank: int, folder: Path) -> str | None:
-    """Write the trace under a name that tells its host, as torch's own handler would; give that name."""
-    if profiler is None or isinstance(profiler, CapturedSteps):
-        return profiler and profiler.end()
-    alias = f"host{take.host_of_rank[rank]}"
-    name = f"{alias}_{os.getpid()}.{time.time_ns() // 1_000_000}.pt.trace.json"
-    raw = folder / f"rank{rank}.raw.json"
-    profiler.export_chrome_trace(str(raw))
-    text = raw.read_text(encoding="utf-8")
-    text = re.sub(r'"host_name": "[^"]*"', f'"host_name": "{alias}"', text)
-    text = re.sub(r'"traceName": "[^"]*"', f'"traceName": "{name}"', text)
-    if take.gzip:
-        name += ".gz"
-        (folder / "traces" / name).write_bytes(gzip.compress(text.encode(), 1, mtime=0))
-    else:
-        (folder / "traces" / name).write_text(text, encoding="utf-8")
-    raw.unlink()
-    return name
 
 
 __all__ = ["Parent", "Program", "run_rank"]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from cpu_groups import CpuGroup
-from drawing import Fault, Take
+from drawing import AnyTake, Fault
 
 NS_PER_S = 1e9
 NEW_NETWORK = 0x40000000
@@ -60,7 +60,7 @@ def end(pid: int) -> None:
 class Outside:
     """What surrounds a take's ranks; `pids` are theirs, `folder` is the take's own."""
 
-    def __init__(self, take: Take, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, take: AnyTake, folder: Path, stack: ExitStack) -> None:
         self.take, self.folder, self.stack = take, folder, stack
         self.pids: list[int] = []
         self.measures: dict[str, object] = {}
@@ -304,7 +304,7 @@ def other_job(rank: int, ranks: int, folder: Path) -> None:
         optimizer.zero_grad()
 
 
-def make_network(take: Take, stack: ExitStack) -> list[tuple[str, str]]:
+def make_network(take: AnyTake, stack: ExitStack) -> list[tuple[str, str]]:
     """For each host the names of its network and its device; nothing where there is one host.
 
     Two are joined by a cable, more by a switch.

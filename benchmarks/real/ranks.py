@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from drawing import Take
+from drawing import AnyTake
 from job import Parent, run_rank
 from outside import Outside, end, fork
 
@@ -23,7 +23,7 @@ class DroppedError(Exception):
 class Ranks:
     """The take's ranks, as processes to talk with; none outlives the context."""
 
-    def __init__(self, take: Take, scratch: Path, outside: Outside) -> None:
+    def __init__(self, take: AnyTake, scratch: Path, outside: Outside) -> None:
         self.take, self.scratch, self.outside = take, scratch, outside
         self.inboxes: list[int] = []
         self.outboxes: list[int] = []

@@ -23,6 +23,8 @@ of one rank; their seeds are their own, too.
 With `--networks`, as with `--pairs`, takes of two to four hosts with a slow link of one, or slow links of all, and
 without.
 
+With `--written` takes of fifteen training scripts (written/), which were written apart from all of this.
+
 Needs Linux, root (network namespaces, control groups, priorities) and torch; two cores, or a GPU and 16.
 """
 
@@ -49,13 +51,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
-from captured import CapturedTake, into_store
-from drawing import Take, draw, draw_network, draw_own_cores, draw_pair
+from captured import into_store
+from drawing import AnyTake, Take, draw, draw_network, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
 from on_gpu.net_waits import net_of_stops
 from outside import Outside
 from ranks import DroppedError, Ranks
+from written.script import build_of
+from written.script_drawing import SCRIPTS, WrittenTake, draw_written
 
 TUNING_SEEDS = {"cpu": 100, "cuda": 40}
 
@@ -71,11 +75,15 @@ def main() -> int:
     parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks")
     parser.add_argument("--captured", action="store_true", help="record by Kair's capture, into stores")
     parser.add_argument("--networks", action="store_true", help="several hosts, with and without slow links")
+    parser.add_argument("--written", action="store_true", help="training scripts, each profiled in its own way")
     parser.add_argument("--own-cores", action="store_true", help="two ranks, each on a core of its own")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     until = time.monotonic() + 60 * options.minutes
+    for script in SCRIPTS if options.written else ():
+        # The ranks are copies of this process: what it has imported they have, too.
+        build_of(script)
     with Processes() as processes:
         for folder, take in planned(options):
             if time.monotonic() > until:
@@ -87,13 +95,13 @@ def main() -> int:
     return 0
 
 
-def planned(options: argparse.Namespace) -> Iterator[tuple[Path, Take]]:
+def planned(options: argparse.Namespace) -> Iterator[tuple[Path, AnyTake]]:
     """The takes to record, and their folders."""
     for seed in in_turn(parse_seeds(options.seeds), TUNING_SEEDS[options.device]):
         name = f"seed{seed:04d}"
         if options.device == "cpu":
             take = drawing_of(options)(seed)
-            take = CapturedTake.of(take) if options.captured else take
+            take = replace(take, captured=options.captured)
         else:
             gpu_take = draw_gpu_pair(seed) if options.pairs else draw_gpu(seed)
             take = replace(gpu_take, device="cpu", examples=8) if options.rehearse else gpu_take
@@ -104,9 +112,14 @@ def planned(options: argparse.Namespace) -> Iterator[tuple[Path, Take]]:
             yield options.out / name, take
 
 
-def drawing_of(options: argparse.Namespace) -> Callable[[int], Take]:
+def drawing_of(options: argparse.Namespace) -> Callable[[int], AnyTake]:
     """Which takes on the CPU are asked for."""
-    chosen = {draw_pair: options.pairs, draw_network: options.networks, draw_own_cores: options.own_cores}
+    chosen = {
+        draw_pair: options.pairs,
+        draw_network: options.networks,
+        draw_own_cores: options.own_cores,
+        draw_written: options.written,
+    }
     return next((of for of, asked in chosen.items() if asked), draw)
 
 
@@ -124,12 +137,12 @@ def in_turn(seeds: Iterable[int], first_for_reporting: int) -> Iterator[int]:
     return (seed for seed in chain.from_iterable(rows) if seed is not None)
 
 
-def record(take: Take, folder: Path, processes: Processes) -> str:
+def record(take: AnyTake, folder: Path, processes: Processes) -> str:
     """Record the take into the new `folder`, which appears when it is complete; one line about it."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         (scratch / "traces").mkdir()
-        summary = f"{take.parallel} {take.model} {take.ranks}r {take.steps}s {take.load} " + (
+        summary = f"{what_of(take)} {take.ranks}r {take.steps}s {take.load} " + (
             " ".join(f"{fault.kind}@{fault.ranks} {fault.severity}" for fault in take.faults) or "healthy"
         )
         begin = time.time()
@@ -146,7 +159,7 @@ def record(take: Take, folder: Path, processes: Processes) -> str:
         else:
             document = {"take": asdict(take), "torch": torch.__version__, "began": begin} | measured
             (kept / "take.json").write_text(json.dumps(document), encoding="utf-8")
-            if isinstance(take, CapturedTake):
+            if take.captured:
                 into_store(scratch, take, kept / "store")
             else:
                 (scratch / "traces").rename(kept / "traces")
@@ -158,7 +171,15 @@ def record(take: Take, folder: Path, processes: Processes) -> str:
     return summary
 
 
-def run(take: Take, scratch: Path, processes: Processes) -> dict[str, Any]:
+def what_of(take: AnyTake) -> str:
+    """What the take trains."""
+    if isinstance(take, WrittenTake):
+        return take.script
+    assert isinstance(take, Take)
+    return f"{take.parallel} {take.model}"
+
+
+def run(take: AnyTake, scratch: Path, processes: Processes) -> dict[str, Any]:
     """Run the take's job; what was measured.
 
     Raises:
@@ -199,7 +220,7 @@ def reduce_waits(ranks: list[dict[str, Any]], stops: list[dict[str, Any]]) -> No
                 step["waited_ns"] = net_of_stops(step.pop("waits"), spells)
 
 
-def read_stops(take: Take, scratch: Path) -> list[dict[str, Any]]:
+def read_stops(take: AnyTake, scratch: Path) -> list[dict[str, Any]]:
     """The stops of each fault that stops ranks: its ranks, and begins and ends in ns since the epoch."""
     stops = []
     for index, fault in enumerate(take.faults):

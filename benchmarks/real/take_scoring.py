@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from truth import delivering_share, guilty_ranks, median_step_ns, parts_of, peers, ranks_of_link, step_parts
+from truth import compared, delivering_share, guilty_ranks, median_step_ns, parts_of, ranks_of_link, step_parts
 
 RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
     "extra_work": frozenset({"uneven_work"}),
     "larger_batch": frozenset({"uneven_work"}),
+    "extra_layers": frozenset({"uneven_work"}),
+    "small_operators": frozenset({"uneven_work"}),
     "slower_kernel": frozenset({"compute"}),
     "slow_input": frozenset({"input"}),
     "busy_python": frozenset({"host"}),
@@ -131,7 +133,8 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
 
 def mean_excess(document: dict[str, Any], rank: int, first: int = 0) -> float:
     """How much more of the step the rank took for itself than the median of its peers, in the mean over steps."""
-    mine, others = _own(document, rank)[first:], [_own(document, peer)[first:] for peer in peers(document, rank)]
+    mine = _own(document, rank)[first:]
+    others = [[scale * own for own in _own(document, at)[first:]] for at, scale in compared(document, rank).items()]
     apart = [own - median(other[at] for other in others) for at, own in enumerate(mine)]
     return sum(apart) / len(apart) / median_step_ns(document, first)
 

@@ -1,14 +1,16 @@
 """What is true of a take, from its take.json alone; pure functions.
 
 take.json holds
-  take      the draw: every field of drawing.Take (`faults`: kind, ranks, severity as drawn, onset, place,
-            share_of_steps; `host_of_rank`; `pinning`; `load`; `seed` below 100 for tuning)
+  take      the draw: every field of drawing.Take, or of written.script_drawing.WrittenTake (`faults`: kind, ranks,
+            severity as drawn, onset, place, share_of_steps; `host_of_rank`; `pinning`; `load`; `seed`, of drawn
+            blocks below 100 for tuning)
   torch     its version
   began     when it began, seconds since the epoch
   ranks     for each rank
     rank, host, trace (the name of its file under traces/), parameters (how many numbers it trains)
-    reference  before any fault or load: step_ns and process_ns (medians of a step's length and of all its threads'
-               CPU time), sent_bytes (a step's, by its host; two hosts only), steps (as below)
+    reference  before any fault or load: step_ns, process_ns and own_ns (medians of a step's length, of all its
+               threads' CPU time and of what the rank took for itself), sent_bytes (a step's, by its host; two hosts
+               only), steps (as below)
     steps      for each recorded step
       begin_ns, end_ns       since the epoch: one clock for all ranks and stops
       run_ns, delay_ns       the main thread was on a core; was ready, and waited for one
@@ -23,7 +25,7 @@ take.json holds
   stops     for each fault that stops ranks: fault (its index), ranks, spells [begin, end] (ns since the epoch)
   outside   what the other faults from outside came to: nice level, quota and period, bits per second of a link
 
-Step s of the lists is the trace's ProfilerStep#(s + WARMUP_STEPS).
+Step s of the lists is the trace's ProfilerStep#(s + WARMUP_STEPS), but for scripts, whose authors differ in that.
 """
 
 from __future__ import annotations
@@ -33,8 +35,6 @@ from statistics import median
 from typing import Any
 
 WARMUP_STEPS = 2
-# A healthy take's rank is called preempted above so much of the median step more than its peers' median.
-CLEARLY_MORE = 0.10
 
 
 @dataclass(frozen=True)
@@ -94,40 +94,23 @@ def median_step_ns(document: dict[str, Any], first: int = 0) -> float:
     return median(parts.length for rank in ranks for parts in step_parts(document, rank)[first:])
 
 
-def own_ns(document: dict[str, Any], rank: int, first: int = 0) -> float:
-    """The rank's median, over the steps from `first` on, of its own time (`StepParts.own`)."""
-    return median(parts.own for parts in step_parts(document, rank)[first:])
-
-
-def severity_measured(document: dict[str, Any], rank: int, first: int = 0) -> float:
-    """How much more of the median step `rank` took for itself than its peers did, from step `first` on.
-
-    (its median own time − the median of its peers' median own times) / the median step; `first` is the fault's
-    onset. Its peers are all others, or in a pipeline those of its stage. Of a fault in some steps only
-    (`share_of_steps` below 1) a median shows nothing: see the steps' parts. Nor does it see a slow link, which no
-    main thread waits for alone; compare the step with the reference there. The delay counts in whatever load or
-    rank shares the core, so a rank may be slower than its peers without a fault, or by more than its fault.
-    """
-    others = [own_ns(document, other, first) for other in peers(document, rank)]
-    return (own_ns(document, rank, first) - median(others)) / median_step_ns(document, first)
-
-
 def peers(document: dict[str, Any], rank: int) -> list[int]:
-    """The ranks that do the same work as `rank`, without it."""
-    count = document["take"]["ranks"]
-    size = count // 2 if document["take"]["parallel"] == "pipeline" else count
+    """The ranks that do the same work as `rank`, without it; none where each is a stage of its own."""
+    count, parallel = document["take"]["ranks"], document["take"]["parallel"]
+    size = {"pipeline": count // 2, "stages": 1}.get(parallel, count)
     return [other for other in range(count) if other // size == rank // size and other != rank]
 
 
-def preempted_ranks(document: dict[str, Any]) -> list[int]:
-    """The ranks that were kept off the cores clearly longer than their peers: innocent, but truly slower.
+def compared(document: dict[str, Any], rank: int) -> dict[int, float]:
+    """The ranks that `rank` is compared with, and what their own time is to be multiplied by.
 
-    By the median over steps of delay and stops, above the peers' median by CLEARLY_MORE of the median step.
+    A rank without peers is compared with all others, each by how much more or less it took before any fault or load.
     """
-    ranks = range(len(document["ranks"]))
-    kept_off = [median(parts.delay + parts.stopped for parts in step_parts(document, rank)) for rank in ranks]
-    limit = CLEARLY_MORE * median_step_ns(document)
-    return [rank for rank in ranks if kept_off[rank] - median(kept_off[peer] for peer in peers(document, rank)) > limit]
+    alike = peers(document, rank)
+    if alike:
+        return dict.fromkeys(alike, 1.0)
+    before = [one["reference"].get("own_ns") for one in document["ranks"]]
+    return {other: before[rank] / before[other] for other in range(len(before)) if other != rank}
 
 
 def delivering_share(document: dict[str, Any]) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from captured import CapturedTake
 from drawing import ALL_RANKS, OF_NETWORKS, ONE_RANK, draw, draw_network, draw_own_cores, draw_pair
 from network_report import Pair as PairOfNetworks
 from network_report import table
@@ -243,10 +241,3 @@ def test_what_the_job_without_the_fault_lacked_counts_beside_the_difference() ->
     answer["findings"][0] |= {"time_lost_us_per_step": 80e3, "figures": {}}
     pair = Pair.of(beside, answer, without, said())
     assert (pair.is_near, pair.is_near_on_own_cores) == (False, True)
-
-
-def test_a_captured_take_is_the_take_that_was_drawn() -> None:
-    drawn = draw_pair(1300)
-    taken = replace(CapturedTake.of(drawn), faults=())
-    assert isinstance(taken, CapturedTake)
-    assert asdict(taken) == asdict(drawn) | {"faults": ()}

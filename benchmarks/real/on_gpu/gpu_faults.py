@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 
 import torch
 from drawing import Fault
-from faults import InsideFaults
-from models import Examples
+from faults import Fed, InsideFaults
 from parallel_layouts import Program
 
 from on_gpu.gpu_drawing import GpuTake
@@ -21,12 +20,12 @@ TINY = 256
 class GpuFaults(InsideFaults):
     """The faults of one rank, and the precision that it computes with."""
 
-    def prepare_one(self, fault: Fault, program: Program, examples: Examples, step_ns: float, own_ns: float) -> None:
+    def prepare_one(self, fault: Fault, program: Program, fed: Fed, step_ns: float, own_ns: float) -> None:
         if fault.kind in WORK_ON_GPU:
             lost_ns = fault.severity * step_ns * self.share(fault, program)
             self.put(fault, WORK_ON_GPU[fault.kind](lost_ns, program))
         elif fault.kind != "slower_kernel":
-            super().prepare_one(fault, program, examples, step_ns, own_ns)
+            super().prepare_one(fault, program, fed, step_ns, own_ns)
 
     def slower(self) -> bool:
         """Whether kernels are to be the slower ones now."""
