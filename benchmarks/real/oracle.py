@@ -18,10 +18,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from drawing import AnyTake
 from evaluate import recorded
 from take_report import aligned, share
 from take_scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
-from truth import WARMUP_STEPS, step_parts
+from truth import step_parts
 
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import KairError
@@ -55,7 +56,7 @@ def of_take(folder: Path, cache: Path) -> Scored | None:
     except KairError:
         return None
     own = np.array([[parts.own for parts in step_parts(document, rank)] for rank in range(len(job.ranks))]).T
-    places = [step.step - WARMUP_STEPS for step in job.steps]
+    places = [step.step - AnyTake.lead_steps for step in job.steps]
     if len(own) <= max(places, default=len(own)):
         return None
     found = with_most_awaited(conclude(as_measured(job, own[places].astype(float))), blamed)

@@ -25,7 +25,7 @@ take.json holds
   stops     for each fault that stops ranks: fault (its index), ranks, spells [begin, end] (ns since the epoch)
   outside   what the other faults from outside came to: nice level, quota and period, bits per second of a link
 
-Step s of the lists is the trace's ProfilerStep#(s + WARMUP_STEPS), but for scripts, whose authors differ in that.
+Step s of the lists is the trace's ProfilerStep#(s + AnyTake.lead_steps), but for scripts, whose authors differ in that.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
-
-WARMUP_STEPS = 2
 
 
 @dataclass(frozen=True)

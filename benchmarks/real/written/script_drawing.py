@@ -235,6 +235,7 @@ SCRIPTS: Mapping[str, Callable[[int], Choices]] = {
         "way": ("blocking", "asynchronous", "1f1b", "gpipe"),
         "tells_loss": YES_OR_NO,
     },
+    # The last is not used: without it the seeds that were recorded would draw other takes.
     "tensor": lambda ranks: {**transformer(ranks), "over": (2, ranks), "fetch_once": YES_OR_NO},
     "local": lambda ranks: {
         **transformer(ranks),
