@@ -121,6 +121,23 @@ def test_bad_files_beside_good_ones(tmp_path: Path, cache: Path) -> None:
     assert "rank2.json" in warned(trace, "unreadable_file")
 
 
+@pytest.mark.parametrize(("name", "content"), [("rank2.json", b""), ("rank2.json.gz", b"\x1f\x8b")])
+def test_a_file_without_content_beside_good_ones(tmp_path: Path, cache: Path, name: str, content: bytes) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1])
+    if name.endswith(".json"):
+        for file in [*job.iterdir()]:
+            file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
+            file.unlink()
+    (job / name).write_bytes(content)
+    for other in ("__init__.py", "done"):
+        (job / other).touch()
+    (job / "settings.json").write_text('{"batch": 8}')
+    for _ in range(2):  # the second time the others' fragments are kept
+        trace = open_trace(job, cache=cache)
+        assert trace.job.ranks == (0, 1)
+        assert warned(trace, "unreadable_file") == f"{name} is empty; it is left out"
+
+
 def test_only_bad_files(tmp_path: Path, cache: Path) -> None:
     for rank in (0, 1):
         (tmp_path / f"rank{rank}.json").write_text('{"traceEvents": [')

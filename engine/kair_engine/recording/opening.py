@@ -13,6 +13,7 @@ from kair_engine.readers.archive_names import SUFFIXES, is_archive_name
 from kair_engine.readers.detect import UnsupportedFormatError
 from kair_engine.readers.formats import FORMATS
 from kair_engine.readers.identity import ranks_from_siblings
+from kair_engine.readers.signs import read_head
 from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.cache_upkeep import CHOOSE, LIMIT
 from kair_engine.recording.discovery import find_files
@@ -82,6 +83,7 @@ def open_sources(
             raise _no_trace(text, files, problems)
         if len(sources) == 1:
             require_one_run(sources[0], [file.fragment for file in files if file.fragment is not None])
+        problems += _without_content(files)
         fragments, numbered = _number_ranks(files, store, progress, workers)
     warnings += [*store.warnings, *_file_warnings(problems), *numbered]
     return assemble(name, text, fragments, warnings)
@@ -171,6 +173,13 @@ def _parse(
         left = [file for file in missing if not file.is_done]
         return [*problems, *_parse(left, store, progress, workers, hints)]
     return problems
+
+
+def _without_content(files: Sequence[_File]) -> list[InputError]:
+    """Files that hold nothing, named as traces beside them are: recordings that were lost, on a full disk for one."""
+    endings = {file.source.suffix for file in files if file.fragment is not None}
+    refused = [file.source for file in files if file.refusal is not None and file.source.suffix in endings]
+    return [InputError(f"{path.name} is empty") for path in refused if not read_head(path).content]
 
 
 def _number_ranks(
