@@ -318,6 +318,12 @@ NETWORK = {
             "measured by the kernel: rank 1 computes for 91.0 ms of a step, peers for 80.0 ms",
         ),
         (
+            "asleep",
+            None,
+            {"asleep_us_per_step": 9e3, "peers_least_us": 0.0, "peers_most_us": 200.0},
+            "measured by the kernel: rank 1 sleeps or stands for 9.00 ms of a step, peers for 0 µs to 200 µs",
+        ),
+        (
             "throttled",
             None,
             {"per_step": 12.5},

@@ -170,6 +170,19 @@ def test_a_host_that_waited_for_its_slow_device_is_not_the_cause(tmp_path: Path)
     assert causes(result) == [(3, "gemm", "compute", False, 600)]
 
 
+def test_an_operator_that_waits_for_a_collective_on_a_thread_is_its_victim(tmp_path: Path) -> None:
+    result = blamed(
+        tmp_path,
+        """
+        0-2 main | aten::mm 0+10 | wait_tensor 20+1000 :sync | aten::add 1020+10
+        0-2 th2  | gloo:all_reduce@dp#1 15+1000
+        3 main   | aten::mm 0+710 | wait_tensor 720+300 :sync | aten::add 1020+10
+        3 th2    | gloo:all_reduce@dp#1 715+300
+        """,
+    )
+    assert causes(result) == [(3, "aten::mm", "compute", False, 2100)]
+
+
 def test_polling_more_often_than_the_others_is_not_taken_for_being_on_time(tmp_path: Path) -> None:
     # The allocator asks after events as often as it likes: a rank's third query is not its peers' third.
     result = blamed(

@@ -77,6 +77,14 @@ def test_on_a_cpu_the_timed_collective_is_the_one_and_operators_compute() -> Non
     assert (info.ranks, info.world_size) == ((1,), 2)
 
 
+def test_an_operator_that_waits_for_communication_computes_nothing() -> None:
+    events = [*gloo_events(), kb.op("_c10d_functional::wait_tensor", 470, 20)]
+    of_device = [kb.launch(500, 2, 9), kb.kernel("gemm", 510, 5, 9)]
+    for beside, kind in (([], "sync"), (of_device, "host")):
+        rows, _ = read([*events, *beside])
+        assert kinds(rows)["_c10d_functional::wait_tensor"] == kind
+
+
 def test_gloo_has_a_device_s_tensor_once_it_has_been_copied_to_the_host() -> None:
     copies = [
         kb.launch(112, 2, 71, name="cudaMemcpyAsync"),

@@ -11,7 +11,7 @@ from kair_engine.arrays import Floats
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import computing_longer, with_most_computing
+from kair_engine.triage.ranks.most_computing import computing_longer, with_measured
 
 STEPS, RANKS, SLOW = 12, 4, 1
 
@@ -42,7 +42,7 @@ def looked_at(of: JobExcess, times: Floats, *, waited_for: int = SLOW, share: fl
     found = conclude(of)
     assert found.anomalies == ()  # no test finds anybody by the clock
     blamed = waiting_for(waited_for, share, ranks=RANKS, steps=STEPS)
-    return with_most_computing(found, blamed, computing_longer(of, measured(times)))
+    return with_measured(found, blamed, computing_longer(of, measured(times)))
 
 
 @pytest.mark.parametrize("row", [COMPUTE, INPUT, HOST])

@@ -39,6 +39,17 @@ def test_no_onset(values: np.ndarray) -> None:
     assert onset(values, 100.0) is None
 
 
+@pytest.mark.parametrize(("step", "percent"), [(3, -150.0), (5, 80.0), (14, 120.0)])
+def test_a_single_long_step_hides_no_onset(step: int, percent: float) -> None:
+    """Medians before and after are the same with it."""
+    values = excess(10)
+    values[step, 2] += percent
+    found = onset(values, 100.0)
+    assert found is not None
+    assert found.place == 2
+    assert found.at in {9, 10}
+
+
 @pytest.mark.parametrize("begins", [15, 17, 19])
 def test_a_few_steps_at_the_end_are_a_slow_moment(begins: int) -> None:
     assert onset(excess(begins), 100.0) is None

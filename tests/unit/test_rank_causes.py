@@ -84,6 +84,21 @@ def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
     assert reason(of, anomaly(10)) == Why("compute")
 
 
+@pytest.mark.parametrize(("calls", "explained"), [(200, True), (120, False)])
+def test_idle_time_between_more_calls_than_its_peers_is_uneven_work(calls: int, explained: bool) -> None:
+    """A call leaves the thread idle for 0.01 % of the step: a hundred more for 1 % of 4 %."""
+    percents = nothing(STEPS, RANKS)
+    percents[:, HOST] += slow_by(4)
+    called = {"mlp": np.array([100.0, 100, 100, calls])}
+    of = job(percents, operators={"mlp": slow_by(0.5)}, calls=called, on_device=False)
+    found = reason(of, anomaly(4, HOST))
+    assert found.cause == ("uneven_work" if explained else "host")
+    if explained:
+        (evidence,) = found.evidence
+        assert (found.operator, evidence.kind, evidence.ranks) == ("mlp", "more_calls", (SLOW,))
+        assert evidence.figures == pytest.approx({"calls": calls, "usual_calls": 100, "excess_us_per_step": 500})
+
+
 def test_more_calls_count_from_the_step_on_in_which_they_began() -> None:
     """6 % of the step in the later half: 3 % in the mean, of the 10 % that the rank loses from then on."""
     later = slow_by(6) * (np.arange(STEPS) >= STEPS // 2)[:, None]

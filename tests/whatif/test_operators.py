@@ -229,6 +229,21 @@ def test_without_a_device_a_thread_goes_on_when_the_collective_is_over(tmp_path:
     assert step_times(made, Fix(ranks=(1,)), Fix(ranks=(1,), kinds=("host",))) == [7000, 10000]
 
 
+def test_an_operator_that_waits_for_another_thread_ends_with_what_it_waits_for(tmp_path: Path) -> None:
+    """As tensor parallelism waits on a CPU (DTensor): in the middle of an operator, with no gap."""
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+10000
+        0 main | aten::mm 0+3000 | aten::add 3020+6000 | wait_tensor 3030+5980 :sync | aten::mul 9020+980
+        1 main | aten::mm 0+6000 | aten::add 6020+3000 | wait_tensor 6030+2980 :sync | aten::mul 9020+980
+        0 th2  | gloo:all_reduce@dp#1 3010+5990
+        1 th2  | gloo:all_reduce@dp#1 6010+2990
+        """,
+    )
+    assert step_times(made, Fix(ranks=(1,))) == pytest.approx([7000], abs=30)
+
+
 @pytest.fixture(scope="module")
 def megatron(tmp_path_factory: pytest.TempPathFactory) -> StepPrices:
     if not TRACES.is_dir():

@@ -61,7 +61,7 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
         if instance != NONE:
             before = _last_member(graph, instance)
         late_ns = begin(before)
-        if late_ns < account.standing and not _waited_for_device(graph, before):
+        if late_ns < account.standing and not _synchronised(graph, before):
             crossed = instance != NONE
             where = Contribution(before, True, "communication") if crossed else _operation(graph, before)
             account.charge(late_ns, where)
@@ -90,10 +90,12 @@ def _operation(graph: ExecutionGraph, row: int) -> Contribution:
     return Contribution(row, False, cause_of(graph.ops, row))
 
 
-def _waited_for_device(graph: ExecutionGraph, row: int) -> bool:
-    """Whether a synchronisation lasted until the device had caught up: then its length is the device's doing."""
+def _synchronised(graph: ExecutionGraph, row: int) -> bool:
+    """Whether a synchronisation lasted until the device, or communication, was done: then its length is theirs."""
     before = int(graph.predecessor[row])
-    return bool(graph.ops.kind[row] == SYNC and before != NONE and graph.ops.on_stream[before])
+    if graph.ops.kind[row] != SYNC or before == NONE:
+        return False
+    return bool(graph.ops.on_stream[before] or graph.ops.communication[before])
 
 
 def _between(graph: ExecutionGraph, before: int, passed: Sequence[int]) -> Contribution:

@@ -52,6 +52,8 @@ class Anomaly:
     """Per step, of one rank (the mean over the ranks of a group), over the ranks that are not slow."""
     events: tuple[int, int] = (0, 0)
     """Intermittent: how many of how many events."""
+    hit: tuple[int, ...] = ()
+    """Their steps, as places among the job's; empty where events are no steps."""
     operator: str | None = None
     """Where one operator was tested by itself."""
     since: int | None = None

@@ -111,8 +111,9 @@ def stalling(job: Excesses) -> list[Anomaly]:
         hit = per_step[events[:, rank], :, rank].sum(axis=0)
         lost = float(hit.sum() / len(per_step))
         if lost > SMALLEST_SHARE * job.step_time_ns:
-            k, m = int(events[:, rank].sum()), int(events.sum())
-            found.append(Anomaly("intermittent", (Position(rank),), int(np.argmax(hit)), p, lost, (k, m)))
+            at = tuple(np.flatnonzero(events[:, rank]).tolist())
+            of_all = len(at), int(events.sum())
+            found.append(Anomaly("intermittent", (Position(rank),), int(np.argmax(hit)), p, lost, of_all, at))
     return found
 
 

@@ -17,7 +17,7 @@ BEYOND_NOISE = 6.0
 """Standard errors of that change; so many since every step and rank is tried, and spells change things, too."""
 BEYOND_USUAL = 3.5
 """The same where nearly every step after it is beyond nearly all before: a fault that grows is noise to itself."""
-NEARLY_ALL = MOST_BEFORE = 0.9
+NEARLY_ALL, MOST_BEFORE = 0.9, 0.9
 """Shares of the steps after, and before."""
 
 
@@ -46,15 +46,28 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
         if change[place] <= LEAST_CHANGE * step_time_ns:
             continue
         apart = np.concatenate([before - median(before, axis=0), after - median(after, axis=0)])
-        variance = max(float(apart[:, place].var(ddof=1)), float(median(apart.var(axis=0, ddof=1))), 1e-12)
-        error = math.sqrt(variance * inflation(apart) * (1 / at + 1 / (steps - at)))
-        enough = BEYOND_USUAL if _lasts(before[:, place], after[:, place]) else BEYOND_NOISE
-        if change[place] / error > max(best, enough):
-            best = float(change[place] / error)
-            found = Onset(
-                at, place, float(median(before[:, place])), float(median(after[:, place])), best > BEYOND_NOISE
-            )
+        sides = 1 / at + 1 / (steps - at)
+        distance = change[place] / _error(apart, place, sides)
+        usual = _lasts(before[:, place], after[:, place]) and (
+            # Medians change by no single step, however long that took.
+            change[place] / _error(_without_farthest(apart), place, sides) > BEYOND_USUAL
+        )
+        if distance > best and (usual or distance > BEYOND_NOISE):
+            best, sure = float(distance), bool(distance > BEYOND_NOISE)
+            found = Onset(at, place, float(median(before[:, place])), float(median(after[:, place])), sure)
     return found
+
+
+def _error(apart: Floats, place: int, sides: float) -> float:
+    """Of the change, from distances (steps × ranks) from each side's median; `sides`: the sum of 1 / steps."""
+    of_rank = apart.var(axis=0, ddof=1)
+    variance = max(float(of_rank[place]), float(median(of_rank)), 1e-12)
+    return math.sqrt(variance * inflation(apart) * sides)
+
+
+def _without_farthest(apart: Floats) -> Floats:
+    """Distances (steps × ranks) without each rank's largest."""
+    return np.take_along_axis(apart, np.argsort(np.abs(apart), axis=0)[:-1], axis=0)
 
 
 def _lasts(before: Floats, after: Floats) -> bool:

@@ -37,6 +37,7 @@ EvidenceKind = Literal[
     "slow_network",
     "network",
     "computes_more",
+    "asleep",
     "more_calls",
     "launches_more",
     "slower_launches",

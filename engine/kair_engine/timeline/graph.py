@@ -140,11 +140,23 @@ def _stream_predecessors(ops: Operations, streams: Ints, predecessor: Ints) -> N
 
 
 def _wait_for_device(ops: Operations, threads: Ints, streams: Ints, predecessor: Ints) -> None:
-    """A synchronisation ends when the device has caught up: what follows it waited for the device's last."""
+    waits, awaited = synchronisations(ops, threads, streams)
+    predecessor[waits] = awaited
+
+
+def synchronisations(ops: Operations, threads: Ints, streams: Ints) -> tuple[Ints, Ints]:
+    """(synchronisations among the rows of threads, the operation whose end each waited for).
+
+    One ends when the device has caught up: what follows it waited for the device's last. Without a device it is for
+    communication on another thread (DTensor's wait_tensor), which may be recorded as over a little later.
+    """
     waits = threads[ops.kind[threads] == SYNC]
-    last = latest_ended(ops, waits, streams, by=ops.end_ns[waits])
+    others, late = streams, 0
+    if not ops.has_device:
+        others, late = np.flatnonzero(ops.communication & ~ops.on_stream), NOTED_LATE_NS
+    last = latest_ended(ops, waits, others, by=ops.end_ns[waits] + late)
     inside = (last != NONE) & (ops.end_ns[last] > ops.start_ns[waits])
-    predecessor[waits[inside]] = last[inside]
+    return waits[inside], last[inside]
 
 
 def _wait_for_communication(ops: Operations, threads: Ints, communication: Ints, predecessor: Ints) -> None:

@@ -42,9 +42,11 @@ from kair_engine.triage.job_wide import job_wide_findings, link_findings, withou
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
 from kair_engine.triage.ranks.held_back import held_back, with_held_back
+from kair_engine.triage.ranks.in_other_classes import with_what_costs_most
 from kair_engine.triage.ranks.more_work import with_more_work
+from kair_engine.triage.ranks.most_asleep import asleep_longer
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
-from kair_engine.triage.ranks.most_computing import computing_longer, with_most_computing
+from kair_engine.triage.ranks.most_computing import computing_longer, with_measured
 from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import Replays, read_once
@@ -82,7 +84,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     blamed = blame_of(trace, tally)
     measured = _measured(trace, found.job)
     found = with_most_awaited(with_more_work(found, measured.given, measured.processor), blamed)
-    found = with_most_computing(found, blamed, measured.longer)
+    found = with_what_costs_most(with_measured(found, blamed, (*measured.longer, *measured.asleep.longer)))
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)
@@ -145,6 +147,7 @@ def _measured(trace: Trace, job: JobExcess) -> Measured:
         held_back(trace.job, job, processor),
         given_bytes(trace, steps, job.ranks),
         computing_longer(job, processor),
+        asleep_longer(job, processor),
         tuple(slow_networks(trace, job, step_time_ns(trace, job))),
     )
 

@@ -9,7 +9,6 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.large_delays import counted
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -23,6 +22,7 @@ from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import rank_evidence, since_evidence
 from kair_engine.triage.ranks.causes import MOST_STEPS, one_operator, why
 from kair_engine.triage.ranks.held_back import HeldBack, crowded_evidence, held_back_evidence, is_stopped
+from kair_engine.triage.ranks.most_asleep import Asleep
 from kair_engine.triage.ranks.suspects import Suspect
 
 
@@ -38,6 +38,8 @@ class Measured:
     """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
     longer: tuple[Anomaly, ...]
     """Single ones that compute for longer than their peers, by a test."""
+    asleep: Asleep
+    """Those that are asleep for longer."""
     networks: tuple[Finding, ...]
     """About hosts whose network is slow, or that of all."""
 
@@ -88,6 +90,7 @@ def rank_finding(
         evidence=(
             *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
             *reason.evidence,
+            *measured.asleep.evidence(job, largest),
             *held_back_evidence(job, held, suspect.positions),
             *(crowded_evidence(trace.job, ranks) if reason.cause == "contention" else ()),
             *since_evidence(job, largest),
@@ -177,8 +180,7 @@ def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
         return tuple(step.step for step in job.steps if largest.since is None or step.step >= largest.since)
     if largest.stood_still is not None:
         return largest.stood_still.steps
-    hit = counted(job)[:, largest.positions[0]]
-    return tuple(step.step for step, slow in zip(job.steps, hit, strict=True) if slow)
+    return tuple(job.steps[at].step for at in largest.hit)
 
 
 def _pattern(suspect: Suspect, slow_steps: int, all_steps: int) -> Pattern:

@@ -218,6 +218,11 @@ def _computes_more(one: Evidence) -> str:
     return f"measured by the kernel: {_who(one)} {_verb(one, 'compute')} for {computed} of a step, {_peers_had(one)}"
 
 
+def _asleep(one: Evidence) -> str:
+    asleep, who = duration(one.figures["asleep_us_per_step"]), _who(one)
+    return f"measured by the kernel: {who} {_verb(one, 'sleep')} or stands for {asleep} of a step, {_peers_had(one)}"
+
+
 def _peers_had(one: Evidence) -> str:
     least, most = duration(one.figures["peers_least_us"]), duration(one.figures["peers_most_us"])
     return f"peers for {least}" if least == most else f"peers for {least} to {most}"
@@ -424,6 +429,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "slow_network": _slow_network,
     "network": _network,
     "computes_more": _computes_more,
+    "asleep": _asleep,
     "more_calls": _more_calls,
     "longer_batches": _longer_batches,
     "larger_inputs": _larger_inputs,

@@ -39,6 +39,7 @@ class NameClass(IntEnum):
     COLLECTIVE_RECORD = 10
     BACKWARD = 11
     OPTIMIZER = 12
+    COLLECTIVE_WAIT = 13
 
 
 DEVICE_CATEGORIES: Final = (Category.KERNEL, Category.COPY)
@@ -79,6 +80,7 @@ _RULES: Final = tuple(
         (NameClass.DATA_LOADER, "dataloader", r"enumerate\(DataLoader\)|dataloader.*__next__"),
         (NameClass.COLLECTIVE_RECORD, "record_param_comms", r"record_param_comms$"),
         (NameClass.COLLECTIVE_CALL, "c10d::", r"c10d::(?!.*(barrier_impl|wait))"),
+        (NameClass.COLLECTIVE_WAIT, "wait_tensor", r"_?c10d_functional::wait_tensor$"),
         (NameClass.HOST_SEND, "gloo:", r"gloo:\s*i?send"),
         (NameClass.HOST_RECV, "gloo:", r"gloo:\s*(i?recv|receive)"),
         (NameClass.HOST_COLLECTIVE, "gloo:", r"gloo:"),
@@ -138,6 +140,7 @@ def kind_codes(*, has_device: bool, host_collectives: bool) -> npt.NDArray[np.in
     if not has_device:
         codes[Category.CPU_OP] = KINDS.index("compute")
         codes[Category.CPU_OP, NameClass.COLLECTIVE_RECORD] = KINDS.index("host")
+        codes[Category.CPU_OP, NameClass.COLLECTIVE_WAIT] = KINDS.index("sync")
         codes[Category.CPU_OP, NameClass.COLLECTIVE_CALL] = KINDS.index("host" if host_collectives else "collective")
     for category in (Category.CPU_OP, Category.ANNOTATION):
         codes[category, NameClass.DATA_LOADER] = KINDS.index("input")

@@ -112,7 +112,10 @@ def _why(  # noqa: PLR0917  (each of another type)
     """
     name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
     if name == "host":
-        found = _all_over(job, stops, largest, ranks) if late is None else _of_device(job, stops, largest, ranks, late)
+        if late is not None:
+            found = _of_device(job, stops, largest, ranks, late)
+        else:
+            found = _all_over(job, stops, largest, ranks) or _between_more_calls(job, largest, ranks)
         return found or Why(_of_host(blamed, ranks))
     if name != "compute":
         return _all_over(job, stops, largest, ranks) or Why(name)
@@ -198,23 +201,56 @@ def _of_median(job: JobExcess, places: Sequence[int]) -> int:
     return 2 if np.count_nonzero(job.role == job.role[places[0]]) == 2 else 1
 
 
-def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
-    """Operators that the ranks call more often than their peers, where those make up most of what they lose."""
-    places, later = list(largest.positions), _later(job, largest)
-    extra: dict[str, tuple[float, float, float]] = {}
+@dataclass(frozen=True)
+class _Further:
+    """An operator that ranks call more often than their peers; calls of the median step."""
+
+    operator: str
+    excess_ns: float
+    """In the mean of the steps."""
+    calls: float
+    usual: float
+
+    def why(self, ranks: tuple[Rank, ...]) -> Why:
+        """That they have more to do."""
+        figures = {"calls": self.calls, "usual_calls": self.usual, "excess_us_per_step": self.excess_ns / 1e3}
+        return Why("uneven_work", self.operator, (Evidence("more_calls", figures, None, ranks, about=self.operator),))
+
+
+def _further(job: JobExcess, largest: Anomaly) -> list[_Further]:
+    """Those operators, that which takes longest first."""
+    places, later, found = list(largest.positions), _later(job, largest), []
     for name, fetches in job.operators.items():
         calls, more = _further_calls(job, name, largest)
         if not fetches and more >= OFTEN:
             excess = _of_median(job, places) * float(job.operator_ns(name)[0][later][:, places].mean())
-            extra[name] = excess, calls, calls - more
-    lost = sum(excess for excess, *_ in extra.values())
-    if not extra or lost < MOST * largest.excess_ns:
+            found.append(_Further(name, excess, calls, calls - more))
+    return sorted(found, key=lambda one: -one.excess_ns)
+
+
+def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
+    """Operators that the ranks call more often than their peers, where those make up most of what they lose."""
+    further = _further(job, largest)
+    if not further or sum(one.excess_ns for one in further) < MOST * largest.excess_ns:
         return None
-    first = max(extra, key=lambda name: extra[name][0])
-    excess, calls, usual = extra[first]
-    figures = {"calls": calls, "usual_calls": usual, "excess_us_per_step": excess / 1e3}
-    ranks = ranks_at(job.ranks, largest.positions)
-    return Why("uneven_work", first, (Evidence("more_calls", figures, None, ranks, about=first),))
+    return further[0].why(ranks_at(job.ranks, largest.positions))
+
+
+def _between_more_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+    """Idle time of a thread that goes by between the calls that it makes more often than its peers.
+
+    Each leaves the thread idle for as long as a peer's call does.
+    """
+    if largest.kind == "intermittent" or not (peers := _peers(job, largest)):
+        return None
+    places, later = np.searchsorted(job.ranks, peers), _later(job, largest)
+    called = sum(float(np.median(job.calls(name, later)[0][places])) for name in job.operators)
+    idle_ns = float(np.median(job.work_ns[CLASSES.index("host"), places])) / max(called, 1.0)
+    further = _further(job, largest)
+    explained = sum(one.calls - one.usual for one in further) * idle_ns
+    if not further or explained < LARGER_LIKE_SLOWER * largest.excess_ns:
+        return None
+    return further[0].why(ranks)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 
 _COMPUTE = CLASSES.index("compute")
-_OF_THREADS = [CLASSES.index(name) for name in ("compute", "input", "host")]
-"""Where computing shows."""
+OF_THREADS = [CLASSES.index(name) for name in ("compute", "input", "host")]
+"""Where it shows what they do."""
 NO_SPELL = 8
 """Steps: what lasts for so many is told from a spell."""
 
@@ -38,8 +38,8 @@ def computing_longer(job: JobExcess, processor: ProcessorTimes | None) -> tuple[
     return tuple(one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
 
 
-def with_most_computing(found: Localization, blamed: BlameResult, longer: Sequence[Anomaly]) -> Localization:
-    """`found`, with an anomaly more for each that computes `longer`, is waited for, and was not found."""
+def with_measured(found: Localization, blamed: BlameResult, longer: Sequence[Anomaly]) -> Localization:
+    """`found`, with an anomaly more for each that computes or sleeps `longer`, is waited for, and was not found."""
     for one in longer:
         (place,) = one.positions
         if not any(place in anomaly.positions for anomaly in found.anomalies) and _awaited(found.job, blamed, place):
@@ -60,11 +60,16 @@ def _members(job: JobExcess, place: Position) -> Ints:
 
 
 def computed_ns(job: JobExcess, processor: ProcessorTimes) -> Floats:
-    """(steps × ranks): what the training threads computed; of steps in which that is not known, the rank's median."""
+    """(steps × ranks): what the training threads computed."""
+    return as_in(job, processor, processor.cpu_ns)
+
+
+def as_in(job: JobExcess, processor: ProcessorTimes, values: Floats) -> Floats:
+    """(steps × ranks) of the job of what was measured; of steps in which that is not known, the rank's median."""
     rows = np.searchsorted(processor.ranks, job.ranks)
     columns = np.searchsorted(processor.steps, [step.step for step in job.steps])
-    computed = processor.cpu_ns[rows][:, columns].T
-    return np.where(np.isnan(computed), np.nanmedian(computed, axis=0), computed)
+    of_job = values[rows][:, columns].T
+    return np.where(np.isnan(of_job), np.nanmedian(of_job, axis=0), of_job)
 
 
 def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
@@ -83,10 +88,12 @@ def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
 
 
 def _in_its_class(job: JobExcess, place: Position, found: Anomaly) -> Anomaly:
-    """As a slowness in what the rank loses most in by the clock."""
+    """As a slowness in what the rank loses most in by the clock: in steps with an event, or in all."""
     members = _members(job, place)
-    of_class = np.nan_to_num(job.by_step_ns[:, _OF_THREADS][:, :, members], nan=0.0)
+    of_class = np.nan_to_num(job.by_step_ns[:, OF_THREADS][:, :, members], nan=0.0)
     at = int(np.searchsorted(members, place))
-    lost = [float(trimmed_mean(above_peers(of_class[:, row], at), TRIM)) for row in range(len(_OF_THREADS))]
+    apart = [above_peers(of_class[:, row], at) for row in range(len(OF_THREADS))]
+    hit = list(found.hit)
+    lost = [float(of[hit].sum()) / len(of) if hit else float(trimmed_mean(of, TRIM)) for of in apart]
     most = int(np.argmax(lost))
-    return replace(found, class_index=_OF_THREADS[most], excess_ns=max(lost[most], 0.0))
+    return replace(found, class_index=OF_THREADS[most], excess_ns=max(lost[most], 0.0))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
-from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS
+from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS, synchronisations
 from kair_engine.timeline.self_time import recorded_late_ns, under_way_ns
 from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.operations import COLLECTIVE, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, SYNC, Operations
@@ -20,10 +20,8 @@ def host_waits(ops: Operations, rows: Ints, same: Bools, first: Ints, last: Ints
     `last` are per operation of the step its first and last event.
     """
     streams = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
-    waits = rows[ops.kind[rows] == SYNC]
-    device = latest_ended(ops, waits, streams, by=ops.end_ns[waits])
-    inside = (device != NONE) & (ops.end_ns[device] > ops.start_ns[waits])
-    events, sources = [last[waits[inside]]], [device[inside]]
+    waits, awaited = synchronisations(ops, rows, streams)
+    events, sources = [last[waits]], [awaited]
     follower = np.full(len(ops), NONE)
     follower[rows[:-1][same]] = rows[1:][same]
     copies = streams[(ops.kind[streams] == MEMORY) & (ops.launch[streams] != NONE)]
