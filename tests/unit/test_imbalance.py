@@ -1,5 +1,7 @@
 """Uneven stages and uneven batches: what slows a job though no rank is at fault, figures by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.excess_builder import COMMUNICATION, COMPUTE, STEP_NS, Percents, job, nothing
@@ -51,6 +53,15 @@ def test_the_report_has_every_stages_compute() -> None:
 )
 def test_where_stages_are_even_or_unknown_none_is_named(made: JobExcess) -> None:
     assert uneven_stage(made, ()) is None
+
+
+def test_stages_whose_transfers_name_no_ends_are_compared_as_well() -> None:
+    """It is not known how long those take: that is told as 0, as of roles that send nothing."""
+    made = pipeline([50, 50, 50, 50, 50, 50, 70, 70], communication=0.0)
+    made = replace(made, steps=tuple(replace(step, rejected_collectives=8) for step in made.steps))
+    found = uneven_stage(made, ())
+    assert found is not None
+    assert found.role.stage == 3
 
 
 def test_a_slow_rank_makes_no_stage_uneven() -> None:

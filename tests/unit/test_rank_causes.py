@@ -315,6 +315,14 @@ def test_delays_every_fifth_step_are_meant() -> None:
     assert [(one.kind, one.figures) for one in found.evidence] == [("periodic", {"every": 5, "events": 4})]
 
 
+def test_delays_that_only_what_the_kernel_measured_shows_are_meant_as_well() -> None:
+    """Hidden among what the thread loses for want of a core: in no step does it stand out by the clock."""
+    hidden = Anomaly("intermittent", (SLOW,), HOST, 0.001, 8 / 100 * STEP_NS, (4, 4), (2, 7, 12, 17))
+    found = reason(job(quiet(20, RANKS)), hidden)
+    assert found.cause == "periodic_pause"
+    assert [(one.kind, one.figures) for one in found.evidence] == [("periodic", {"every": 5, "events": 4})]
+
+
 @pytest.mark.parametrize(
     "hit", [[2, 7, 12, 18], [0, 2, 4, 6], [6, 9, 12, 15]], ids=["not quite", "not to the end", "in the middle"]
 )

@@ -82,7 +82,10 @@ def uneven_stage(job: JobExcess, accused: Collection[Position]) -> UnevenStage |
     healthy = ~np.isin(np.arange(len(job.ranks)), list(accused))
     of_stage = [np.flatnonzero((job.role == code) & healthy) for code in codes]
     communication = job.work_ns[CLASSES.index("communication")]
-    if len(codes) < 2 or any(not len(ranks) or np.median(communication[ranks]) <= 0 for ranks in of_stage):
+    if len(codes) < 2 or not all(map(len, of_stage)):
+        return None
+    # Where transfers name no ends it is not known how long they take.
+    if job.shows_waiting and any(np.median(communication[ranks]) <= 0 for ranks in of_stage):
         return None
     compute = trimmed_mean(np.nan_to_num(np.stack([step.work_ns[0] for step in job.steps])), TRIM, axis=0)
     own = np.array([np.median(compute[ranks]) for ranks in of_stage])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
@@ -15,6 +15,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, Pattern
 from kair_engine.results.whatif import HostStops
+from kair_engine.stats import median
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
@@ -158,9 +159,12 @@ def _operator(
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
     """An estimate, per step: its excess, but no more than its punctuality would have spared the others.
 
-    Of a single rank that is how much later than the last but one it came; of several, than the median.
+    Of a single rank that is how much later than the last but one it came; of several, than the median. Where it is not
+    known who waits for whom, it is nothing if those of another role have more to do in every step all the same.
     """
     excess = suspect.largest.excess_ns
+    if not job.shows_waiting and suspect.largest.kind != "intermittent" and _is_hidden(job, suspect):
+        return 0.0
     arrivals = [step.late for step in job.steps]
     half_the_role = 2 * len(suspect.positions) >= np.count_nonzero(job.role == job.role[suspect.positions[0]])
     if half_the_role or not job.shows_waiting or not any(len(late.rank) for late in arrivals):
@@ -171,6 +175,15 @@ def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
         for late in arrivals
     )
     return min(excess, spared / len(job.steps))
+
+
+def _is_hidden(job: JobExcess, suspect: Suspect) -> bool:
+    """Whether ranks of another role spend longer on their own work in a step than any of the suspect's."""
+    since = suspect.largest.since
+    later = [step.work_ns for step in job.steps if since is None or step.step >= since]
+    own = np.delete(median(zero_for_nan(np.stack(later)), axis=0), CLASSES.index("communication"), axis=0).sum(axis=0)
+    others = job.role != job.role[suspect.positions[0]]
+    return bool(own[list(suspect.positions)].max() < own[others].max(initial=0.0))
 
 
 def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:

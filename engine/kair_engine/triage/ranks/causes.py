@@ -143,20 +143,26 @@ def _of_compute(
 
 
 def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
-    """Large delays at equal distances, from the recording's begin to its end."""
+    """Large delays at equal distances, from the recording's begin to its end: those counted, or those beyond noise."""
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return None
     numbers = np.array([step.step for step in job.steps])
-    hit = numbers[stalls(job)[:, largest.positions[0]]]
+    for at in (list(largest.hit), np.flatnonzero(stalls(job)[:, largest.positions[0]]).tolist()):
+        hit = numbers[at]
+        if (every := _at_equal_distances(hit, numbers)) is not None:
+            ranks = ranks_at(job.ranks, largest.positions)
+            return Evidence("periodic", {"every": every, "events": len(hit)}, None, ranks)
+    return None
+
+
+def _at_equal_distances(hit: Ints, numbers: Ints) -> int | None:
+    """How far apart some of the steps are, if all are; None else."""
     if len(hit) < FEWEST_PERIODIC:
         return None
     every = int(hit[1] - hit[0])
     # By chance events can be equally far apart, but then they mostly leave out the begin or the end.
     throughout = hit[0] - every < numbers[0] and hit[-1] + every > numbers[-1]
-    if every < 2 or not throughout or (np.diff(hit) != every).any():
-        return None
-    ranks = ranks_at(job.ranks, largest.positions)
-    return Evidence("periodic", {"every": every, "events": len(hit)}, None, ranks)
+    return every if every >= 2 and throughout and (np.diff(hit) == every).all() else None
 
 
 def _of_device(
