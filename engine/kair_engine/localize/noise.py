@@ -114,6 +114,14 @@ def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -
     return min(1.0, math.exp(min(log_binomial(ranks, size), 700.0)) * tail)
 
 
+def steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
+    """Chance of the rank's places among its peers (steps × ranks); 1 where it is not surely so far above them."""
+    inflated = inflation(per_step)
+    if not surely_above(above_peers(per_step, at), least_ns, inflated):
+        return 1.0
+    return on_top_by_chance(per_step, (at,), inflated)
+
+
 def places_among(per_step: Floats) -> Floats:
     """(steps × ranks): how many of the ranks lie below each in that step; of equal ones half do."""
     result = np.empty(per_step.shape)

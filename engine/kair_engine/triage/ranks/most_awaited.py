@@ -20,6 +20,7 @@ from kair_engine.localize.noise import (
     mostly_above,
     noise_of_mean,
     on_top_by_chance,
+    steady_by_chance,
     surely_above,
     without_trend,
 )
@@ -37,20 +38,33 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.waiting import MOST_OF_WAITING, NOTABLE_WAITING, Waiting
 
+MUCH_OF_WAITING = 0.4
+"""Of several ranks that share cores all are waited for now and then: one is looked at where this much is for it."""
+STEADILY_LONGER = 0.05
+"""Of the step: what it must surely take longer than its peers then, in all classes together."""
+LONGER_BY_CHANCE = 0.001
+"""Chance that one of the ranks is on top of its peers as often as that."""
+FARTHER = 1.5
+"""Times as far above the next one as all others lie apart."""
+FEWEST_ALIKE = 4
+"""Ranks of a role: of three on two cores one has a core of its own, and the others take turns."""
+
 
 def with_most_awaited(found: Localization, blamed: BlameResult) -> Localization:
     """`found`, with an anomaly more where most waiting is for a rank that no test has found slow.
 
-    By all steps; or by those since some rank became slower than it had been.
+    By all steps; or by those since some rank became slower than it had been. Or where much of it is, and the rank is
+    on top of its peers so often that no noise brings it about, however little is known of how much they differ.
     """
-    place = most_awaited(found, blamed)
-    if place is None:
-        return found
-    slow = _longest(found.job, place)
-    if slow is None and found.begun is not None:
-        later = found.job.steps[found.begun.at :]
-        slow = _longest(replace(found.job, steps=later), place)
-        slow = None if slow is None else replace(slow, since=later[0].step)
+    place, slow = most_awaited(found, blamed), None
+    if place is not None:
+        slow = _longest(found.job, place)
+        if slow is None and found.begun is not None:
+            later = found.job.steps[found.begun.at :]
+            slow = _longest(replace(found.job, steps=later), place)
+            slow = None if slow is None else replace(slow, since=later[0].step)
+    if slow is None and (place := most_awaited(found, blamed, most_of_waiting=MUCH_OF_WAITING)) is not None:
+        slow = _steadily_longest(found.job, place)
     return found if slow is None else also_slow(found, slow)
 
 
@@ -91,8 +105,30 @@ def _longest(job: JobExcess, place: Position) -> Anomaly | None:
         sure = surely_above(apart, SMALLEST_SHARE * job.step_time_ns, inflated)
         outlying = _outlying(job, members, total)[at]
         slow = notable and sure and chance < FALSE_ALARM_RATE and outlying < FALSE_ALARM_RATE
-    if not slow:
+    return _in_its_class(of_class, at, place, chance) if slow else None
+
+
+def _steadily_longest(job: JobExcess, place: Position) -> Anomaly | None:
+    """Whether the rank at `place` takes longer than its peers in step after step, in all classes together.
+
+    It lies far above the next one beside what all others lie apart: some share a core for good, and others do not.
+    """
+    members = np.flatnonzero(job.role == job.role[place])
+    if len(members) < FEWEST_ALIKE:
         return None
+    of_class, at = np.nan_to_num(job.by_step_ns[:, :, members], nan=0.0), int(np.searchsorted(members, place))
+    total = of_class.sum(axis=1)
+    total -= np.median(total, axis=1)[:, None]
+    mean = trimmed_mean(total, TRIM)
+    others = np.delete(mean, at)
+    if mean[at] - others.max() <= FARTHER * np.ptp(others):
+        return None
+    chance = steady_by_chance(total, at, STEADILY_LONGER * job.step_time_ns)
+    return _in_its_class(of_class, at, place, chance) if chance < LONGER_BY_CHANCE else None
+
+
+def _in_its_class(of_class: Floats, at: int, place: Position, chance: float) -> Anomaly:
+    """As a slowness in what the rank loses most in; `of_class` is (steps × classes × members)."""
     lost = [float(trimmed_mean(above_peers(of_class[:, row], at), TRIM)) for row in range(of_class.shape[1])]
     row = int(np.argmax(lost))
     return Anomaly("persistent", (place,), row, chance, lost[row])

@@ -8,16 +8,15 @@ from typing import Literal
 
 import numpy as np
 
-from kair_engine.arrays import Floats
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, Anomaly, StoodStill
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.large_delays import STALL_SIZES, Events, chance_of
 from kair_engine.localize.localization import Localization, also_slow
-from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, inflation, on_top_by_chance, surely_above
+from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, steady_by_chance
 from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.ranks.most_awaited import most_awaited
+from kair_engine.triage.ranks.most_awaited import FEWEST_ALIKE, most_awaited
 from kair_engine.triage.waiting import MOST_OF_WAITING
 from kair_engine.whatif.model import StoppedSteps
 
@@ -31,8 +30,6 @@ STILL_BY_CHANCE = 0.001
 """Chance that one of the ranks is on top of its peers as often as that."""
 MADE_UP = 0.5
 """Of what it loses: stops that make up so much of it are why."""
-FEWEST_ALIKE = 4
-"""Ranks of a role: of three on two cores one has a core of its own, and the others take turns."""
 _OF_THREADS = [CLASSES.index("compute"), CLASSES.index("host")]
 """Where stops of threads show: in the middle of operators, and between them."""
 
@@ -81,18 +78,10 @@ def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> An
     at, of_step = int(np.searchsorted(members, place)), float(np.median(stopped.length_ns))
     still, total = stopped.stopped_ns[:, members], np.nan_to_num(job.by_step_ns[:, :, members], nan=0.0).sum(axis=1)
     stands, loses = (float(trimmed_mean(above_peers(values, at), TRIM)) for values in (still, total))
-    p = _steady_by_chance(still, at, STEADILY_STILL * of_step)
+    p = steady_by_chance(still, at, STEADILY_STILL * of_step)
     if p >= STILL_BY_CHANCE and stands >= MADE_UP * loses:
-        p = _steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
+        p = steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
     return stood_still("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
-
-
-def _steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
-    """Chance of the rank's places among its peers (steps × ranks); 1 where it is not surely so far above them."""
-    inflated = inflation(per_step)
-    if not surely_above(above_peers(per_step, at), least_ns, inflated):
-        return 1.0
-    return on_top_by_chance(per_step, (at,), inflated)
 
 
 def stood_still(  # noqa: PLR0917  (each of another type, but for two)
