@@ -321,7 +321,8 @@ NETWORK = {
             "asleep",
             None,
             {"asleep_us_per_step": 9e3, "peers_least_us": 0.0, "peers_most_us": 200.0},
-            "measured by the kernel: rank 1 sleeps or stands for 9.00 ms of a step, peers for 0 µs to 200 µs",
+            "measured by the kernel: rank 1 stands still for 9.00 ms of a step, waiting neither for a core nor for "
+            "others; peers for 0 µs to 200 µs",
         ),
         (
             "throttled",

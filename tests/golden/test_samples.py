@@ -58,7 +58,10 @@ def test_the_finding_is_the_fault(sample: Sample) -> None:
         lost_us = truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
         # Of a pipeline's three delayed microbatches, one is hidden by the wait for the backward pass of the first.
         hidden = 1 / 3 if truth["layout"]["pp"] > 1 else 0
-        assert 0.75 * (1 - hidden) * lost_us < finding.time_lost_us_per_step < 1.25 * lost_us
+        # Of a group the latest counts, noise and all: the same job without its changes (two_hosts_healthy) takes 30 ms
+        # less, 7 ms of which are the other change's.
+        most = 1.5 if len(truth["ranks"]) > 1 else 1.25
+        assert 0.75 * (1 - hidden) * lost_us < finding.time_lost_us_per_step < most * lost_us
 
 
 @pytest.mark.slow

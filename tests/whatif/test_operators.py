@@ -229,6 +229,22 @@ def test_without_a_device_a_thread_goes_on_when_the_collective_is_over(tmp_path:
     assert step_times(made, Fix(ranks=(1,)), Fix(ranks=(1,), kinds=("host",))) == [7000, 10000]
 
 
+def test_communication_that_begins_within_the_call_for_it_waits_for_what_the_call_did(tmp_path: Path) -> None:
+    """One all-reduce after another, each waited for: another thread begins the second before its call is over."""
+    made = trace(
+        tmp_path,
+        """
+        step 0: 0+10000
+        0 main | aten::mm 0+1000 | c10d::allreduce_ 1000+60 | c10d::allreduce_ 7000+60 | aten::add 9000+1000
+        1 main | aten::mm 0+5000 | c10d::allreduce_ 5000+60 | c10d::allreduce_ 7000+60 | aten::add 9000+1000
+        0 th2  | gloo:all_reduce@dp#1 1020+5970
+        1 th2  | gloo:all_reduce@dp#1 5020+1970
+        0-1 th3 | gloo:all_reduce@dp#2 7020+1970
+        """,
+    )
+    assert step_times(made, Fix(ranks=(1,))) == pytest.approx([6000], abs=60)
+
+
 def test_an_operator_that_waits_for_another_thread_ends_with_what_it_waits_for(tmp_path: Path) -> None:
     """As tensor parallelism waits on a CPU (DTensor): in the middle of an operator, with no gap."""
     made = trace(

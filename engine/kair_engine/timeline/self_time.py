@@ -56,6 +56,12 @@ def unshared_ns(ops: Operations) -> Ints:
     return result
 
 
+def issuing_rows(ops: Operations) -> Ints:
+    """The main threads' operations that hand communication to another thread."""
+    issues = [code for code, name in ops.name_text.items() if name.startswith(ISSUED_BY)]
+    return np.flatnonzero(main_lane_rows(ops) & np.isin(ops.name, issues))
+
+
 def _awaited_inside(ops: Operations, own: Ints) -> Ints:
     """Per row, without a device: what its thread waited in it for communication that it issued itself.
 
@@ -63,8 +69,7 @@ def _awaited_inside(ops: Operations, own: Ints) -> Ints:
     awaited later ends in another one.
     """
     result = np.zeros(len(ops), dtype=np.int64)
-    issues = [code for code, name in ops.name_text.items() if name.startswith(ISSUED_BY)]
-    rows = np.flatnonzero(main_lane_rows(ops) & np.isin(ops.name, issues))
+    rows = issuing_rows(ops)
     over = np.flatnonzero(ops.communication & ~main_lane_rows(ops))
     if ops.has_device or not len(rows) or not len(over):
         return result

@@ -219,8 +219,8 @@ def _computes_more(one: Evidence) -> str:
 
 
 def _asleep(one: Evidence) -> str:
-    asleep, who = duration(one.figures["asleep_us_per_step"]), _who(one)
-    return f"measured by the kernel: {who} {_verb(one, 'sleep')} or stands for {asleep} of a step, {_peers_had(one)}"
+    still = f"{_verb(one, 'stand')} still for {duration(one.figures['asleep_us_per_step'])} of a step"
+    return f"measured by the kernel: {_who(one)} {still}, waiting neither for a core nor for others; {_peers_had(one)}"
 
 
 def _peers_had(one: Evidence) -> str:

@@ -1,14 +1,18 @@
 """Turns threads into chains of events: when each host operation let go of what follows it.
 
-A host operation lets go at its end, where the one nested in it begins, or where a kernel it launched begins. The time
-between two events is an operation's own, the rest of one around it, or nobody's (idle). Events that nothing else
-waits for are put together with the next one: a thread has 10⁴ operations, and a tenth of them launches.
+A host operation lets go at its end, where the one nested in it begins, or where a kernel that it launched or
+communication that it handed to another thread begins. The time between two events is an operation's own, the rest of
+one around it, or nobody's (idle). Events that nothing else waits for are put together with the next one: a thread has
+10⁴ operations, and a tenth of them launches.
 """
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.timeline.peers import main_lane_rows
+from kair_engine.timeline.self_time import issuing_rows
+from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.operations import SEND, SYNC, Operations
 from kair_engine.whatif.operators.step_graph.host_waits import host_waits
 
@@ -151,6 +155,10 @@ def _let_go(ops: Operations, rows: Ints, same: Bools) -> Ints:
     kernel = np.full(len(ops), np.iinfo(np.int64).max)
     launched = np.flatnonzero(ops.launch != NONE)
     np.minimum.at(kernel, ops.launch[launched], ops.start_ns[launched])
+    # Another thread can begin to communicate before the operation that asked for it is over.
+    communication = np.flatnonzero(ops.communication & ~main_lane_rows(ops) & ~ops.on_stream)
+    by = latest_ended(ops, communication, issuing_rows(ops), ends=ops.start_ns)
+    np.minimum.at(kernel, by[by != NONE], ops.start_ns[communication[by != NONE]])
     result = np.minimum(ops.end_ns[rows], kernel[rows])
     result[:-1] = np.where(same, np.minimum(result[:-1], start[1:]), result[:-1])
     return np.asarray(np.maximum(result, start))
