@@ -62,13 +62,13 @@ def test_nobody_is_accused_for_being_waited_for_alone(percents: Percents, blamed
 @pytest.mark.parametrize(
     ("percents", "share", "is_accused"),
     [
-        ((0, 12, -2, 2), 0.45, True),
-        ((0, 12, -2, 2), 0.35, False),
-        ((0, 6, -1, 1.5), 0.45, False),
-        ((0, 12, -9, 4), 0.45, False),
+        ((0, 16, -2, 2), 0.45, True),
+        ((0, 16, -2, 2), 0.35, False),
+        ((0, 12, -2, 2), 0.45, False),
+        ((0, 16, -9, 4), 0.45, False),
         ((0, 5.7, -3.5), 0.45, False),
     ],
-    ids=["steadily longer", "waited for little", "longer by little", "others differ as much", "of three ranks"],
+    ids=["steadily longer", "waited for little", "as ranks can differ", "others differ as much", "of three ranks"],
 )
 def test_of_several_that_are_waited_for_one_is_accused_that_takes_longest_in_step_after_step(
     percents: tuple[float, ...], share: float, is_accused: bool

@@ -46,6 +46,8 @@ LONGER_BY_CHANCE = 0.001
 """Chance that one of the ranks is on top of its peers as often as that."""
 FARTHER = 1.5
 """Times as far above the next one as all others lie apart."""
+BEYOND_WIDE = 3.0
+"""Times what ranks differ by that differ more than most do: of few others all can be alike by chance."""
 FEWEST_ALIKE = 4
 """Ranks of a role: of three on two cores one has a core of its own, and the others take turns."""
 
@@ -120,8 +122,8 @@ def _steadily_longest(job: JobExcess, place: Position) -> Anomaly | None:
     total = of_class.sum(axis=1)
     total -= np.median(total, axis=1)[:, None]
     mean = trimmed_mean(total, TRIM)
-    others = np.delete(mean, at)
-    if mean[at] - others.max() <= FARTHER * np.ptp(others):
+    others, wide = np.delete(mean, at), _differ_by(job, members)[1]
+    if mean[at] - others.max() <= FARTHER * np.ptp(others) or mean[at] - np.median(others) <= BEYOND_WIDE * wide:
         return None
     chance = steady_by_chance(total, at, STEADILY_LONGER * job.step_time_ns)
     return _in_its_class(of_class, at, place, chance) if chance < LONGER_BY_CHANCE else None
@@ -136,7 +138,13 @@ def _in_its_class(of_class: Floats, at: int, place: Position, chance: float) -> 
 
 def _outlying(job: JobExcess, members: Ints, total: Floats) -> Floats:
     """Per member, the p-value of its mean over all classes lying above the others', as healthy ranks differ."""
-    step, work = job.step_time_ns, float(np.median(job.work_ns[:, members].sum(axis=0)))
-    usual = float(np.hypot(PRIOR_OF_STEP * step, PRIOR_OF_WORK * work))
-    wide = float(np.hypot(WIDE_OF_STEP * step, WIDE_OF_WORK * work))
+    usual, wide = _differ_by(job, members)
     return single(Peers(trimmed_mean(total, TRIM), usual, noise_of_mean(total), wide_ns=wide))
+
+
+def _differ_by(job: JobExcess, members: Ints) -> tuple[float, float]:
+    """What healthy ranks differ by in all classes together, and those that differ more than most do."""
+    step, work = job.step_time_ns, float(np.median(job.work_ns[:, members].sum(axis=0)))
+    usual, wide = (PRIOR_OF_STEP, PRIOR_OF_WORK), (WIDE_OF_STEP, WIDE_OF_WORK)
+    of_usual, of_wide = (float(np.hypot(of_step * step, of_work * work)) for of_step, of_work in (usual, wide))
+    return of_usual, of_wide

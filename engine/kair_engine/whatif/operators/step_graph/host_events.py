@@ -156,9 +156,11 @@ def _let_go(ops: Operations, rows: Ints, same: Bools) -> Ints:
     launched = np.flatnonzero(ops.launch != NONE)
     np.minimum.at(kernel, ops.launch[launched], ops.start_ns[launched])
     # Another thread can begin to communicate before the operation that asked for it is over.
-    communication = np.flatnonzero(ops.communication & ~main_lane_rows(ops) & ~ops.on_stream)
-    by = latest_ended(ops, communication, issuing_rows(ops), ends=ops.start_ns)
-    np.minimum.at(kernel, by[by != NONE], ops.start_ns[communication[by != NONE]])
+    communication = np.flatnonzero(ops.communication & ~ops.on_stream)
+    if len(communication):
+        communication = communication[~main_lane_rows(ops)[communication]]
+        by = latest_ended(ops, communication, issuing_rows(ops), ends=ops.start_ns)
+        np.minimum.at(kernel, by[by != NONE], ops.start_ns[communication[by != NONE]])
     result = np.minimum(ops.end_ns[rows], kernel[rows])
     result[:-1] = np.where(same, np.minimum(result[:-1], start[1:]), result[:-1])
     return np.asarray(np.maximum(result, start))
