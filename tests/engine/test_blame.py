@@ -183,6 +183,24 @@ def test_an_operator_that_waits_for_a_collective_on_a_thread_is_its_victim(tmp_p
     assert causes(result) == [(3, "aten::mm", "compute", False, 2100)]
 
 
+def test_who_waits_in_an_operator_answers_for_nothing_that_it_waited_for(tmp_path: Path) -> None:
+    """Rank 2 is late for its second collective since rank 3 was for their first."""
+    first, late = "aten::mm 0+100 | wait_tensor 110+20 :sync", "aten::mm 0+800 | wait_tensor 810+20 :sync"
+    waits = "aten::mm 0+100 | wait_tensor 110+720 :sync"
+    on_time, held_up = "wait_tensor 165+735 :sync | aten::add 900+10", "wait_tensor 865+35 :sync | aten::add 900+10"
+    result = blamed(
+        tmp_path,
+        *(f"{rank} main | {first} | aten::mul 130+20 | {on_time}" for rank in (0, 1)),
+        *(f"{rank} th2 | gloo:all_reduce@tp0 105+25 | gloo:all_reduce@dp{rank} 155+745" for rank in (0, 1)),
+        f"2 main | {waits} | aten::mul 830+20 | {held_up}",
+        "2 th2 | gloo:all_reduce@tp1 105+725 | gloo:all_reduce@dp0 855+45",
+        f"3 main | {late} | aten::mul 830+20 | {held_up}",
+        "3 th2 | gloo:all_reduce@tp1 805+25 | gloo:all_reduce@dp1 855+45",
+    )
+    assert (3, "aten::mm") in {(cause[0], cause[1]) for cause in causes(result)}
+    assert all(cause[1] != "wait_tensor" for cause in causes(result))
+
+
 def test_polling_more_often_than_the_others_is_not_taken_for_being_on_time(tmp_path: Path) -> None:
     # The allocator asks after events as often as it likes: a rank's third query is not its peers' third.
     result = blamed(

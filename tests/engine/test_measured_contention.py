@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.stopping_threads import ALL, RANKS, USUAL, measured, steps
+from support.stopping_threads import ALL, RANKS, STEPS, USUAL, measured, steps
 
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
@@ -67,6 +68,21 @@ def test_how_often_a_quota_stopped_ranks_is_told(tmp_path: Path) -> None:
     (told,) = [one for one in contention(triage(throttled)).evidence if one.kind == "throttled"]
     assert told.figures == pytest.approx({"per_step": 0.75})
     assert all(one.kind != "throttled" for one in contention(triage(made)).evidence)
+
+
+def test_who_sleeps_is_found_among_ranks_that_lack_cores(tmp_path: Path) -> None:
+    """All compute for 20 ms and lack a core for up to 20; rank 2 sleeps for 10 besides."""
+    noise = np.random.default_rng(4).uniform(0, 20_000, (STEPS, RANKS))
+    ready = {cell: float(noise[cell]) for cell in ALL}
+    took = {cell: 20_000 + lacked + 10_000 * (cell[1] == 2) for cell, lacked in ready.items()}
+    made = steps(tmp_path, took, meet=2000)
+    assert all(not finding.ranks for finding in triage(made).findings)  # not by the clock
+    found = next(
+        one for one in triage(measured(made, {c: 20_350 + ready[c] for c in ALL}, ready)).findings if one.ranks
+    )
+    assert found.ranks == (2,)
+    (told,) = [one for one in found.evidence if one.kind == "asleep"]
+    assert told.figures["asleep_us_per_step"] == pytest.approx(10_000, rel=0.01)
 
 
 def test_what_a_quota_costs_is_priced_in_transfers_too(tmp_path: Path) -> None:

@@ -9,14 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.localize.anomalies import NO_TEST, SMALLEST_SHARE, Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import above_peers
 from kair_engine.localize.persistence import STEADY_PART, STEADY_STEPS
 from kair_engine.stats import TRIM, trimmed_mean
-
-_OF_THREADS = [CLASSES.index("compute"), CLASSES.index("input"), CLASSES.index("host")]
-"""Of communication a rank's own share is little, and its links'."""
+from kair_engine.triage.ranks.most_computing import OF_THREADS
 
 
 def with_what_costs_most(found: Localization) -> Localization:
@@ -45,7 +43,7 @@ def _in_another_class(job: JobExcess, slow: Anomaly) -> Anomaly | None:
     later = [slow.since is None or step.step >= slow.since for step in job.steps]
     of_class = np.nan_to_num(job.by_step_ns[later][:, :, members], nan=0.0)
     at = int(np.searchsorted(members, place))
-    apart = {row: above_peers(of_class[:, row], at) for row in _OF_THREADS if row != slow.class_index}
+    apart = {row: above_peers(of_class[:, row], at) for row in OF_THREADS if row != slow.class_index}
     lost = {row: float(trimmed_mean(of_row, TRIM)) for row, of_row in apart.items()}
     row = max(lost, key=lambda one: lost[one])
     if lost[row] <= max(slow.excess_ns, SMALLEST_SHARE * job.step_time_ns):
