@@ -1,6 +1,6 @@
 """Ask triage about every recorded take, and keep what it says beside what was measured.
 
-python benchmarks/real/evaluate.py TAKES --out ANSWERS.json.gz [--seeds 0:100] [--jobs 2] [--unmeasured]
+python benchmarks/real/evaluate.py TAKES --out ANSWERS.json.xz [--merge] [--seeds 0:100] [--jobs 2] [--unmeasured]
 
 The answers are small tables: for each take the draw, the measured times and the verdict. `take_report.py` makes the
 accuracy table of them. Of captured takes `--unmeasured` leaves out what the kernel measured: then triage has what any
@@ -10,7 +10,6 @@ profiler records.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from captured import open_captured, unmeasured
+from kept_answers import write_answers
 
 UNUSED = {"process_ns", "voluntary", "involuntary", "machine_busy_ns"}
 """Of what was measured in each step."""
@@ -41,6 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("takes", type=Path, help="the folder that record.py filled")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
+    parser.add_argument("--merge", action="store_true", help="beside what the file has of other seeds")
     parser.add_argument("--seeds", default="0:1000000", help="FIRST:STOP")
     parser.add_argument("--cache", type=Path, help="where read traces are kept (default: a temporary folder)")
     parser.add_argument("--unmeasured", action="store_true", help="without what capture asked the kernel")
@@ -50,7 +51,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(options.jobs) as processes:
         ask = partial(answer, cache=options.cache or Path(temporary), measured=not options.unmeasured)
         answered = list(processes.map(ask, folders, chunksize=4))
-    options.out.write_bytes(gzip.compress(json.dumps(answered, separators=(",", ":")).encode(), mtime=0))
+    write_answers(options.out, answered, merge=options.merge)
     print(f"{len(answered)} takes, {options.out.stat().st_size / 1e6:.1f} MB", file=sys.stderr)
     return 0
 

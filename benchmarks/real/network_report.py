@@ -1,6 +1,6 @@
 """Write the table of takes recorded with and without slow links between hosts, from what evaluate.py kept.
 
-python benchmarks/real/network_report.py WITH.json.gz WITHOUT.json.gz [--write docs/accuracy.md] [--misses]
+python benchmarks/real/network_report.py WITH.json.xz WITHOUT.json.xz [--write docs/accuracy.md] [--misses]
 
 A price is held against the difference of the two takes' median steps, where that is a tenth of the step and more: other
 work on the machine makes them differ, too.

@@ -11,8 +11,9 @@ With `--device cuda` takes on a GPU, whose seeds are their own (on_gpu/gpu_drawi
 tuning, the rule is the same with a limit of 60 seconds (and 15 MB of packed traces, more of which the machine with the
 GPU could not hand back), and the processes of the ranks are kept from take to take.
 
-With `--pairs` each seed's job is recorded twice, with a fault that all ranks share in DIR/with and without any in
-DIR/without; on the CPU with two ranks, each on a core of its own.
+With `--pairs` each seed's job is recorded three times: without any fault in DIR/without, with one that all ranks share
+in DIR/with, and without any again in DIR/again, which tells by how much the machine itself changed meanwhile; on the
+CPU with two ranks, each on a core of its own.
 
 With `--captured` the ranks of takes or such pairs are recorded by Kair's capture, and each take's folder holds a store
 instead of traces.
@@ -20,8 +21,8 @@ instead of traces.
 With `--own-cores` takes of two ranks, each on a core of its own with nothing else beside them, healthy or with a fault
 of one rank; their seeds are their own, too.
 
-With `--networks`, as with `--pairs`, takes of two to four hosts with a slow link of one, or slow links of all, and
-without.
+With `--networks` each is recorded twice: takes of two to four hosts with a slow link of one, or slow links of all, in
+DIR/with, and without that in DIR/without.
 
 With `--written` takes of fifteen training scripts (written/), which were written apart from all of this.
 
@@ -108,6 +109,8 @@ def planned(options: argparse.Namespace) -> Iterator[tuple[Path, AnyTake]]:
         if options.pairs or options.networks:
             yield options.out / "without" / name, replace(take, faults=())
             yield options.out / "with" / name, take
+            if options.pairs:
+                yield options.out / "again" / name, replace(take, faults=())
         else:
             yield options.out / name, take
 

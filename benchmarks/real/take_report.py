@@ -1,20 +1,19 @@
 """Write the accuracy table of the real takes into docs/accuracy.md, from what evaluate.py kept.
 
-python benchmarks/real/take_report.py ANSWERS.json.gz [--seeds 100:300] [--write docs/accuracy.md [--part NAME]]
+python benchmarks/real/take_report.py ANSWERS.json.xz [--seeds 100:300] [--write docs/accuracy.md [--part NAME]]
     [--misses]
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from kept_answers import read_answers
 from take_scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
 
 MARK: Final = "what real/take_report.py writes"
@@ -34,7 +33,7 @@ def main() -> int:
     parser.add_argument("--misses", action="store_true", help="list the takes that were answered wrongly")
     options = parser.parse_args()
     first, _, stop = options.seeds.partition(":")
-    answered = [one for path in options.answers for one in json.loads(gzip.decompress(path.read_bytes()))]
+    answered = [one for path in options.answers for one in read_answers(path)]
     chosen = [one for one in answered if int(first) <= one["document"]["take"]["seed"] < int(stop)]
     unread = sum("answer" not in one for one in chosen)
     takes = [score(one["document"], one["answer"]) for one in chosen if "answer" in one]

@@ -31,7 +31,7 @@ Step s of the lists is the trace's ProfilerStep#(s + AnyTake.lead_steps), but fo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 
@@ -90,6 +90,12 @@ def median_step_ns(document: dict[str, Any], first: int = 0) -> float:
     """The median length of all ranks' recorded steps, from step `first` on."""
     ranks = range(len(document["ranks"]))
     return median(parts.length for rank in ranks for parts in step_parts(document, rank)[first:])
+
+
+def mean_step_ns(document: dict[str, Any]) -> float:
+    """The mean length of all ranks' recorded steps."""
+    ranks = range(len(document["ranks"]))
+    return mean(parts.length for rank in ranks for parts in step_parts(document, rank))
 
 
 def peers(document: dict[str, Any], rank: int) -> list[int]:

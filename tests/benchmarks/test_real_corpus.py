@@ -10,7 +10,7 @@ from network_report import Pair as PairOfNetworks
 from network_report import table
 from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.net_waits import net_of_stops
-from pair_report import Pair, summary
+from pair_report import Pair, by_kind, summary
 from take_report import page
 from take_scoring import RIGHT_CAUSES, SHARED, score
 
@@ -195,8 +195,25 @@ def test_pairs_are_counted_by_what_they_were_priced_at() -> None:
     pairs = [Pair.of(beside, answer, without, said(("host", [0]))) for answer in answers]
     assert [pair.is_near for pair in pairs] == [True, False, False]
     assert summary(pairs) == (
-        "Told in 2 of 3, priced within a quarter of the difference in 1, or in 1 had the job without the fault lacked "
-        "no core either; the range holds it in 2. A rank is accused in 3 jobs without the fault, and in 1 with it."
+        "Told in 2 of 3, priced within a quarter of the difference in 1; the range holds it in 2. A rank is accused in "
+        "3 jobs without the fault, and in 1 with it."
+    )
+    # A second recording without the fault that differs by 10 ms leaves 45 ms; one that differs by 20 leaves 40 unknown.
+    steady, unsteady = (
+        [Pair.of(beside, answer, without, said(), take([[step] * 4] * 8, [])) for answer in answers]
+        for step in (110.0, 120.0)
+    )
+    assert [pair.is_near for pair in steady] == [False, False, False]
+    assert [pair.is_known for pair in [*steady, *unsteady]] == [True] * 3 + [False] * 3
+    assert "The difference is known in 3, of which priced within" in summary([*steady, *unsteady])
+    assert by_kind([*pairs, *steady, *unsteady])[1] == (
+        "quota on all",
+        "9",
+        "6",
+        "6",
+        "1 of 6",
+        "4 of 6",
+        "1.47 (1.20 – 1.78)",
     )
 
 
@@ -238,6 +255,6 @@ def test_what_the_job_without_the_fault_lacked_counts_beside_the_difference() ->
         for step in rank["steps"]:
             step |= {"run_ns": step["run_ns"] - 30_000_000, "delay_ns": 30_000_000}
     answer = said(("contention", []), verdict="job_wide")
-    answer["findings"][0] |= {"time_lost_us_per_step": 80e3, "figures": {}}
-    pair = Pair.of(beside, answer, without, said())
-    assert (pair.is_near, pair.is_near_on_own_cores) == (False, True)
+    for cost_ms, near in ((80, True), (50, True), (35, False), (110, False)):
+        answer["findings"][0] |= {"time_lost_us_per_step": cost_ms * 1e3, "figures": {}}
+        assert Pair.of(beside, answer, without, said()).is_near is near

@@ -150,10 +150,11 @@ def test_each_sampled_step_tells_what_its_thread_had_of_the_processor(jobs: Jobs
     times = recorded(jobs.folder / "captured/run/windows").job.step_times
     assert times.step == (*WINDOW, *WINDOW)
     for row in times.rows():
-        _, _, _, length, _, cpu, delay, _, of_communication, halted, given = row
+        _, _, _, length, _, cpu, delay, _, of_communication, halted, given, helpers = row
         assert 0 < cpu < length
         assert min(delay, of_communication) >= 0
         assert halted == 0
+        assert 0 <= helpers < length
         assert given == 8 * 16 * 4  # of the batch, not of what it is compared with
 
 

@@ -17,6 +17,7 @@ from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.connections import DESCRIPTORS, Connections
 from kair_capture.job.sampled.halts import Halts
+from kair_capture.job.sampled.helper_threads import HelperThreads
 from kair_capture.job.sampled.limits import limits
 from kair_capture.job.sampled.quota import Quota
 
@@ -121,6 +122,24 @@ def test_of_the_threads_that_communicate_the_one_counts_that_lacked_a_core_longe
     assert (threads.delay_ns(), threads.delay_ns()) == (70, 0)
     threads.close()
     assert threads.delay_ns() is None
+
+
+def test_what_threads_beside_the_training_one_compute_is_told() -> None:
+    def compute() -> int:
+        begin = thread_time_ns()
+        while thread_time_ns() - begin < 30_000_000:
+            pass
+        return thread_time_ns() - begin
+
+    helpers = HelperThreads(CommunicationThreads(Path("none")))
+    with ThreadPoolExecutor(1) as another:
+        helpers.begin()
+        compute()
+        assert helpers.cpu_ns() < 10_000_000  # of its own it is none
+        computed = another.submit(compute).result()
+        assert computed * 0.9 < helpers.cpu_ns() < computed + 10_000_000
+        helpers.begin()
+        assert helpers.cpu_ns() < 10_000_000
 
 
 def test_a_system_that_tells_nothing_of_threads_and_groups_ends_no_sampling(tmp_path: Path) -> None:

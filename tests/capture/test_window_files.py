@@ -50,7 +50,7 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
         work.mkdir()
         window_of(work, range(2), first=first)
         if first == 5:
-            told = [[step, 1000 * step, 0, None, 70, 3] for step in range(5, 9)]
+            told = [[step, 1000 * step, 0, None, 70, 3, 900] for step in range(5, 9)]
             limits = {"nice": 10, "cpus": [0, 1], "quota": None}
             add_to_json(
                 work / "rank-0-5-8.json",
@@ -73,9 +73,9 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
         }
         times = job.step_times
         rows = {row[:2]: row[5:] for row in times.rows()}
-        untold = (-1, -1, -1, -1, -1, -1)
+        untold = (-1,) * 7
         assert rows == {
-            (rank, step): (1000 * step, 0, -1, 70, 3, 4096 if step == 5 else -1)
+            (rank, step): (1000 * step, 0, -1, 70, 3, 4096 if step == 5 else -1, 900)
             if (rank, step) in {(0, one) for one in range(5, 9)}
             else untold
             for rank in range(2)

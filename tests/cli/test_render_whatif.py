@@ -75,7 +75,8 @@ def test_both_sides_of_the_slowest_workers_are_shown() -> None:
 
 def test_what_was_measured_of_threads_is_shown_beside_what_looks_like_stops() -> None:
     ready = {0: 38e3, 1: 44e3}
-    cores = LackOfCores(ready, dict.fromkeys(ready, 60e3), ready, dict.fromkeys(ready, 0.0), throttled=0.0, halted=0.0)
+    none = dict.fromkeys(ready, 0.0)
+    cores = LackOfCores(ready, dict.fromkeys(ready, 60e3), ready, none, none, throttled=0.0, halted=0.0)
     quiet = HostStops(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, {}, {}, cores=cores)
     result = replace(whatif(), host_stops=quiet)
     text = " ".join(" ".join(shown(result)).split())

@@ -44,6 +44,38 @@ def test_what_is_slow_at_all_times_on_all_ranks_is_told_and_priced_as_measured(t
     assert cost.saved_us == pytest.approx(found.time_lost_us_per_step)
 
 
+def test_cores_that_ranks_lack_for_threads_of_their_own_may_be_saved_in_part_only(tmp_path: Path) -> None:
+    """Four ranks may run on two cores, and each computes 10.35 ms itself and 8 ms in other threads of 42.4 ms a step.
+
+    So they use 86.6 % of their cores themselves, and helpers compute for 8 of the 30 ms that a rank lacks a core.
+    """
+    own_and_helpers = measured(
+        steps(tmp_path, {}, usual=SLOW, meet=2000), OWN, dict.fromkeys(ALL, 30_000), communication=500, helpers=8000
+    )
+    limits = dict.fromkeys(range(RANKS), ProcessorLimits(cpus=(0, 1)))
+    figures = {one.kind: one.figures for one in contention(triage(with_limits(own_and_helpers, limits))).evidence}
+    assert figures["price_range"] == pytest.approx(
+        {"least_us": 30_000 * (1 - 8 / 30 * 0.866), "most_us": 30_500}, rel=1e-3
+    )
+    assert "own_threads" not in figures
+    more = replace(own_and_helpers.job.step_times, helpers_cpu_ns=(30_000_000,) * RANKS * STEPS)
+    many = replace(own_and_helpers, job=replace(own_and_helpers.job, step_times=more))
+    result = contention(triage(with_limits(many, dict.fromkeys(range(RANKS), ProcessorLimits(cpus=(0, 1, 2, 3))))))
+    (told,) = [one for one in result.evidence if one.kind == "own_threads"]
+    assert sentence_of(told) == (
+        "ranks lack cores for threads of their own: those beside the training thread (OpenMP's, say) compute 30.0 ms a "
+        "step on the mean rank, and 4 ranks of a host use 95.3 % of the 4 cores that they may run on"
+    )
+    assert result.time_lost_us_per_step == pytest.approx(30_000)  # with a core for each
+    # Where it is not known which cores they may use, others may have had them.
+    unknown = {one.kind: one.figures for one in contention(triage(many)).evidence}
+    assert "own_threads" not in unknown and unknown["price_range"]["least_us"] == pytest.approx(30_000)
+
+
+def with_limits(made: Trace, limits: dict[int, ProcessorLimits]) -> Trace:
+    return replace(made, job=replace(made.job, limits=limits))
+
+
 def test_the_same_job_with_the_cores_it_needs_is_no_finding(tmp_path: Path) -> None:
     assert triage(slow_for_want_of_cores(tmp_path, ready=100)).verdict == "no_straggler"
 
@@ -150,8 +182,9 @@ def test_a_larger_batch_is_told_from_a_slower_device(tmp_path: Path) -> None:
     own = {(step, rank): usual[rank] + 350 for step, rank in ALL}
     made = measured(steps(tmp_path, {}, usual=usual, meet=2000), own, {})
     for larger, cause, kind in ((2000, "uneven_work", "larger_batch"), (1200, "compute", "same_inputs")):
-        rows = [(*row[:-1], larger if row[0] == 2 else 1200) for row in made.job.step_times.rows()]
-        given = replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
+        times = made.job.step_times
+        bytes_given = tuple(larger if rank == 2 else 1200 for rank in times.rank)
+        given = replace(made, job=replace(made.job, step_times=replace(times, given_bytes=bytes_given)))
         (found,) = triage(given).findings
         assert (found.ranks, found.cause) == ((2,), cause)
         assert kind in {one.kind for one in found.evidence}

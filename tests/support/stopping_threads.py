@@ -46,19 +46,21 @@ def measured(
     communication: float = -1e-3,
     *,
     times: tuple[int, int] = (-1, -1),
+    helpers: float = -1e-3,
 ) -> Trace:
     """The trace with what its threads had of the processor, in µs by (step, rank).
 
     They ran 950 µs of each step, or `own`, and in them computed but for what they were `ready` without a core: while
-    they wait 100 µs for the collective, busily, too. In each step gloo's thread lacked a core for `communication`.
-    `times` says how often a quota and a signal stopped the processes in each step.
+    they wait 100 µs for the collective, busily, too. In each step gloo's thread lacked a core for `communication`,
+    and other threads of the process computed for `helpers`. `times` says how often a quota and a signal stopped the
+    processes in each step.
     """
     rows = []
     for row in made.job.step_times.rows():
         cell = row[1], row[0]
         missing = ready.get(cell, 0.0)
         computed = own.get(cell, USUAL + 450.0) - missing
-        cpu, delay, of_communication = (round(1e3 * one) for one in (computed, missing, communication))
+        cpu, delay, of_communication, helped = (round(1e3 * one) for one in (computed, missing, communication, helpers))
         throttled, halted = times
-        rows.append((*row[:5], cpu, delay, throttled, of_communication, halted, -1))
+        rows.append((*row[:5], cpu, delay, throttled, of_communication, halted, -1, helped))
     return replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))

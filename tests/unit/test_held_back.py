@@ -58,7 +58,7 @@ def counted(halted: list[float], throttled: list[float] | None = None) -> Proces
 
     nothing = matrix([0] * RANKS)
     stops = matrix(throttled or [np.nan] * RANKS)
-    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), nothing, nothing, stops, nothing, matrix(halted))
+    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), nothing, nothing, stops, nothing, matrix(halted), nothing)
 
 
 @pytest.mark.parametrize(

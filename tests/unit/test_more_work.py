@@ -72,7 +72,7 @@ def test_more_work_that_hides_by_the_clock_shows_in_what_threads_computed() -> N
     assert accused(of) == []
     times = np.tile(np.array([[0.50], [0.52]]) * of.step_time_ns, STEPS)
     ready, untold = np.zeros_like(times), np.full_like(times, np.nan)
-    processor = ProcessorTimes(np.arange(2), np.arange(STEPS), times, ready, untold, untold, untold)
+    processor = ProcessorTimes(np.arange(2), np.arange(STEPS), times, ready, untold, untold, untold, untold)
     (anomaly,) = with_more_work(conclude(of), None, processor).anomalies
     assert anomaly.positions == (MORE,)
     assert anomaly.excess_ns / of.step_time_ns == pytest.approx(0.02)

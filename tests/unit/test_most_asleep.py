@@ -41,7 +41,7 @@ def of_sleeper(percent: float, steps: np.ndarray = SLEEPS, *, on_device: bool = 
 def measured() -> ProcessorTimes:
     computed, untold = np.full((RANKS, STEPS), 0.6 * STEP_NS), np.full((RANKS, STEPS), np.nan)
     ready = lacked().T / 100 * STEP_NS
-    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), computed, ready, untold, untold, untold)
+    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), computed, ready, untold, untold, untold, untold)
 
 
 def looked_at(of: JobExcess, *, waited_for: int = SLOW, share: float = 0.5) -> Localization:

@@ -35,7 +35,7 @@ def computed(more: float, steps: int = STEPS) -> Floats:
 def measured(times: Floats, lacked: float = 0) -> ProcessorTimes:
     """For so many percent of the step threads are ready without a core."""
     ready, untold = np.full(times.shape, lacked / 100 * STEP_NS), np.full(times.shape, np.nan)
-    return ProcessorTimes(np.arange(RANKS), np.arange(times.shape[1]), times, ready, untold, untold, untold)
+    return ProcessorTimes(np.arange(RANKS), np.arange(times.shape[1]), times, ready, untold, untold, untold, untold)
 
 
 def looked_at(of: JobExcess, times: Floats, *, waited_for: int = SLOW, share: float = 0.8) -> Localization:

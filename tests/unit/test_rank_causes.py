@@ -334,7 +334,7 @@ def measured(ready_ms: list[float], computed_ms: list[float]) -> ProcessorTimes:
     """By rank, alike in all steps."""
     ready, computed = (np.tile(np.array([of]).T * 1e6, (1, STEPS)) for of in (ready_ms, computed_ms))
     untold = np.full(ready.shape, np.nan)
-    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), computed, ready, untold, untold, untold)
+    return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), computed, ready, untold, untold, untold, untold)
 
 
 @pytest.mark.parametrize("row", [COMPUTE, HOST])

@@ -1,6 +1,7 @@
 """Operations that end with the scheduler's tick: told whatever they compute, and from operators that only take long."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from support.trace_builder import trace
 
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import HostStops
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import StepTimes, Trace
 from kair_engine.whatif.model import Baseline
 from kair_engine.whatif.models import model_of
 
@@ -38,17 +39,25 @@ def to_the_microsecond(operator: int, drawn: np.random.Generator) -> float:
     return TICK * float(drawn.integers(1, 3 + operator % 2))
 
 
-def job(folder: Path, times: Times, seed: int = 0) -> Trace:
+def durations(times: Times, seed: int, steps: int) -> list[list[list[float]]]:
+    """Of each step and rank those of its operators."""
+    drawn = np.random.default_rng(seed)
+    return [
+        [[round(times(operator, drawn), 1) for operator in range(OPERATORS)] for _ in range(RANKS)]
+        for _ in range(steps)
+    ]
+
+
+def job(folder: Path, times: Times, seed: int = 0, steps: int = STEPS) -> Trace:
     """Ranks that run operators one after another, and meet at the end of each step."""
-    drawn, lines = np.random.default_rng(seed), []
-    for step in range(STEPS):
+    lines = []
+    for step, took in enumerate(durations(times, seed, steps)):
         begin = step * 1_000_000
-        took = [[round(times(operator, drawn), 1) for operator in range(OPERATORS)] for _ in range(RANKS)]
         end = begin + max(map(sum, took)) + 100
         lines.append(f"step {step}: {begin}+{end - begin}")
-        for rank, durations in enumerate(took):
+        for rank, of_rank in enumerate(took):
             at = float(begin)
-            for operator, duration in enumerate(durations):
+            for operator, duration in enumerate(of_rank):
                 lines.append(f"{rank} main | op{operator} {at}+{duration}")
                 at += duration
             lines.append(f"{rank} th2 | allreduce@dp#{step} {at}+{end - at}")
@@ -72,6 +81,34 @@ def test_operations_that_end_with_ticks_wait_for_them_whatever_they_compute(tmp_
 def test_operations_that_take_long_do_not(tmp_path: Path, times: Times) -> None:
     found = stops(job(tmp_path, times))
     assert found is None or found.tick_us is None
+
+
+def taking_turns(made: Trace, times: Times, seed: int, steps: int, *, ready: float) -> Trace:
+    """As measured: threads compute for half of their own time, and helpers for the other half; they are `ready` for so
+    much of it, and have no core, or wait asleep."""
+    took = durations(times, seed, steps)
+    rows = []
+    for row in made.job.step_times.rows(measured=False):
+        half = round(500 * sum(took[row[1]][row[0]]))
+        rows.append((*row, half, round(2 * ready * half) - half, -1, -1, -1, -1, half))
+    return replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
+
+
+def test_where_threads_and_helpers_take_turns_fewer_steps_tell_it(tmp_path: Path) -> None:
+    told = dict.fromkeys(("unmeasured", "turns", "asleep"), 0)
+    for seed in range(12):
+        made = job(tmp_path / str(seed), at_ticks, seed, steps=6)
+        turns, asleep = (taking_turns(made, at_ticks, seed, 6, ready=ready) for ready in (1.0, 0.95))
+        for name, one in zip(told, (made, turns, asleep), strict=True):
+            found = stops(one)
+            told[name] += found is not None and found.tick_us is not None
+    assert told["unmeasured"] == told["asleep"] < told["turns"]
+
+
+def test_operators_of_a_time_of_their_own_do_not_even_where_threads_take_turns(tmp_path: Path) -> None:
+    for times in (steady, varied):
+        found = stops(taking_turns(job(tmp_path / times.__name__, times), times, 0, STEPS, ready=1.0))
+        assert found is not None and found.tick_us is None
 
 
 @pytest.mark.slow

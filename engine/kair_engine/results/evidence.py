@@ -34,6 +34,7 @@ EvidenceKind = Literal[
     "smaller_quota",
     "fewer_cores",
     "crowded",
+    "own_threads",
     "slow_network",
     "network",
     "computes_more",

@@ -100,6 +100,8 @@ class LackOfCores:
     which it did not compute."""
     communication_by_rank_us: dict[int, float]
     """Ready without a core, of the thread that communicates and lacked one longest."""
+    helpers_by_rank_us: dict[int, float]
+    """CPU time of the other threads of its process, without those that communicate; 0 where nobody asked."""
     throttled: float
     """How often a quota stopped the mean rank's process; 0 where there is none."""
     halted: float

@@ -1,5 +1,7 @@
 """What the kernel measured of ranks' training threads: how long they computed, and were ready without a core."""
 
+from typing import Final
+
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
@@ -8,6 +10,9 @@ from kair_engine.trace.model import NOT_TOLD, Trace
 
 UNTOLD_SHARE = 0.5
 """Of a rank's steps: with more of them not measured it is not compared."""
+
+MEASURED: Final = ("cpu_ns", "delay_ns", "throttled", "communication_delay_ns", "halted", "helpers_cpu_ns")
+"""Matrices of `ProcessorTimes`, and columns of `StepTimes`."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +30,13 @@ class ProcessorTimes:
     """The same as `delay_ns` of the thread that communicates and lacked a core longest."""
     halted: Floats
     """How often a signal stopped the rank's process."""
+    helpers_cpu_ns: Floats
+    """What its other threads computed, without those that communicate."""
 
     def of_step(self, step: int, ranks: Ints) -> "ProcessorTimes":
         """Of one of the steps and these of the ranks: vectors (ranks)."""
         row, column = np.searchsorted(self.ranks, ranks), int(np.searchsorted(self.steps, step))
-        matrices = (self.cpu_ns, self.delay_ns, self.throttled, self.communication_delay_ns, self.halted)
+        matrices = (getattr(self, name) for name in MEASURED)
         return ProcessorTimes(ranks, np.array([step]), *(matrix[row, column] for matrix in matrices))
 
     @property
@@ -47,16 +54,14 @@ def processor_times(trace: Trace) -> ProcessorTimes | None:
     rank, step = np.array(times.rank, np.int64), np.array(times.step, np.int64)
     chosen = np.flatnonzero(np.isin(step, steps) & np.isin(rank, ranks))
     at = np.searchsorted(ranks, rank[chosen]), np.searchsorted(steps, step[chosen])
-    columns = (times.cpu_ns, times.delay_ns, times.throttled, times.communication_delay_ns, times.halted)
-    matrices = [np.full((len(ranks), len(steps)), np.nan) for _ in columns]
-    for matrix, column in zip(matrices, columns, strict=True):
-        if column:
+    matrices = {name: np.full((len(ranks), len(steps)), np.nan) for name in MEASURED}
+    for name, matrix in matrices.items():
+        if column := getattr(times, name):
             values = np.array(column, float)[chosen]
             matrix[at] = np.where(values == NOT_TOLD, np.nan, values)
-    cpu, delay, throttled, of_communication, halted = matrices
     # One without the other says nothing: what was not computed may have been waiting.
-    half_told = np.isnan(cpu) | np.isnan(delay)
+    half_told = np.isnan(matrices["cpu_ns"]) | np.isnan(matrices["delay_ns"])
     if half_told.all():
         return None
-    cpu[half_told] = delay[half_told] = np.nan
-    return ProcessorTimes(ranks, steps, cpu, delay, throttled, of_communication, halted)
+    matrices["cpu_ns"][half_told] = matrices["delay_ns"][half_told] = np.nan
+    return ProcessorTimes(ranks, steps, **matrices)

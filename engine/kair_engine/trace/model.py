@@ -101,6 +101,8 @@ class StepTimes:
     """How often a signal stopped its process, all threads at once."""
     given_bytes: tuple[int, ...] = ()
     """What its models were given, the tensors of all their calls together."""
+    helpers_cpu_ns: tuple[int, ...] = ()
+    """That the other threads of its process computed, without those that communicate."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns of different lengths: they may come from a file."""
@@ -139,6 +141,7 @@ class StepTimes:
             self.communication_delay_ns,
             self.halted,
             self.given_bytes,
+            self.helpers_cpu_ns,
         )
 
 

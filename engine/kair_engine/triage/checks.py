@@ -47,7 +47,7 @@ def check(
     """
     waiting = Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
-    shared = sum(_surely_us(finding) for finding in findings if finding.pattern == "job_wide")
+    shared = sum(_surely_us(finding, job) for finding in findings if finding.pattern == "job_wide")
     kept: list[Finding] = []
     uneven: list[Finding] = []
     told: list[KairWarning] = []
@@ -84,10 +84,10 @@ def check(
     return Checked(tuple(kept), tuple(told), contradicted)
 
 
-def _surely_us(finding: Finding) -> float:
-    """What it costs at least, where only a range is known. All that is as long as ticks is late by up to one."""
+def _surely_us(finding: Finding, job: JobExcess) -> float:
+    """What it costs at least, where a device hides which it is. All that is as long as ticks is late by up to one."""
     of_kind = {one.kind: one.figures for one in finding.evidence}
-    if "price_range" not in of_kind or "ticks" in of_kind:
+    if not job.on_device or "price_range" not in of_kind or "ticks" in of_kind:
         return finding.time_lost_us_per_step
     return min(finding.time_lost_us_per_step, of_kind["price_range"]["least_us"])
 

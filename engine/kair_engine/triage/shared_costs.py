@@ -18,6 +18,7 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import HostStops, LackOfCores
 from kair_engine.trace.model import Trace
+from kair_engine.triage.contention_range import OwnThreads, own_threads, range_ns
 from kair_engine.triage.devices.findings import device_findings, price_range
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.evidence import cores_evidence, stops_evidence
@@ -114,19 +115,23 @@ class SharedCosts:
         often, seldom = self._is_contended(stops)
         if not (often or seldom):
             return
-        shown: tuple[Evidence, ...] = ()
+        # Threads that wait busily compute nothing that others would have to.
+        own = None if stops.tick_us else own_threads(self._trace.job, stops.cores, self._step_time_ns / 1e3)
+        shown = [] if own is None else list(own.evidence())
         if between := self._range(stops):
-            least, lost, most = self._without_stops(self._model, between)
+            least, lost, most = self._without_stops(self._model, between, own)
             if lost < STOPPED_SHARE * self._step_time_ns and not often:
                 return
-            shown = (price_range(least, most),)
+            shown.append(price_range(least, most))
         yield self._contended(stops, shown)
 
     def _range(self, stops: HostStops) -> tuple[Undisturbed, ...]:
         """Between what these two save lies what contention costs; nothing where that is one figure."""
         if stops.cores is not None:
             return Undisturbed.THREADS_RUN, Undisturbed.ENOUGH_CORES
-        ranged = self._devices.threads_communicate or stops.tick_us is not None
+        # On streams what takes longer than usual may have waited for others on the device.
+        on_threads = self._devices.threads_communicate or not self._trace.job.has_device
+        ranged = on_threads or stops.tick_us is not None
         return (Undisturbed.THREADS_RUN, Undisturbed.USUAL) if ranged else ()
 
     def _is_contended(self, stops: HostStops) -> tuple[bool, bool]:
@@ -169,14 +174,15 @@ class SharedCosts:
         )
 
     @staticmethod
-    def _without_stops(model: Model, between: Sequence[Counterfactual]) -> tuple[float, float, float]:
+    def _without_stops(
+        model: Model, between: Sequence[Counterfactual], own: OwnThreads | None
+    ) -> tuple[float, float, float]:
         """What a step saves, in ns: at least, with the fix of stops, and at most."""
         fix = fix_of_all("contention")
         assert fix is not None
         asked: list[Counterfactual] = [Baseline.RECORDED, *between, (fix,)]
-        recorded, least, most, of_stops = (float(times.mean()) for times in model.replay(asked).times)
-        least, of_stops, most = (max(recorded - after, 0.0) for after in (least, of_stops, most))
-        return min(least, of_stops), of_stops, max(most, of_stops)
+        recorded, least, most, of_stops = model.replay(asked).times
+        return range_ns(recorded - least, recorded - of_stops, recorded - most, own)
 
     def _without(self, cause: Cause) -> Fix | None:
         """The fix that takes a cost away on all ranks; None where the recording has nothing of it."""

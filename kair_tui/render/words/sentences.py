@@ -183,6 +183,16 @@ def _crowded(one: Evidence) -> str:
     return f"{_who(one)} may only run on the same {where}"
 
 
+def _own_threads(one: Evidence) -> str:
+    helped, used = duration(one.figures["helpers_us_per_step"]), percent(one.figures["used_share"])
+    cores, ranks = (int(one.figures[name]) for name in ("cores", "ranks"))
+    return (
+        f"ranks lack cores for threads of their own: those beside the training thread (OpenMP's, say) compute {helped} "
+        f"a step on the mean rank, and {plural(ranks, 'rank')} of a host use {used} of the "
+        f"{plural(cores, 'core')} that they may run on"
+    )
+
+
 def _slow_network(one: Evidence) -> str:
     others = (
         f"{size(round(one.figures['bytes_per_step']))} a step {'from' if one.figures['receives'] else 'to'} other hosts"
@@ -426,6 +436,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "smaller_quota": _smaller_quota,
     "fewer_cores": _fewer_cores,
     "crowded": _crowded,
+    "own_threads": _own_threads,
     "slow_network": _slow_network,
     "network": _network,
     "computes_more": _computes_more,

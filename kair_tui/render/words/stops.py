@@ -32,9 +32,11 @@ def lack_of_cores_in_words(cores: LackOfCores, step_us: float) -> str:
     said = cores_in_words(
         {"ready_us_per_step": mean, "step_us": step_us, "least_us": min(ready), "most_us": max(ready)}
     )
+    helped = list(cores.helpers_by_rank_us.values())
+    helpers = [f"other threads of its process computed {duration(sum(helped) / len(helped))}"] if any(helped) else []
     throttled = [throttled_in_words(cores.throttled)] if cores.throttled else []
     halted = [halted_in_words(cores.halted)] if cores.halted else []
-    return "; ".join([said, *throttled, *halted])
+    return "; ".join([said, *helpers, *throttled, *halted])
 
 
 def throttled_in_words(per_step: float) -> str:

@@ -1,4 +1,4 @@
-"""How long the threads that communicate for this process (gloo's) were ready and had no core."""
+"""How long the threads that communicate for this process (gloo's) computed, and were ready and had no core."""
 
 import os
 from contextlib import suppress
@@ -17,6 +17,7 @@ class CommunicationThreads:
         self._threads = threads
         self._files: list[int] = []
         self._last: list[int] = []
+        """The delay of each so far, ns."""
 
     def look(self) -> None:
         """Finds them; from here on their delays are counted. Systems other than Linux tell of none."""
@@ -25,12 +26,16 @@ class CommunicationThreads:
             with suppress(OSError):  # a thread may end at any moment
                 if _NAME in (folder / "comm").read_text(errors="replace"):
                     self._files.append(os.open(folder / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
-        self._last = self._so_far()
+        self._last = self._delays()
 
     def delay_ns(self) -> int | None:
         """Of the one that lacked a core longest since the last call, or `look`; None where there is none."""
-        before, self._last = self._last, self._so_far()
+        before, self._last = self._last, self._delays()
         return max((max(now - then, 0) for now, then in zip(self._last, before, strict=True)), default=None)
+
+    def cpu_ns(self) -> int:
+        """What all of them have computed so far."""
+        return sum(_had(file)[0] for file in self._files)
 
     def close(self) -> None:
         """Lets the files go."""
@@ -38,13 +43,14 @@ class CommunicationThreads:
             os.close(self._files.pop())
         self._last = []
 
-    def _so_far(self) -> list[int]:
-        return [_delay_ns(file) for file in self._files]
+    def _delays(self) -> list[int]:
+        return [_had(file)[1] for file in self._files]
 
 
-def _delay_ns(file: int) -> int:
-    """Of a thread that has ended, or that the kernel does not count, 0."""
+def _had(file: int) -> tuple[int, int]:
+    """CPU time and delay of a thread, ns; of one that has ended, or that the kernel does not count, 0."""
     try:
-        return int(os.pread(file, 64, 0).split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+        cpu, delay = os.pread(file, 64, 0).split()[:2]
+        return int(cpu), int(delay)
+    except (OSError, ValueError):
+        return 0, 0

@@ -13,6 +13,7 @@ from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.connections import Connections
 from kair_capture.job.sampled.control import ControlWords, Window
 from kair_capture.job.sampled.halts import Halts
+from kair_capture.job.sampled.helper_threads import HelperThreads
 from kair_capture.job.sampled.limits import limits
 from kair_capture.job.sampled.periodic import INTERVAL_EVENT, Periodic
 from kair_capture.job.sampled.quota import Quota
@@ -51,15 +52,16 @@ class Windows:
         self._wanted: Window | None = None
         self._open: tuple[Window, Profile] | None = None
         self._steps: list[tuple[int, int, int, int]] = []
-        self._processor: list[tuple[int, int, int | None, int | None, int | None, int | None]] = []
+        self._processor: list[tuple[int, int, int | None, int | None, int | None, int | None, int]] = []
         """Of each step its number, CPU time and delay (ns) of the training thread, how often a quota stopped it, the
-        delay of the threads that communicate, and how often a signal stopped the process."""
+        delay of the threads that communicate, how often a signal stopped the process, and the CPU time of helpers."""
         self._given: dict[int, int] = {}
         """Of each step the bytes that models were given, where somebody told that."""
         self._given_so_far = 0
         self._sent: list[tuple[int, str, str, int, int, int]] = []
         """Of steps, what went from one address to another: bytes, bytes per second, segments sent again."""
         self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
+        self._helpers = HelperThreads(self._communicating)
         self._connections = Connections()
         self._is_off = False
         self.profiles = False
@@ -135,6 +137,7 @@ class Windows:
     def _switch(self, step: int, begin: int, end: int, had: Had | None, given: int) -> None:
         if self._open is not None:
             window, profile = self._open
+            helped = self._helpers.cpu_ns()
             profile.end_step()
             self._steps.append((step, begin, _unix(begin), end - begin))
             if given:
@@ -142,9 +145,10 @@ class Windows:
             self._sent += [(step, *one) for one in self._connections.sent()]
             if had is not None:
                 figures = self._quota.stops(), self._communicating.delay_ns(), self._halts.count()
-                self._processor.append((step, *had, *figures))
+                self._processor.append((step, *had, *figures, helped))
             if step < window.last and not profile.is_lost:
                 profile.begin_step(step + 1)
+                self._helpers.begin()
                 return
             self._open = None
             self._finish(window, profile, end)
@@ -169,6 +173,7 @@ class Windows:
         self._halts.look()
         self._connections.look()
         profile.begin_step(window.first)
+        self._helpers.begin()
 
     def _stop_looking(self) -> None:
         self._communicating.close()

@@ -19,9 +19,10 @@ class StepProcessor(NamedTuple):
     throttled: int
     communication_delay_ns: int
     halted: int = NOT_TOLD
-    """Windows of earlier versions do not tell it."""
+    """Windows of earlier versions do not tell it, nor what follows."""
     given_bytes: int = NOT_TOLD
     """What models were given."""
+    helpers_cpu_ns: int = NOT_TOLD
 
 
 UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
@@ -29,12 +30,18 @@ UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
 
 def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
     """step → what the training thread had in it, and its models were given; empty for files of others."""
-    had = {row[0]: StepProcessor(*map(_figure, row[1:])) for row in rows_of(header, "processor", (5, 6))}
+    had = {row[0]: _step_processor(row) for row in rows_of(header, "processor", (5, 6, 7))}
     given = {row[0]: _figure(row[1]) for row in rows_of(header, "given", (2,))}
     return {
         step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD))
         for step in had.keys() | given.keys()
     }
+
+
+def _step_processor(row: list[Any]) -> StepProcessor:
+    """Of a row of the file, which windows of earlier versions end earlier."""
+    had = StepProcessor(*map(_figure, row[1:6]))
+    return had._replace(helpers_cpu_ns=_figure(row[6])) if len(row) > 6 else had
 
 
 def rows_of(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> Iterator[list[Any]]:

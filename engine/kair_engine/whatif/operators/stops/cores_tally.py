@@ -11,7 +11,7 @@ from kair_engine.results.whatif import LackOfCores
 from kair_engine.timeline.processor_time import UNTOLD_SHARE
 from kair_engine.whatif.operators.stops.measured import MeasuredStops
 
-_READY, _COMPUTED, _LOST, _COMMUNICATION, _THROTTLED, _HALTED, _TOLD, _STEPS = range(8)
+_READY, _COMPUTED, _LOST, _COMMUNICATION, _THROTTLED, _HALTED, _HELPED, _TOLD, _STEPS = range(9)
 """Columns of the sums."""
 
 
@@ -32,6 +32,7 @@ class CoresTally:
                 measured.communication_delay_ns,
                 measured.throttled,
                 measured.halted,
+                measured.helpers_cpu_ns,
                 told,
                 np.ones(len(told)),
             ],
@@ -58,6 +59,7 @@ class CoresTally:
             computed_by_rank_us=by_rank(_COMPUTED),
             lost_by_rank_us=by_rank(_LOST),
             communication_by_rank_us=by_rank(_COMMUNICATION),
+            helpers_by_rank_us=by_rank(_HELPED),
             throttled=float(np.mean([row[_THROTTLED] / row[_TOLD] for row in rows])),
             halted=float(np.mean([row[_HALTED] / row[_TOLD] for row in rows])),
         )

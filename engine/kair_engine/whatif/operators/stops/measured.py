@@ -8,12 +8,16 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.timeline.peers import main_lane_rows
-from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.timeline.processor_time import MEASURED, ProcessorTimes
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.operators.parts import NodeParts
 
 _OWN = tuple(FIX_KINDS.index(name) for name in ("compute", "input", "host", "gc"))
 _COMMUNICATION = FIX_KINDS.index("communication")
+LACKED, HELPED, ALWAYS_READY = 0.4, 0.8, 0.98
+"""Threads that wait busily lack a core for this share of their own time, helpers compute for this share of that, and
+they are ready or compute for this share of it. As seen: 0.5, 0.98 to 1.0, and 0.99; of threads that sleep 0.4 to 0.65,
+1.0 to 1.3 and 0.7 to 0.93."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class MeasuredStops:
     """Parts that a measured rank's communication took, waiting excluded."""
     told: Bools
     """Per cell: whether it was measured."""
+    own_ns: Floats
+    """Per cell the sum of its thread's own parts."""
     idle_ns: Floats
     """Per cell what the thread did not compute of its own time, and at least what it waited for a core."""
     stopped_ns: Floats
@@ -40,6 +46,7 @@ class MeasuredStops:
     throttled: Floats
     cpu_ns: Floats
     halted: Floats
+    helpers_cpu_ns: Floats
 
     @classmethod
     def of(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
@@ -48,9 +55,8 @@ class MeasuredStops:
         cell = first[parts.step] + parts.rank.astype(np.int64)
         measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]
         told = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
-        cpu, delay, throttled, of_communication, halted = (
-            np.nan_to_num(np.concatenate([getattr(one, name) for one in measured]))
-            for name in ("cpu_ns", "delay_ns", "throttled", "communication_delay_ns", "halted")
+        cpu, delay, throttled, of_communication, halted, helpers = (
+            np.nan_to_num(np.concatenate([getattr(one, name) for one in measured])) for name in MEASURED
         )
         own = parts.thread & is_one_of(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
         for at, ops in enumerate(recorded):
@@ -59,12 +65,39 @@ class MeasuredStops:
         # After all that a step waits for, its main thread goes on until the next one begins.
         own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & told[cell]
         transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION) & told[cell]
-        own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1])
+        own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1]).astype(np.float64)
         idle = np.maximum(own_ns - cpu, delay)
         stopped = np.where(halted > 0, idle - delay, 0.0)
         together = stopped + np.where(throttled > 0, delay, 0.0)
         at_once = np.minimum(together / np.maximum(own_ns, 1.0), 1.0)
-        return cls(cell, own, transfer, told, idle, stopped, at_once, delay, of_communication, throttled, cpu, halted)
+        return cls(
+            cell,
+            own,
+            transfer,
+            told,
+            own_ns,
+            idle,
+            stopped,
+            at_once,
+            delay,
+            of_communication,
+            throttled,
+            cpu,
+            halted,
+            helpers,
+        )
+
+    @property
+    def wait_busily(self) -> bool:
+        """Whether threads and their helpers seem to take turns on one core, always ready: then most of it is waiting.
+
+        Threads that sleep until their helpers are done are idle meanwhile, and those that others keep from a core have
+        no helpers that compute for as long.
+        """
+        own, delay, cpu, helpers = (
+            float(of[self.told].sum()) for of in (self.own_ns, self.delay_ns, self.cpu_ns, self.helpers_cpu_ns)
+        )
+        return delay > LACKED * own and helpers > HELPED * delay and cpu + delay > ALWAYS_READY * own
 
     def borne_out_ns(self, found: Floats) -> Floats:
         """Per part what of the stops `found` can be: no more than threads did not compute meanwhile."""

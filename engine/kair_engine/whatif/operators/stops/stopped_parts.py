@@ -13,7 +13,7 @@ from kair_engine.whatif.model import Undisturbed
 from kair_engine.whatif.operators.parts import NodeParts
 from kair_engine.whatif.operators.stops.found import beyond_usual_ns, stops_ns
 from kair_engine.whatif.operators.stops.measured import MeasuredStops
-from kair_engine.whatif.operators.stops.ticks import Ticked, ticked
+from kair_engine.whatif.operators.stops.ticks import LIKELY, SURELY, Ticked, ticked
 
 LONGEST_LATENCY_NS = 100_000
 """Between a kernel's launch and its begin on a device that is free: 2 to 10 µs on an H100, at most 20."""
@@ -58,7 +58,8 @@ class StoppedParts:
     @cached_property
     def ticked(self) -> Ticked | None:
         """What of them waited for the scheduler's ticks; None where that is nothing."""
-        return ticked(self._parts)
+        likely = self.measured is not None and self.measured.wait_busily
+        return ticked(self._parts, LIKELY if likely else SURELY)
 
     @cached_property
     def ns(self) -> Floats:

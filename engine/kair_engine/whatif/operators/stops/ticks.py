@@ -21,6 +21,8 @@ SHORTEST: Final = 0.6
 """Of a tick: what is nearer to none than to one says nothing."""
 SURELY: Final = 6.5
 """Of all of one phase: by chance e^-6.5 of the sets of operations whose phases have nothing to do with the tick."""
+LIKELY: Final = 3.0
+"""The same where it was measured that threads and helpers take turns and are always ready."""
 PHASE: Final = (-0.15, 0.05)
 """Of a tick: a turn ends with a tick and the operation begins after one, so it takes a little less than whole ticks."""
 _FEWEST_TIMES, _FEWEST_CELLS, _FEWEST_NAMES = 5, 8, 4
@@ -41,19 +43,22 @@ class Ticked:
     """Per part of a thread what it took where that is as long as a tick, else 0. What of it is its own is not known."""
 
 
-def ticked(parts: NodeParts) -> Ticked | None:
-    """What threads did that is as long as a tick, if their operations gather at whole ones; the longest such tick."""
+def ticked(parts: NodeParts, surely: float = SURELY) -> Ticked | None:
+    """What threads did that is as long as a tick, if their operations gather at whole ones; the longest such tick.
+
+    `surely`: how much phases must agree.
+    """
     rows = np.flatnonzero(parts.thread & parts.own & is_one_of(parts.kind, _COMPUTING))
     rows = rows[parts.value_ns[rows] >= SHORTEST * min(TICKS_NS)]
     for tick in TICKS_NS:
         long = rows[parts.value_ns[rows] >= SHORTEST * tick]
-        if _gathers(parts.value_ns[long], parts.name[long].astype(np.int64), tick):
+        if _gathers(parts.value_ns[long], parts.name[long].astype(np.int64), tick, surely):
             waited = parts.thread & (parts.kind != NONE) & (parts.value_ns >= SHORTEST * tick)
             return Ticked(tick, np.where(waited, parts.value_ns, 0.0))
     return None
 
 
-def _gathers(value: Floats, name: Ints, tick: float) -> bool:
+def _gathers(value: Floats, name: Ints, tick: float, surely: float) -> bool:
     """Whether times of several operators are just below whole ticks.
 
     One phase is that of an operator's times of so many ticks: of those near 4 ms, say, and of those near 8. An operator
@@ -74,7 +79,7 @@ def _gathers(value: Floats, name: Ints, tick: float) -> bool:
         return False
     agree = (float(real.sum()) ** 2 + float(imaginary.sum()) ** 2) / max(squares, 1e-12)
     phase = float(np.arctan2(imaginary.sum(), real.sum())) / (2 * np.pi)
-    return agree >= SURELY and PHASE[0] <= phase <= PHASE[1]
+    return agree >= surely and PHASE[0] <= phase <= PHASE[1]
 
 
 def _circle(turns: Floats) -> Iterator[Floats]:
