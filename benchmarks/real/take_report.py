@@ -101,6 +101,9 @@ def table(takes: Sequence[Scored]) -> Iterator[Row]:
         if least == NOTABLE:
             there = f"of these, those in which it was there in ≥ {ENOUGH_STEPS} steps: right rank"
             yield row(there, "", lambda t: large(t) and t.hit >= ENOUGH_STEPS, lambda t: t.right_rank)
+            own, system = "of these, what the rank's program does", "of these, what the system does to it"
+            yield row(f"{own}: right rank", "", lambda t: large(t) and not t.from_outside, lambda t: t.right_rank)
+            yield row(f"{system}: right rank", "", lambda t: large(t) and t.from_outside, lambda t: t.right_rank)
 
     def short(take: Scored) -> bool:
         return faulty(take) and take.severity >= NOTABLE and take.steps < ENOUGH_STEPS

@@ -61,6 +61,8 @@ class Scored:
     kind: str
     """`healthy`, `fault`, `shared`, or `two` (faults at once)."""
     fault: str | None
+    from_outside: bool
+    """Whether the system does something to the rank (signals, quotas, priority, other processes), not its program."""
     load: str
     ranks: int
     steps: int
@@ -109,6 +111,7 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
         seed=take["seed"],
         kind=_kind(alone, len(faults)),
         fault="+".join(sorted(alone)) or None,
+        from_outside=any(fault.get("place") == "outside" for fault in faults),
         load=take["load"],
         ranks=take["ranks"],
         steps=take["steps"] - first,

@@ -177,6 +177,49 @@ def test_two_or_three_ranks_that_differ_by_6_percent_prove_nothing(ranks: int) -
     assert np.isnan(persistence(job(percents)).p_value).all()
 
 
+@pytest.mark.parametrize("row", [INPUT, HOST])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_two_or_three_ranks_one_that_is_idle_for_longer_is_found_by_half_as_much(ranks: int, row: int) -> None:
+    """As long as it is the later one with all its work, too."""
+    percents = quiet(20, ranks)
+    percents[:, row, 1] += 4
+    percents[:, COMPUTE, 1] -= 2
+    (anomaly,) = conclude(job(percents)).anomalies
+    assert (anomaly.kind, anomaly.positions, anomaly.class_index) == ("persistent", (1,), row)
+    percents[:, COMPUTE, 1] -= 2
+    assert found_in(job(percents)) == []
+    less = quiet(20, ranks)
+    less[:, row, 1] += 2.5
+    assert found_in(job(less)) == []
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_two_or_three_ranks_one_is_found_by_one_operator_that_all_else_does_not_explain(ranks: int) -> None:
+    percents, relu = quiet(20, ranks), quiet(20, ranks)[:, COMPUTE]
+    relu[:, 1] += 5
+    percents[:, COMPUTE, 1] += 5
+    (anomaly,) = conclude(job(percents, operators={"relu": relu})).anomalies
+    assert (anomaly.positions, anomaly.class_index, anomaly.operator) == ((1,), COMPUTE, "relu")
+    assert anomaly.excess_ns == pytest.approx(0.05 * STEP_NS, rel=0.03)
+
+
+def test_of_two_ranks_a_slower_core_makes_no_operator_slow() -> None:
+    """Operator and step take 80 % longer: relu 4 % of the step of its 5, all that the rank computes 64 of its 80."""
+    slow, relu = quiet(20, 2), quiet(20, 2)[:, COMPUTE]
+    relu[:, 1] += 4
+    slow[:, COMPUTE, 1] += 64
+    assert [one.operator for one in conclude(job(slow, operators={"relu": relu})).anomalies] == [None]
+
+
+def test_of_two_ranks_an_operator_that_makes_nobody_late_accuses_nobody() -> None:
+    """What rank 1 loses in relu it gains elsewhere."""
+    percents, relu = quiet(20, 2), quiet(20, 2)[:, COMPUTE]
+    relu[:, 1] += 5
+    percents[:, COMPUTE, 0] += 4.5
+    percents[:, COMPUTE, 1] += 5
+    assert found_in(job(percents, operators={"relu": relu})) == []
+
+
 @pytest.mark.parametrize(("ranks", "steps"), [(2, 5), (3, 3)])
 def test_two_or_three_ranks_in_few_steps_prove_nothing(ranks: int, steps: int) -> None:
     """One of two is above in all of five steps once in 16 times."""

@@ -121,7 +121,8 @@ def test_who_has_the_larger_batch_in_turn_is_not_accused() -> None:
 
 @pytest.mark.parametrize(("alike", "larger"), [(8, 12), (16, 14), (4, 6), (1100, 1100)])
 def test_work_that_becomes_more_is_told_from_there_on(alike: int, larger: int) -> None:
-    before, after = of_two(lost=0, steps=alike, given={"mm": ALIKE}), of_two(steps=larger, given={"mm": LARGER})
+    before = of_two(lost=0, steps=alike, given={"mm": ALIKE})
+    after = of_two(lost=3, steps=larger, given={"mm": LARGER})
     assert accused(joined(before, after)) == [((MORE,), alike)]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import waiting
-from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job, quiet
+from support.excess_builder import COMMUNICATION, COMPUTE, HOST, INPUT, STEP_NS, Percents, job, quiet
 
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.localization import conclude
@@ -60,21 +60,21 @@ def test_nobody_is_accused_for_being_waited_for_alone(percents: Percents, blamed
 
 
 @pytest.mark.parametrize(
-    ("percents", "share", "is_accused"),
+    ("percents", "row", "share", "is_accused"),
     [
-        ((0, 16, -2, 2), 0.45, True),
-        ((0, 16, -2, 2), 0.35, False),
-        ((0, 12, -2, 2), 0.45, False),
-        ((0, 16, -9, 4), 0.45, False),
-        ((0, 5.7, -3.5), 0.45, False),
+        ((0, 16, -2, 2), HOST, 0.45, True),
+        ((0, 16, -2, 2), HOST, 0.35, False),
+        ((0, 12, -2, 2), HOST, 0.45, False),
+        ((0, 16, -9, 4), HOST, 0.45, False),
+        ((0, 5.7, -3.5), COMPUTE, 0.45, False),
     ],
     ids=["steadily longer", "waited for little", "as ranks can differ", "others differ as much", "of three ranks"],
 )
 def test_of_several_that_are_waited_for_one_is_accused_that_takes_longest_in_step_after_step(
-    percents: tuple[float, ...], share: float, is_accused: bool
+    percents: tuple[float, ...], row: int, share: float, is_accused: bool
 ) -> None:
     """Of three others it is not known how much healthy ones differ: no test finds it by that."""
-    found = accused(sharing_cores(percents, HOST), waiting_for(SLOW, share, ranks=len(percents)))
+    found = accused(sharing_cores(percents, row), waiting_for(SLOW, share, ranks=len(percents)))
     assert [one.positions for one in found] == ([(SLOW,)] if is_accused else [])
 
 
@@ -87,7 +87,7 @@ def test_who_is_on_top_now_and_then_is_not_accused() -> None:
 def test_what_began_within_the_recording_counts_from_there() -> None:
     """In no class much, in all steps together little; but most waiting is for it, and its own time changed."""
     percents = quiet(30, 2, percent=0.5)
-    percents[20:, [COMPUTE, INPUT, HOST], SLOW] += 5
+    percents[20:, :, SLOW] += np.array([5, 2.5, 2.5, 5])
     (found,) = accused(percents, waiting.waiting_for(SLOW, 0.9, ranks=2, steps=30))
     assert (found.positions, found.since) == ((SLOW,), conclude(job(percents)).job.steps[20].step)
     assert accused(percents, waiting.waiting_for(0, 0.9, ranks=2, steps=30)) == ()
@@ -96,8 +96,8 @@ def test_what_began_within_the_recording_counts_from_there() -> None:
 def test_of_two_ranks_delays_of_all_classes_count_together() -> None:
     """A spread of 6 % in one class is too little by itself; and the other's part of the excess is as far below."""
     percents = quiet(STEPS, 2, percent=0.5)
-    for row in (COMPUTE, HOST, INPUT):
-        percents[:, row] += np.array([-2.5, 2.5])
+    for row, part in ((COMPUTE, 2.5), (COMMUNICATION, 2.0), (HOST, 1.2), (INPUT, 1.2)):
+        percents[:, row] += np.array([-part, part])
     (found,) = accused(percents, waiting_for(SLOW, 0.9, ranks=2))
     assert found.positions == (SLOW,)
     assert found.p_value < 0.05

@@ -23,6 +23,8 @@ SETS_BY_CHANCE = 0.01
 """The same of sets of ranks, for which the sums of places are normal only roughly."""
 ADJACENT_BY_CHANCE = 0.1
 """Chance that as many events lie side by side though steps are independent."""
+STEADY_PART, STEADY_STEPS = 0.25, 0.75
+"""What is slow in every step shows this part of its mean excess in more than this share of the steps."""
 
 
 def inflation(per_step: Floats) -> float:
@@ -79,6 +81,13 @@ def surely_above(apart: Floats, least: float, inflated: float) -> bool:
     error = math.sqrt(float(winsorised.var(ddof=1)) * inflated / steps) * steps / kept
     df = max(kept / inflated - 1, 1.0)
     return bool(error == 0 or student_t_tail(above / error, df) < SURE)
+
+
+def steadily_above(apart: Floats, excess_ns: float, smallest_ns: float, inflated: float) -> bool:
+    """Whether distances from peers (steps) show a good part of the mean excess in most steps, and surely exceed the
+    smallest."""
+    often = (apart > STEADY_PART * excess_ns).mean() > STEADY_STEPS
+    return bool(often) and surely_above(apart, smallest_ns, inflated)
 
 
 def mostly_above(apart: Floats, least: float, inflated: float) -> bool:

@@ -12,13 +12,14 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, COMPARED_WITH_WORK, JobExcess
 from kair_engine.localize.excess_table import Excesses
+from kair_engine.localize.few_peers import slow_one_of_few, slow_operator_of_few
 from kair_engine.localize.noise import (
     SETS_BY_CHANCE,
     TOP_BY_CHANCE,
     inflation,
     noise_of_mean,
     on_top_by_chance,
-    surely_above,
+    steadily_above,
 )
 from kair_engine.localize.outlying import (
     ELSEWHERE_DF,
@@ -42,12 +43,8 @@ PRIOR_OF_STEP = 0.003
 WIDE_OF_WORK, WIDE_OF_STEP = 0.05, 0.02
 """The same of ranks that differ more than most do; counts as the ranks' own spread tells."""
 _FLOOR_SHARE = 0.001
-FEW_PEERS_SHARE = 0.06
-"""Of the step: what a rank must surely take longer than its only peers, whose own spread two or three do not show."""
 STEADY_MEMBERS = 0.75
 """Of a group's ranks: more are slow in every step, each by itself."""
-STEADY_PART, STEADY_STEPS = 0.25, 0.75
-"""What is slow in every step shows this part of its mean excess in more than this share of the steps."""
 _SMALL_ROLE = 8
 """Roles of fewer ranks take the other roles' spread into account."""
 
@@ -134,18 +131,23 @@ def slow_in_operator(job: Excesses, name: str) -> list[Anomaly]:
         inflated = inflation(per_step[:, members])
         peers = Peers(mean[members], float(prior), noise_of_mean(per_step[:, members]), wide_ns=float(wide))
         if peers.known_df < FEWEST_DF:
+            found += slow_operator_of_few(job, name, members, _class_of(job, name))
             continue
         p_values = np.minimum(1.0, tests * single(peers))
         for place in np.flatnonzero((p_values < FALSE_ALARM_RATE) & (peers.values > enough)):
             excess = float(peers.values[place])
             apart = per_step[:, members[place]] - median(np.delete(per_step[:, members], place, axis=1), axis=1)
             if (
-                _steady(apart, excess, enough, inflated)
+                steadily_above(apart, excess, enough, inflated)
                 and on_top_by_chance(per_step[:, members], (int(place),), inflated) < TOP_BY_CHANCE
             ):
-                rank, row = Position(int(members[place])), CLASSES.index("input" if job.operators[name] else "compute")
+                rank, row = Position(int(members[place])), _class_of(job, name)
                 found.append(Anomaly("persistent", (rank,), row, float(p_values[place]), excess, operator=name))
     return found
+
+
+def _class_of(job: Excesses, operator: str) -> int:
+    return CLASSES.index("input" if job.operators[operator] else "compute")
 
 
 def _roles(job: Excesses) -> list[Ints]:
@@ -161,34 +163,11 @@ def _steady_sets(job: Excesses, peers: Peers, row: int, members: Ints, tests: fl
         _anomaly(one, members, row, tests)
         for one in _beyond_chance(job, peers, tests)
         if _in_most_steps(job, row, members, one)
-    ] or _of_few(job, peers, row, members)
+    ] or (slow_one_of_few(job, members, row) if peers.known_df < FEWEST_DF else [])
 
 
 def _beyond_chance(job: Excesses, peers: Peers, tests: float) -> list[SlowSet]:
     return slow_sets(peers, p_below=FALSE_ALARM_RATE / tests, excess_above_ns=SMALLEST_SHARE * job.step_time_ns)
-
-
-def _of_few(job: Excesses, peers: Peers, row: int, members: Ints) -> list[Anomaly]:
-    """A rank that is slower than its only peers by more than healthy ranks differ, and more steadily than by chance.
-
-    Of two or three ranks nobody knows how much healthy ones differ. The p-value is that of the steps alone.
-    """
-    if peers.known_df >= FEWEST_DF or len(members) < 2:
-        return []
-    per_step = zero_for_nan(job.by_step_ns[:, row, members])
-    place, inflated = int(np.argmax(peers.values)), inflation(per_step)
-    # Of two peers one can be fast: the slower one counts.
-    others = np.delete(per_step, place, axis=1)
-    apart = per_step[:, place] - others[:, int(np.argmax(trimmed_mean(others, TRIM)))]
-    excess, least = float(trimmed_mean(apart, TRIM)), FEW_PEERS_SHARE * job.step_time_ns
-    p = on_top_by_chance(per_step, (place,), inflated)
-    if p >= TOP_BY_CHANCE or not _steady(apart, excess, least, inflated):
-        return []
-    total = zero_for_nan(job.by_step_ns[:, :, members]).sum(axis=1)
-    late = total[:, place] - np.max(np.delete(trimmed_mean(total, TRIM), place))
-    if not surely_above(late, least, inflation(total)):
-        return []  # It is as early with the rest of its work.
-    return [Anomaly("persistent", (Position(int(members[place])),), row, p, excess)]
 
 
 def _peers(job: Excesses, mean: Floats, row: int, members: Ints, roles: list[Ints]) -> Peers:
@@ -225,16 +204,11 @@ def _in_most_steps(job: Excesses, row: int, members: Ints, found: SlowSet) -> bo
     slow = np.isin(np.arange(len(members)), found.members)
     apart = per_step[:, slow] - median(per_step[:, ~slow], axis=1)[:, None]
     smallest, inflated = SMALLEST_SHARE * job.step_time_ns, inflation(per_step)
-    steady = [_steady(of_rank, float(of_rank.mean()), smallest, inflated) for of_rank in apart.T]
+    steady = [steadily_above(of_rank, float(of_rank.mean()), smallest, inflated) for of_rank in apart.T]
     if float(np.mean(steady)) <= STEADY_MEMBERS:
         return False
     by_chance = SETS_BY_CHANCE if len(found.members) > 1 else TOP_BY_CHANCE
     return on_top_by_chance(per_step, found.members, inflated) < by_chance
-
-
-def _steady(apart: Floats, excess_ns: float, smallest_ns: float, inflated: float) -> bool:
-    often = (apart > STEADY_PART * excess_ns).mean() > STEADY_STEPS
-    return bool(often) and surely_above(apart, smallest_ns, inflated)
 
 
 def _anomaly(found: SlowSet, members: Ints, row: int, tests: float) -> Anomaly:

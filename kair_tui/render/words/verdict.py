@@ -92,9 +92,12 @@ def lost_us(finding: Finding) -> tuple[float, float]:
 
 
 def costs(finding: Finding) -> str:
-    """What it costs: `22.8 ms`, `456 ms to 546 ms`; in words where others hide all of it."""
-    least, most = map(duration, lost_us(finding))
-    return least if least == most else f"{least} to {most}"
+    """What it costs: `22.8 ms`, `456 ms to 546 ms`, `up to 19 ms`; in words where others hide all of it."""
+    of_least, of_most = lost_us(finding)
+    least, most = duration(of_least), duration(of_most)
+    if least == most:
+        return least
+    return f"up to {most}" if of_least < WORTH_A_FIGURE * of_most else f"{least} to {most}"
 
 
 def is_hidden(finding: Finding) -> bool:

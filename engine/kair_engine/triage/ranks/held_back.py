@@ -16,8 +16,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, also_slow
-from kair_engine.localize.noise import above_peers
-from kair_engine.localize.persistence import STEADY_STEPS
+from kair_engine.localize.noise import STEADY_STEPS, above_peers
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.evidence import Evidence, EvidenceKind
 from kair_engine.timeline.processor_time import ProcessorTimes

@@ -11,8 +11,7 @@ import numpy as np
 from kair_engine.localize.anomalies import NO_TEST, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, also_slow
-from kair_engine.localize.noise import above_peers
-from kair_engine.localize.persistence import STEADY_PART, STEADY_STEPS
+from kair_engine.localize.noise import STEADY_PART, STEADY_STEPS, above_peers
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.ranks.most_computing import OF_THREADS
 

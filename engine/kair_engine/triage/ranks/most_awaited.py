@@ -12,6 +12,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.few_peers import FEW_PEERS_SHARE
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import (
     TOP_BY_CHANCE,
@@ -26,7 +27,6 @@ from kair_engine.localize.noise import (
 )
 from kair_engine.localize.outlying import Peers, single
 from kair_engine.localize.persistence import (
-    FEW_PEERS_SHARE,
     PRIOR_OF_STEP,
     PRIOR_OF_WORK,
     WIDE_OF_STEP,
