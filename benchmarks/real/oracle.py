@@ -2,8 +2,8 @@
 
 python benchmarks/real/oracle.py TAKES [--seeds 0:700] [--cache DIR] [--jobs 2]
 
-What is missed then, no reading of the trace can find at that rate of false alarms: healthy ranks differ as much,
-or the steps are too few.
+What is missed then, no test of how long ranks take can find at that rate of false alarms: healthy ranks differ as much,
+or the steps are too few. What they spend it on can tell more: an operator, input, how much work there is.
 """
 
 from __future__ import annotations

@@ -198,9 +198,11 @@ def test_of_two_or_three_ranks_one_is_found_by_one_operator_that_all_else_does_n
     percents, relu = quiet(20, ranks), quiet(20, ranks)[:, COMPUTE]
     relu[:, 1] += 5
     percents[:, COMPUTE, 1] += 5
-    (anomaly,) = conclude(job(percents, operators={"relu": relu})).anomalies
+    (anomaly,) = conclude(job(percents, operators={"relu": relu}, on_device=False)).anomalies
     assert (anomaly.positions, anomaly.class_index, anomaly.operator) == ((1,), COMPUTE, "relu")
     assert anomaly.excess_ns == pytest.approx(0.05 * STEP_NS, rel=0.03)
+    # Of two devices one may have a slower clock, for which some kernels wait, and others for memory.
+    assert found_in(job(percents, operators={"relu": relu})) == []
 
 
 def test_of_two_ranks_a_slower_core_makes_no_operator_slow() -> None:
@@ -208,7 +210,7 @@ def test_of_two_ranks_a_slower_core_makes_no_operator_slow() -> None:
     slow, relu = quiet(20, 2), quiet(20, 2)[:, COMPUTE]
     relu[:, 1] += 4
     slow[:, COMPUTE, 1] += 64
-    assert [one.operator for one in conclude(job(slow, operators={"relu": relu})).anomalies] == [None]
+    assert [one.operator for one in conclude(job(slow, operators={"relu": relu}, on_device=False)).anomalies] == [None]
 
 
 def test_of_two_ranks_an_operator_that_makes_nobody_late_accuses_nobody() -> None:
@@ -217,7 +219,7 @@ def test_of_two_ranks_an_operator_that_makes_nobody_late_accuses_nobody() -> Non
     relu[:, 1] += 5
     percents[:, COMPUTE, 0] += 4.5
     percents[:, COMPUTE, 1] += 5
-    assert found_in(job(percents, operators={"relu": relu})) == []
+    assert found_in(job(percents, operators={"relu": relu}, on_device=False)) == []
 
 
 @pytest.mark.parametrize(("ranks", "steps"), [(2, 5), (3, 3)])

@@ -40,6 +40,10 @@ class Excesses(Protocol):
     def operators(self) -> Mapping[str, bool]:
         """Those that are tested by themselves, and whether they fetch input."""
 
+    @property
+    def on_device(self) -> bool:
+        """Whether devices compute, and not the threads alone."""
+
     def operator_ns(self, name: str) -> tuple[Floats, Floats]:
         """(excess per step and rank, what is typical per rank) of one operator."""
 
@@ -63,6 +67,7 @@ class ExcessTable:
     step_times_ns: Floats
     work_ns: Floats
     of_operator: Mapping[str, OperatorTable]
+    on_device: bool
 
     @cached_property
     def step_time_ns(self) -> float:
@@ -89,4 +94,5 @@ def table_of(job: Excesses) -> ExcessTable:
         job.step_times_ns,
         job.work_ns,
         {name: OperatorTable(fetches, *job.operator_ns(name)) for name, fetches in job.operators.items()},
+        job.on_device,
     )

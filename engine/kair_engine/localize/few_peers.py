@@ -76,7 +76,8 @@ def slow_one_of_few(job: Excesses, members: Ints, row: int) -> list[Anomaly]:
 def slow_operator_of_few(job: Excesses, name: str, members: Ints, row: int) -> list[Anomaly]:
     """The same in one operator, of the class at `row`, by more than in all else of it.
 
-    A slower core makes all operators longer by like shares: what it would add is taken off.
+    A slower core makes all operators longer by like shares: what it would add is taken off. A slower device does not:
+    some kernels wait for its memory and not for its clock.
     """
     if len(members) < 2:
         return []
@@ -87,7 +88,8 @@ def slow_operator_of_few(job: Excesses, name: str, members: Ints, row: int) -> l
     others = slowest.above(zero_for_nan(job.by_step_ns[:, row, members])) - own
     others_ns = float(median(job.work_ns[row, members])) - usual_ns
     apart = own - np.maximum(others, 0.0) * (usual_ns / max(others_ns, usual_ns, 1.0))
-    p = slowest.by_chance(apart, FEW_PEERS_IDLE)
+    of_work = job.on_device and not job.operators[name]
+    p = slowest.by_chance(apart, FEW_PEERS_SHARE if of_work else FEW_PEERS_IDLE)
     if p is None or not slowest.is_late(SMALLEST_SHARE):
         return []
     return [replace(slowest.anomaly(row, p, apart), operator=name)]

@@ -53,7 +53,7 @@ def asleep_longer(job: JobExcess, processor: ProcessorTimes | None) -> Asleep:
     asleep = spent - computed - lacked
     excess = np.zeros_like(job.by_step_ns)
     excess[:, _HOST] = asleep - role_medians(asleep, job.role)
-    table = ExcessTable(job.role, job.unit, excess, job.step_times_ns, np.zeros_like(job.work_ns), {})
+    table = ExcessTable(job.role, job.unit, excess, job.step_times_ns, np.zeros_like(job.work_ns), {}, job.on_device)
     steady = (one for code in present(job.role) for one in slow_in_class(table, _HOST, code))
     longer = tuple(one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
     return Asleep(longer, np.maximum(asleep, 0.0).mean(axis=0)) if longer else nobody

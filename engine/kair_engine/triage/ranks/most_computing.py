@@ -84,7 +84,7 @@ def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
     excess[:, _COMPUTE], work[_COMPUTE] = computed - role_medians(computed, job.role), np.median(computed, axis=0)
     ran, lacked = float(np.nanmean(processor.cpu_ns)), float(np.nanmean(processor.delay_ns))
     running = ran / max(ran + lacked, 1.0) if len(job.steps) >= NO_SPELL else 1.0
-    return ExcessTable(job.role, job.unit, excess, running * job.step_times_ns, work, {})
+    return ExcessTable(job.role, job.unit, excess, running * job.step_times_ns, work, {}, job.on_device)
 
 
 def _in_its_class(job: JobExcess, place: Position, found: Anomaly) -> Anomaly:
