@@ -417,6 +417,8 @@ def test_a_range_that_was_replayed_is_what_it_costs() -> None:
     between = Evidence("price_range", {"least_us": 300.0, "most_us": 9000.0})
     one = contention()
     assert costs(replace(one, evidence=(*one.evidence, between), time_lost_us_per_step=2000.0)) == "300 µs to 9.00 ms"
+    nothing = replace(between, figures={"least_us": 1.0, "most_us": 9000.0})
+    assert costs(replace(one, evidence=(*one.evidence, nothing), time_lost_us_per_step=2000.0)) == "up to 9.00 ms"
 
 
 def test_stops_under_one_quota_are_told_from_shared_cores() -> None:

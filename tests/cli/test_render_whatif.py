@@ -83,7 +83,9 @@ def test_what_was_measured_of_threads_is_shown_beside_what_looks_like_stops() ->
     step = duration(result.step_time_us)
     assert f"measured: the mean rank was ready and had no core for 41.0 ms of each step of {step}" in text
     assert "(38.0 ms to 44.0 ms)" in text
-    assert "threads stop" not in text and "quota" not in text
+    assert "threads stop" not in text and "quota" not in text and "other threads" not in text
+    helped = replace(result, host_stops=replace(quiet, cores=replace(cores, helpers_by_rank_us={0: 8e3, 1: 12e3})))
+    assert "other threads of its process computed 10.0 ms" in " ".join(" ".join(shown(helped)).split())
     limited = replace(result, host_stops=replace(quiet, cores=replace(cores, throttled=3.0, halted=4.0)))
     text = " ".join(" ".join(shown(limited)).split())
     assert "a quota of CPU time stopped the mean rank's process 3.0 times a step" in text
