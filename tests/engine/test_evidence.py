@@ -51,7 +51,10 @@ JOBS: dict[str, tuple[Callable[[Path], Trace], set[str]]] = {
     "intermittent_stall": (recorded(ROOT / "sample_traces" / "intermittent_stall"), {"large_delays", "made_late"}),
     "busy_host": (recorded(ROOT / "sample_traces" / "busy_host"), {"excess"}),
     "slow_host": (recorded(ROOT / "sample_traces" / "slow_host"), {"excess"}),
-    "pipeline_slow_operator": (recorded(ROOT / "sample_traces" / "pipeline_slow_operator"), {"excess", "slow_operator", "made_late"}),
+    "pipeline_slow_operator": (
+        recorded(ROOT / "sample_traces" / "pipeline_slow_operator"),
+        {"excess", "slow_operator", "made_late"},
+    ),
     "one step": (lambda folder: trace(folder, table(1, 6, {2: [0, 1, 2, 3, 5], 6: [4]})), {"host_pauses", "made_late"}),
     "two slow GPUs": (simulated(DP8, SlowGpu(2, 1.2), SlowGpu(5, 1.2)), {"excess"}),
     "slow link": (simulated(PIPELINE, SlowLink(2, 4.0)), {"slow_link"}),
