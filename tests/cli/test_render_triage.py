@@ -302,7 +302,7 @@ NETWORK = {
             "price_range",
             None,
             {"least_us": 300.0, "most_us": 9000.0},
-            "a step loses 300 µs to 9.00 ms to it: the first shows as such, the second is all that may belong to it",
+            "a step loses 300 µs to 9.00 ms to it: the former surely, the latter at most",
         ),
         (
             "no_core",

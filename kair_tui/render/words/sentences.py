@@ -189,7 +189,7 @@ def _own_threads(one: Evidence) -> str:
     return (
         f"ranks lack cores for threads of their own: those beside the training thread (OpenMP's, say) compute {helped} "
         f"a step on the mean rank, and {plural(ranks, 'rank')} of a host use {used} of the "
-        f"{plural(cores, 'core')} that they may run on"
+        f"{plural(cores, 'core')} that they may run on; fewer threads have the same work to do, and save less"
     )
 
 
@@ -316,7 +316,7 @@ def _device_taken(one: Evidence) -> str:
 
 def _price_range(one: Evidence) -> str:
     least, most = duration(one.figures["least_us"]), duration(one.figures["most_us"])
-    return f"a step loses {least} to {most} to it: the first shows as such, the second is all that may belong to it"
+    return f"a step loses {least} to {most} to it: the former surely, the latter at most"
 
 
 def _launches_more(one: Evidence) -> str:
