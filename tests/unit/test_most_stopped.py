@@ -66,6 +66,11 @@ def test_nobody_is_accused_for_standing_still_alone(stopped: Floats, waited_for:
     assert accused(stopped, waited_for=waited_for, share=share) == ()
 
 
+@pytest.mark.parametrize(("apart", "found"), [((-1.0, 1.0), True), ((1.0, -1.0), False)])
+def test_who_stands_still_and_is_no_later_by_it_is_not_accused(apart: tuple[float, float], *, found: bool) -> None:
+    assert bool(accused(STOPPED, apart=apart)) is found
+
+
 def test_of_more_ranks_stops_have_to_be_rarer_by_chance() -> None:
     """Four stops in seven steps of two ranks have p = 0.015, three on one of four 0.013."""
     four, three = np.zeros((7, 2)), np.zeros((7, 4))

@@ -54,7 +54,9 @@ def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Ano
     of_step = float(np.median(stopped.length_ns))
     of_rank = stopped.stopped_ns.mean(axis=0)
     lost = float(of_rank[place] - np.median(of_rank[peers]))
-    if lost <= LONGER_STILL * of_step:
+    # Stops that make it no later than the other one are not what is waited for.
+    own = np.nan_to_num(job.by_step_ns[:, :, [place, *peers]], nan=0.0).sum(axis=1)
+    if lost <= LONGER_STILL * of_step or float(above_peers(own, 0).mean()) <= 0:
         return None
     everybody = range(len(job.role))
     of_size = Events.of_sizes(stopped.stopped_ns, lambda size: np.full(len(stopped.steps), size * of_step))
