@@ -16,8 +16,8 @@ _OWN = tuple(FIX_KINDS.index(name) for name in ("compute", "input", "host", "gc"
 _COMMUNICATION = FIX_KINDS.index("communication")
 LACKED, HELPED, ALWAYS_READY = 0.4, 0.8, 0.98
 """Threads that wait busily lack a core for this share of their own time, helpers compute for this share of that, and
-they are ready or compute for this share of it. As seen: 0.5, 0.98 to 1.0, and 0.99; of threads that sleep 0.4 to 0.65,
-1.0 to 1.3 and 0.7 to 0.93."""
+they are ready or compute for this share of it. As seen: 0.5, 0.98 to 1.03, and 0.99; of threads that sleep 0.47 to
+0.68, 1.0 to 1.4 and 0.80 to 0.97."""
 
 
 @dataclass(frozen=True)
