@@ -14,7 +14,7 @@ RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
     "extra_layers": frozenset({"uneven_work"}),
     "small_operators": frozenset({"uneven_work"}),
     "slower_kernel": frozenset({"compute"}),
-    "slow_input": frozenset({"input"}),
+    "slow_input": frozenset({"input", "unmarked_input"}),
     "busy_python": frozenset({"host"}),
     "sleep": frozenset({"host"}),
     # From inside, a process that is stopped or has no core looks the same.

@@ -108,6 +108,19 @@ CAUSES: Mapping[Cause, CauseRow] = {
         operator_from_blame=True,
         fix_kind="host",
     ),
+    "unmarked_input": CauseRow(
+        words="input",
+        time_class="host",
+        spends_on="keeping {their} device (or thread) idle",
+        suggestion="Look at how {who} fetches its batch, before the model's first operator: its shard's size and "
+        "storage, decoding on the host; or at what else the loop does there on that rank alone, as logging. Nothing "
+        'marks the fetch: a DataLoader or kair.scope("input") would.',
+        operator_from_blame=True,
+        seen_by_blame_as="host",
+        fix_kind="host",
+        undone="with input that is there in time",
+        look_at="look at data loading",
+    ),
     "periodic_pause": CauseRow(
         words="periodic pauses",
         time_class="host",

@@ -27,6 +27,7 @@ def job(
     optimizer: Percents | None = None,
     calls: dict[str, Percents] | None = None,
     given: dict[str, Percents] | None = None,
+    fetching: Percents | None = None,
     garbage: Percents | None = None,
     transfers: float = 0,
     on_device: bool = True,
@@ -34,8 +35,8 @@ def job(
     """A job from (steps × classes × ranks) excesses in percent of the step.
 
     In percent, too: `transfers` is what each rank's take, `operators` are (steps × ranks) excesses of operators that
-    take 5 % of the step, `work` is (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer` and
-    `garbage` are (steps × ranks).
+    take 5 % of the step, `work` is (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer`,
+    `fetching` and `garbage` are (steps × ranks).
     `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
     bytes each gives it in a call (not told, where it says nothing).
     """
@@ -45,6 +46,7 @@ def job(
     by_pass = np.zeros((count, len(PASSES), width))
     collected = np.zeros((count, width)) if garbage is None else garbage
     updated = np.zeros((count, width)) if optimizer is None else optimizer
+    fetched = np.zeros((count, width)) if fetching is None else fetching
     typical = np.full(width, OPERATOR / 100 * STEP_NS)
 
     def of_told(given: Percents) -> Percents:
@@ -69,6 +71,7 @@ def job(
             passes_ns=(by_pass if passes is None else passes)[step] * STEP_NS / 100,
             optimizer_ns=updated[step] * STEP_NS / 100,
             idle_ns=(by_pass if idle is None else idle)[step] * STEP_NS / 100,
+            fetching_ns=fetched[step] * STEP_NS / 100,
             garbage_ns=collected[step] * STEP_NS / 100,
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),

@@ -84,6 +84,36 @@ def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
     assert reason(of, anomaly(10)) == Why("compute")
 
 
+@pytest.mark.parametrize(("host", "explained"), [(5, True), (0, False)])
+def test_idle_time_between_more_calls_counts_with_what_they_take(host: float, explained: bool) -> None:
+    """They take 4 of 10 % of the step. As often again as peers, they leave the thread idle for 5 % more, as peers."""
+    percents = nothing(STEPS, RANKS)
+    percents[:, COMPUTE] += slow_by(10)
+    percents[:, HOST] += slow_by(host)
+    called = {"mm": np.array([100.0, 100, 100, 200])}
+    work = np.repeat(np.array([[80.0], [1], [5], [0]]), RANKS, axis=1)
+    of = job(percents, operators={"mm": slow_by(4)}, calls=called, work=work, on_device=False)
+    assert reason(of, anomaly(10)).cause == ("uneven_work" if explained else "compute")
+    beside_a_device = job(percents, operators={"mm": slow_by(4)}, calls=called, work=work)
+    assert reason(beside_a_device, anomaly(10)).cause == "compute"
+
+
+@pytest.mark.parametrize(("fetched", "cause"), [(6, "unmarked_input"), (4, "host")])
+def test_who_is_idle_where_a_batch_is_fetched_has_a_slow_input(fetched: float, cause: str) -> None:
+    """10 % of the step is lost in idle time, so much of it between the optimizer and the model; peers need 1 %."""
+    percents = nothing(STEPS, RANKS)
+    percents[:, HOST] += slow_by(10)
+    of = job(percents, fetching=1 + slow_by(fetched), on_device=False)
+    found = reason(of, anomaly(10, HOST))
+    assert found.cause == cause
+    if cause != "host":
+        (evidence,) = found.evidence
+        assert (evidence.kind, evidence.ranks) == ("unmarked_input", (SLOW,))
+        assert evidence.figures == pytest.approx({"idle_us_per_step": 7000, "peers_us_per_step": 1000})
+    now_and_then = replace(anomaly(10, HOST), kind="intermittent", events=(2,), hit=(1, 4))
+    assert reason(of, now_and_then).cause == "host"
+
+
 @pytest.mark.parametrize(("calls", "explained"), [(200, True), (120, False)])
 def test_idle_time_between_more_calls_than_its_peers_is_uneven_work(calls: int, explained: bool) -> None:
     """A call leaves the thread idle for 0.01 % of the step: a hundred more for 1 % of 4 %."""

@@ -56,6 +56,14 @@ def test_scopes_take_no_time(tmp_path: Path) -> None:
     assert by_name(ops, exclusive_ns(ops)) == {"layer": 0, "mm": 20}
 
 
+def test_a_fetch_within_a_fetch_counts_once(tmp_path: Path) -> None:
+    """As a DataLoader marks it by itself, within a range that its caller marks."""
+    ops = operations(
+        tmp_path, "0 main | data 0+50 :input /input | enumerate(DataLoader) 5+40 :input /input | stack 10+5 /input"
+    )
+    assert by_name(ops, own_ns(ops, synchronise(ops))) == {"data": 50, "enumerate(DataLoader)": 0, "stack": 0}
+
+
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), min_size=1, max_size=12)
 
 

@@ -86,6 +86,8 @@ class StepExcess:
     """Per rank, its own compute in the optimizer: the same whatever the batch."""
     idle_ns: Floats
     """(PASSES × ranks): what its host kept it idle in each."""
+    fetching_ns: Floats
+    """Per rank, what its host kept it idle where a batch is fetched without a mark of it."""
     garbage_ns: Floats
     """Per rank, collecting garbage as far as the trace shows it."""
     pauses: Ints
@@ -162,6 +164,11 @@ class JobExcess:
     def passes_ns(self) -> Floats:
         """(steps × PASSES × ranks): 0 where a rank has no such step."""
         return zero_for_nan(np.stack([step.passes_ns for step in self.steps]))
+
+    @cached_property
+    def fetching_ns(self) -> Floats:
+        """(steps × ranks): 0 where a rank has no such step."""
+        return zero_for_nan(np.stack([step.fetching_ns for step in self.steps]))
 
     @cached_property
     def given_bytes(self) -> Floats:
@@ -277,6 +284,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         passes_ns=per_rank(times.passes_ns[passes]),
         optimizer_ns=per_rank(times.passes_ns[PHASE_NAMES.index("optimizer")]),
         idle_ns=per_rank(times.idle_ns[passes]),
+        fetching_ns=per_rank(times.fetching_ns),
         garbage_ns=per_rank(times.garbage_ns),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),

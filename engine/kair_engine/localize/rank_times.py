@@ -11,6 +11,7 @@ from kair_engine.timeline.coverage import calls
 from kair_engine.timeline.operator_sums import ByOperator, by_operator, side_by_side
 from kair_engine.timeline.pauses import Stretches
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
+from kair_engine.timeline.unmarked_input import unmarked_fetching_ns
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, Operations
 
 
@@ -28,6 +29,8 @@ class RankTimes:
     """(PHASE_NAMES × ranks): its own compute in each."""
     idle_ns: Floats
     """(PHASE_NAMES × ranks): what its host kept it idle in each."""
+    fetching_ns: Floats
+    """Of the same, what it may have fetched its batch in, where nothing marks that (unmarked_input.py)."""
     garbage_ns: Floats
     stretches: Stretches
     spent_ns: ByOperator
@@ -44,7 +47,8 @@ class RankTimes:
 
 def rank_times(ops: Operations) -> RankTimes:
     """Sums each rank's own time."""
-    own, gap, ranks = unshared_ns(ops).astype(float), host_gap_ns(ops).astype(float), len(ops.ranks)
+    own, idle, ranks = unshared_ns(ops).astype(float), host_gap_ns(ops), len(ops.ranks)
+    gap = idle.astype(float)
     computed = np.where(_computing(ops), own, 0.0)
 
     def total(selected: Bools | None, values: Floats) -> Floats:
@@ -60,6 +64,7 @@ def rank_times(ops: Operations) -> RankTimes:
         host_ns=total(ops.kind == GC, own) + total(None, gap) + tail_gap_ns(ops),
         passes_ns=_by_phase(ops, computed),
         idle_ns=_by_phase(ops, gap),
+        fetching_ns=unmarked_fetching_ns(ops, idle),
         garbage_ns=_garbage(ops, own),
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
@@ -84,7 +89,16 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
     return RankTimes(
         ranks=np.concatenate([part.ranks for part in parts]),
         **{
-            name: together(name) for name in ("compute_ns", "input_ns", "host_ns", "passes_ns", "idle_ns", "garbage_ns")
+            name: together(name)
+            for name in (
+                "compute_ns",
+                "input_ns",
+                "host_ns",
+                "passes_ns",
+                "idle_ns",
+                "fetching_ns",
+                "garbage_ns",
+            )
         },
         stretches=Stretches(
             np.concatenate([part.stretches.rank + begin for part, begin in zip(parts, first, strict=False)]),

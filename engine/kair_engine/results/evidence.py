@@ -42,6 +42,7 @@ EvidenceKind = Literal[
     "more_calls",
     "launches_more",
     "slower_launches",
+    "unmarked_input",
     "longer_batches",
     "larger_inputs",
     "larger_batch",

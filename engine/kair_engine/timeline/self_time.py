@@ -48,9 +48,11 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 def unshared_ns(ops: Operations) -> Ints:
     """The same without what other ranks tell: a collective's is its whole duration, a send's or receive's 0."""
     result = exclusive_ns(ops)
-    fetch = ops.kind == INPUT
+    in_fetch = ops.phase == INPUT_PHASE
+    around = np.where(ops.nesting.parent == NONE, False, in_fetch[ops.nesting.parent])
+    fetch = (ops.kind == INPUT) & ~around
     result[fetch] = ops.duration_ns[fetch]
-    result[(ops.phase == INPUT_PHASE) & ~fetch & (ops.kind != GC)] = 0
+    result[in_fetch & ~fetch & (ops.kind != GC)] = 0
     result[is_one_of(ops.kind, (SEND, RECV))] = 0
     result -= _awaited_inside(ops, result)
     return result

@@ -333,6 +333,14 @@ def _slower_launches(one: Evidence) -> str:
     )
 
 
+def _unmarked_input(one: Evidence) -> str:
+    idle, peers = duration(one.figures["idle_us_per_step"]), duration(one.figures["peers_us_per_step"])
+    return (
+        f"{_who(one)} {_verb(one, 'spend')} {idle} a step before the model's first operator, peers {peers}: where a "
+        "loop fetches its batch, though nothing marks that"
+    )
+
+
 def _exposed(one: Evidence) -> str:
     spent, share = duration(one.figures["exposed_us"]), percent(one.figures["share_of_step"])
     return (
@@ -454,6 +462,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "price_range": _price_range,
     "launches_more": _launches_more,
     "slower_launches": _slower_launches,
+    "unmarked_input": _unmarked_input,
     "exposed": _exposed,
     "since": _since,
     "replayed": _replayed,

@@ -73,11 +73,19 @@ _DEVICE_COLLECTIVES: Final = "|".join(
         r"(.*[^a-z])?(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)(?!.*gemm)",
     )
 )
+# As people name a range around it.
+_FETCHES: Final = "|".join(
+    (
+        r"inputs?|data|data[ _-]?(load(ing|er)?|fetch(ing)?)|(input|batch)[ _-](load|fetch)(ing)?",
+        r"(get|load|fetch|read|next)[ _-]((a|the|next)[ _-])?(data|batch|inputs?)",
+    )
+)
 _RULES: Final = tuple(
     (NameClass(name_class), tuple(words.split()), re.compile(pattern, re.IGNORECASE))
     for name_class, words, pattern in (
         (NameClass.STEP, "profilerstep#", r"ProfilerStep#\d{1,9}$"),
-        (NameClass.DATA_LOADER, "dataloader", r"enumerate\(DataLoader\)|dataloader.*__next__"),
+        (NameClass.DATA_LOADER, "dataloader", r"enumerate\(DataLoader\)|.*dataloader.*_next"),
+        (NameClass.DATA_LOADER, "data input batch", rf"({_FETCHES})$"),
         (NameClass.COLLECTIVE_RECORD, "record_param_comms", r"record_param_comms$"),
         (NameClass.COLLECTIVE_CALL, "c10d::", r"c10d::(?!.*(barrier_impl|wait))"),
         (NameClass.COLLECTIVE_WAIT, "wait_tensor", r"_?c10d_functional::wait_tensor$"),

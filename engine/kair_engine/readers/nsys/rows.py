@@ -20,9 +20,6 @@ from kair_engine.trace.format import KINDS, PHASES
 name_class_of: Final = lru_cache(1 << 14)(class_of)
 _PHASE_CLASSES: Final = (NameClass.BACKWARD, NameClass.OPTIMIZER, NameClass.DATA_LOADER)
 _INPUT: Final = KINDS.index("input")
-_FETCHES: Final = frozenset(
-    ("input", "data", "dataload", "data load", "data loading", "load data", "load batch", "next batch")
-)
 
 
 def main_thread(process: Process) -> int:
@@ -91,13 +88,8 @@ def _kinds_on_host(name: str) -> tuple[str, str]:
     """The kind of a call of that name, and of a range."""
     name_class = name_class_of(name)
     kinds = {NameClass.DATA_LOADER: "input", NameClass.GARBAGE_COLLECTION: "gc"}
-    of_range = kinds.get(name_class, "input" if _fetches(name) else "scope")
+    of_range = kinds.get(name_class, "scope")
     return "sync" if name_class is NameClass.SYNCHRONIZE else "host", of_range
-
-
-def _fetches(name: str) -> bool:
-    """Whether a range is named as one that fetches input, as people write it."""
-    return name.lower().replace("_", " ").replace("-", " ") in _FETCHES
 
 
 def _host_phases(process: Process, thread: int) -> Int64s:

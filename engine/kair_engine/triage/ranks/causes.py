@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
@@ -116,7 +116,7 @@ def _why(  # noqa: PLR0917  (each of another type)
             found = _of_device(job, stops, largest, ranks, late)
         else:
             found = _all_over(job, stops, largest, ranks) or _between_more_calls(job, largest, ranks)
-        return found or Why(_of_host(blamed, ranks))
+        return found or _of_host(job, blamed, largest, ranks)
     if name != "compute":
         return _all_over(job, stops, largest, ranks) or Why(name)
     return _of_compute(job, stops, largest, ranks, batch)
@@ -183,11 +183,27 @@ def _of_device(
     return Why("launch_bound", None, (Evidence("slower_launches", figures, None, ranks),))
 
 
-def _of_host(blamed: BlameResult, ranks: Sequence[Rank]) -> Cause:
-    """Garbage collection where blame saw that behind the host's gaps."""
+def _of_host(job: JobExcess, blamed: BlameResult, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why:
+    """Garbage collection where blame saw that behind the host's gaps, the input where batches are fetched in them."""
     host = [c for c in blamed.root_causes if c.rank in ranks and c.cause in {"host", "garbage_collection"}]
     collected = sum(c.blamed_us for c in host if c.cause == "garbage_collection")
-    return "garbage_collection" if host and collected * 2 > sum(c.blamed_us for c in host) else "host"
+    if host and collected * 2 > sum(c.blamed_us for c in host):
+        return Why("garbage_collection")
+    return _of_unmarked_input(job, largest, ranks) or Why("host")
+
+
+def _of_unmarked_input(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+    """Ranks that are idle in every step where a batch is fetched, by most of what they lose."""
+    peers = np.searchsorted(job.ranks, _peers(job, largest))
+    if largest.kind == "intermittent" or not len(peers):
+        return None  # what comes now and then may be what is meant to, as checkpoints are
+    idle_ns = job.fetching_ns[_later(job, largest)]
+    mine = float(np.median(idle_ns[:, list(largest.positions)].mean(axis=1)))
+    usual = float(np.median(idle_ns[:, peers]))
+    if mine - usual < MOST * largest.excess_ns:
+        return None
+    figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
+    return Why("unmarked_input", None, (Evidence("unmarked_input", figures, None, ranks),))
 
 
 def _calls_more(job: JobExcess, largest: Anomaly) -> bool:
@@ -235,28 +251,47 @@ def _further(job: JobExcess, largest: Anomaly) -> list[_Further]:
 
 
 def _more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
-    """Operators that the ranks call more often than their peers, where those make up most of what they lose."""
+    """Operators that the ranks call more often than their peers, where those make up most of what they lose.
+
+    That is either of their compute, or of it together with what idle time goes by between calls.
+    """
     further = _further(job, largest)
-    if not further or sum(one.excess_ns for one in further) < MOST * largest.excess_ns:
+    spent, lost = sum(one.excess_ns for one in further), largest.excess_ns
+    if not further:
         return None
+    if spent < MOST * lost:
+        idle_ns = _later_than_usual_ns(job, largest, "host")
+        between = min(_idle_between_ns(job, largest, further), idle_ns)
+        if spent + between < MOST * (lost + idle_ns):
+            return None
     return further[0].why(ranks_at(job.ranks, largest.positions))
 
 
 def _between_more_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
-    """Idle time of a thread that goes by between the calls that it makes more often than its peers.
-
-    Each leaves the thread idle for as long as a peer's call does.
-    """
-    if largest.kind == "intermittent" or not (peers := _peers(job, largest)):
+    """Idle time of a thread that goes by between the calls that it makes more often than its peers."""
+    if largest.kind == "intermittent":
         return None
+    further = _further(job, largest)
+    if not further or _idle_between_ns(job, largest, further) < LARGER_LIKE_SLOWER * largest.excess_ns:
+        return None
+    return further[0].why(ranks)
+
+
+def _idle_between_ns(job: JobExcess, largest: Anomaly, further: Sequence[_Further]) -> float:
+    """What further calls should leave the ranks' threads idle: each for as long as a peer's call does."""
+    if job.on_device or not (peers := _peers(job, largest)):
+        return 0.0
     places, later = np.searchsorted(job.ranks, peers), _later(job, largest)
     called = sum(float(np.median(job.calls(name, later)[0][places])) for name in job.operators)
     idle_ns = float(np.median(job.work_ns[CLASSES.index("host"), places])) / max(called, 1.0)
-    further = _further(job, largest)
-    explained = sum(one.calls - one.usual for one in further) * idle_ns
-    if not further or explained < LARGER_LIKE_SLOWER * largest.excess_ns:
-        return None
-    return further[0].why(ranks)
+    return sum(one.calls - one.usual for one in further) * idle_ns
+
+
+def _later_than_usual_ns(job: JobExcess, largest: Anomaly, time_class: str) -> float:
+    """What the ranks lose a step in a class of their time, the mean over steps; 0 where that is nothing."""
+    places = list(largest.positions)
+    excess = zero_for_nan(job.by_step_ns[_later(job, largest), CLASSES.index(time_class)][:, places])
+    return _of_median(job, places) * max(float(excess.mean()), 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Collectives that are not NCCL's are communication: who waits in one is no slow rank."""
+"""What names say: collectives that are not NCCL's are communication, ranges around a fetch are input."""
 
 from pathlib import Path
 
@@ -52,6 +52,18 @@ def test_kernels_that_communicate(name: str) -> None:
     ],
 )
 def test_kernels_that_compute(name: str) -> None:
+    assert name_class_of(name) is NameClass.PLAIN
+
+
+@pytest.mark.parametrize(
+    "name", ["data", "Input", "data_loading", "load batch", "get_next_batch", "dataload", "fetch-data"]
+)
+def test_ranges_around_fetching_a_batch(name: str) -> None:
+    assert name_class_of(name) is NameClass.DATA_LOADER
+
+
+@pytest.mark.parametrize("name", ["data_parallel", "batch", "aten::batch_norm", "input_projection", "database"])
+def test_ranges_around_something_else(name: str) -> None:
     assert name_class_of(name) is NameClass.PLAIN
 
 
