@@ -326,6 +326,7 @@ def test_the_host_comes_from_the_name_the_folder_or_the_trace(tmp_path: Path) ->
     content = kb.trace(kb.training_steps(1))
     for name, host in (
         ("gpu-node12_4242.1700000000000000000.pt.trace.json.gz", "gpu-node12"),
+        ("rank_3.1700000000000000000.pt.trace.json", None),
         ("host=node7/x.json", "node7"),
         ("y.json", None),
     ):
@@ -347,6 +348,8 @@ def test_the_host_comes_from_the_name_the_folder_or_the_trace(tmp_path: Path) ->
         ("node1_rank5.json", 5),
         ("node12_4242.1700000000000000000.pt.trace.json", None),
         ("rank_2_4242.1700000000000000000.pt.trace.json", 2),
+        ("rank_3.1700000000000000000.pt.trace.json", 3),
+        ("node1_rank_3.pt.trace.json", 3),
         ("frank.json", None),
         ("1700000000000.json", None),
     ],

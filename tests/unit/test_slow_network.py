@@ -43,17 +43,23 @@ def to(own: int, peer: int, bytes_per_s: float, size: float = 2 * MB, again: flo
     return SentToHost(f"10.0.0.{own}", f"10.0.0.{peer}", 5, size, bytes_per_s, again)
 
 
-def found(sent: dict[int, list[SentToHost]], hosts: dict[int, str] | None = None) -> list[Finding]:
+def found(
+    sent: dict[int, list[SentToHost]],
+    hosts: dict[int, str] | None = None,
+    asleep_ns: dict[int, float] | None = None,
+    steps: int = 8,
+) -> list[Finding]:
     """Each rank on a host of its own, unless it is said otherwise."""
     trace = trace_of(sent, {rank: f"host{rank}" for rank in sent} if hosts is None else hosts)
-    return list(slow_networks(trace, waiting(len(sent)), STEP_NS))
+    asleep = np.array([(asleep_ns or {}).get(rank, 0.0) for rank in sorted(sent)])
+    return list(slow_networks(trace, waiting(len(sent), steps=steps), STEP_NS, asleep))
 
 
-def waiting(ranks: int, own: float = 40) -> JobExcess:
+def waiting(ranks: int, own: float = 40, steps: int = 8) -> JobExcess:
     """Ranks that work for `own` percent of the step."""
     work = np.zeros((4, ranks))
     work[COMPUTE], work[COMMUNICATION] = own, 90
-    return job(nothing(8, ranks), work=work)
+    return job(nothing(steps, ranks), work=work)
 
 
 def test_of_two_hosts_the_one_whose_transfers_are_slow_is_named() -> None:
@@ -73,6 +79,20 @@ def test_of_two_hosts_the_one_whose_transfers_are_slow_is_named() -> None:
             "receives": 0,
         }
     )
+
+
+def test_in_few_steps_nobody_is_accused_of_a_slow_network() -> None:
+    """Of two ranks one is slowest throughout by chance in so few."""
+    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}, steps=3)
+    assert (one.cause, one.ranks, one.pattern) == ("exposed_communication", (), "job_wide")
+
+
+@pytest.mark.parametrize(("asleep_ms", "lost_us"), [(5, 14_000), (15, None)])
+def test_what_waits_for_a_rank_that_stands_still_is_no_slow_network(asleep_ms: float, lost_us: float | None) -> None:
+    """Of the 19 ms that slow transfers take longer, the receiver stood still for so many; the sender does not count."""
+    sent = {0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}
+    told = found(sent, asleep_ns={0: asleep_ms * 1e6, 1: 30e6})
+    assert [one.time_lost_us_per_step for one in told] == ([] if lost_us is None else pytest.approx([lost_us]))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +219,9 @@ def test_a_network_takes_no_longer_than_the_step_and_costs_no_more_than_ranks_do
 
 def test_steps_that_take_no_time_are_no_error() -> None:
     sent = {0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}
-    assert all(one.time_lost_us_per_step == 0 for one in slow_networks(trace_of(sent, {}), waiting(2), 0.0))
+    assert all(
+        one.time_lost_us_per_step == 0 for one in slow_networks(trace_of(sent, {}), waiting(2), 0.0, np.zeros(2))
+    )
 
 
 def test_links_of_a_host_whose_network_is_slow_are_not_told_again() -> None:

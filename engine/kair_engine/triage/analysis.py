@@ -142,13 +142,14 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
 def _measured(trace: Trace, job: JobExcess) -> Measured:
     processor = processor_times(trace)
     steps = np.array([step.step for step in job.steps])
+    asleep = asleep_longer(job, processor)
     return Measured(
         processor,
         held_back(trace.job, job, processor),
         given_bytes(trace, steps, job.ranks),
         computing_longer(job, processor),
-        asleep_longer(job, processor),
-        tuple(slow_networks(trace, job, step_time_ns(trace, job))),
+        asleep,
+        tuple(slow_networks(trace, job, step_time_ns(trace, job), asleep.beyond_peers_ns(job))),
     )
 
 

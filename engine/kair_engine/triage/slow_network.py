@@ -11,8 +11,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
@@ -53,23 +55,29 @@ class _SlowHost:
     """What is sent to it is slow, from several hosts; else what it sends."""
     slow: tuple[Transfers, ...]
     usual_bytes_per_s: float
+    receivers_asleep_ns: float
+    """For so long of a step transfers waited for a rank that received nothing, as it stood still."""
 
     @property
     def lost_ns(self) -> float:
-        """In a step, beside transfers at the usual rate."""
-        return sum(one.ns_per_step - one.bytes_per_step / self.usual_bytes_per_s * 1e9 for one in self.slow)
+        """In a step, beside transfers at the usual rate to ranks that receive them."""
+        lost = sum(one.ns_per_step - one.bytes_per_step / self.usual_bytes_per_s * 1e9 for one in self.slow)
+        return lost - self.receivers_asleep_ns
 
 
-def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator[Finding]:
+def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float, asleep_ns: Floats) -> Iterator[Finding]:
     """One for each host whose transfers are SLOWER times slower than others', where that costs.
 
-    Where no host's are, one on all ranks if a good part of the step goes by in sending.
+    Where no host's are, or too few steps tell, one on all ranks if a good part of the step goes by in sending.
+    `asleep_ns` says of each rank of the job how much longer it stands still in a step than its peers.
     """
     between = between_hosts(trace.job, step_time_ns)
     if not between:
         return
     most_ns = _beside_own_work_ns(job, step_time_ns)
-    costly = [slow for slow in _slow_hosts(between) if slow.lost_ns >= COSTS * step_time_ns]
+    asleep = _asleep_by_host(trace.job, asleep_ns)
+    slow_hosts = _slow_hosts(between, asleep) if can_accuse(job) else ()
+    costly = [slow for slow in slow_hosts if slow.lost_ns >= COSTS * step_time_ns]
     for slow in costly:
         ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)
         yield new_finding(
@@ -82,13 +90,15 @@ def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float) -> Iterator
             evidence=(Evidence("slow_network", _figures(slow), None, ranks),),
         )
     if not costly:
-        (sender, receiver), longest = max(between.items(), key=lambda one: one[1].ns_per_step)
-        if longest.ns_per_step >= OF_STEP * step_time_ns:
+        takes = {ends: of.ns_per_step - asleep.get(ends[1], 0.0) for ends, of in between.items()}
+        sender, receiver = max(takes, key=lambda ends: takes[ends])
+        longest, takes_ns = between[sender, receiver], takes[sender, receiver]
+        if takes_ns >= OF_STEP * step_time_ns:
             yield new_finding(
                 trace,
                 cause="exposed_communication",
                 seen_on=tuple(trace.job.ranks),
-                lost_ns=min(longest.ns_per_step, most_ns),
+                lost_ns=min(takes_ns, most_ns),
                 step_time_ns=step_time_ns,
                 evidence=(Evidence("network", _figures_of_all(between, longest), about=f"{sender} to {receiver}"),),
             )
@@ -185,7 +195,16 @@ def _mean(windows: Sequence[SentToHost], per_step: Sequence[float]) -> float:
     return sum(of * count for of, count in zip(per_step, steps, strict=True)) / sum(steps)
 
 
-def _slow_hosts(between: Mapping[_Ends, Transfers]) -> Iterator[_SlowHost]:
+def _asleep_by_host(job: Job, asleep_ns: Floats) -> dict[_Host, float]:
+    """Of each host's ranks the one that stands still longest."""
+    longest: dict[_Host, float] = defaultdict(float)
+    for rank, of_rank in zip(job.ranks, asleep_ns.tolist(), strict=True):
+        if (host := _host(job, rank)) is not None:
+            longest[host] = max(longest[host], of_rank)
+    return longest
+
+
+def _slow_hosts(between: Mapping[_Ends, Transfers], asleep_ns: Mapping[_Host, float]) -> Iterator[_SlowHost]:
     """Those that send slowly, or that several others send to slowly; compared with what other hosts send."""
     usual = _usual_bytes_per_s(between)
     slow = [ends for ends, of in between.items() if ends in usual and of.bytes_per_s * SLOWER <= usual[ends]]
@@ -201,7 +220,11 @@ def _slow_hosts(between: Mapping[_Ends, Transfers]) -> Iterator[_SlowHost]:
     for host, ways in of.items():
         both = [
             _SlowHost(
-                host, receives, tuple(between[ends] for ends in some), float(np.median([usual[ends] for ends in some]))
+                host,
+                receives,
+                tuple(between[ends] for ends in some),
+                float(np.median([usual[ends] for ends in some])),
+                max(asleep_ns.get(receiver, 0.0) for _, receiver in some),
             )
             for receives, some in ways.items()
         ]

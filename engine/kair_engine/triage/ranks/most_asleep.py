@@ -28,6 +28,12 @@ class Asleep:
     longer: tuple[Anomaly, ...]
     mean_ns: Floats
 
+    def beyond_peers_ns(self, job: JobExcess) -> Floats:
+        """Per rank of the job, for how much longer than its peers it is asleep, if it is one of them; else 0."""
+        places = [place for one in self.longer for place in one.positions]
+        beyond = self.mean_ns - role_medians(self.mean_ns[None], job.role)[0]
+        return np.where(np.isin(np.arange(len(job.ranks)), places), np.maximum(beyond, 0.0), 0.0)
+
     def evidence(self, job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
         """That a rank is one of them; nothing of another."""
         if anomaly.positions not in {one.positions for one in self.longer}:
