@@ -46,12 +46,19 @@ def test_of_few_values_half_of_what_is_seen_counts() -> None:
     # Up and down by turns but for the middle: Σ of neighbours' products −5 of 8 squares.
     by_turns = np.array([1.0, -1, 1, -1, -1, 1, -1, 1])[:, None]
     assert inflation(by_turns) == 1
-    # 1 1 1 1 -1 -1 -1 -1: six neighbours alike, one not: 5/8; plus 1/8 for the bias; half of it, of two ranks' eight
-    # steps each, and four fifths of it of eight ranks'.
-    one_spell = np.array([1.0, 1, 1, 1, -1, -1, -1, -1])[:, None]
+    # 1 1 -1 -1 1 1 -1 -1: four neighbours alike, three not: 1/8; plus 1/8 for the bias, of which eight steps show
+    # 5/8; half of it, of two ranks' eight steps each, and four fifths of it of eight ranks'.
+    spells_of_two = np.array([1.0, 1, -1, -1, 1, 1, -1, -1])[:, None]
     for ranks, share in ((2, 1 / 2), (8, 4 / 5)):
-        rho = min((5 / 8 + 1 / 8) * share, 0.6)
-        assert inflation(np.tile(one_spell, ranks)) == pytest.approx((1 + rho) / (1 - rho))
+        rho = (1 / 8 + 1 / 8) / (5 / 8) * share
+        assert inflation(np.tile(spells_of_two, ranks)) == pytest.approx((1 + rho) / (1 - rho))
+
+
+@pytest.mark.parametrize("steps", [8, 20])
+def test_short_recordings_show_what_steps_depend_on_one_another(steps: int) -> None:
+    """Of many ranks, in the mean over many of them."""
+    shown = [(of - 1) / (of + 1) for seed in range(40) if (of := inflation(spells(0.5, steps, ranks=64, seed=seed)))]
+    assert np.mean(shown) == pytest.approx(0.5, abs=0.06)
 
 
 @pytest.mark.parametrize("values", [np.zeros((20, 4)), np.ones((3, 4)) * np.arange(4)], ids=["no noise", "three steps"])

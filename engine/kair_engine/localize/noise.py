@@ -15,6 +15,8 @@ MOST_CORRELATED = 0.6
 """Autocorrelation beyond which short recordings could not tell anything."""
 KNOWN_VALUES = 16
 """Steps × ranks at which half of the measured autocorrelation counts: few of them show little of it."""
+LEAST_SEEN = 0.5
+"""Of autocorrelation a recording of S steps shows this part, 1 − 3/S: with fewer than six it is not known so well."""
 SURE = 0.02
 """Chance that a rank no slower than the smallest share is called surely slower."""
 TOP_BY_CHANCE = 0.05
@@ -31,7 +33,7 @@ def inflation(per_step: Floats) -> float:
     """By how much the variance of a mean over steps exceeds that of independent ones: (1 + ρ) / (1 − ρ).
 
     `per_step` is (steps × ranks). ρ is the median over ranks of the autocorrelation from one step to the next, the
-    bias of short recordings (1 / steps) put right, shrunk where steps and ranks are few.
+    bias of short recordings put right (by (1 + 3 ρ) / steps too low, Kendall 1954), shrunk where steps and ranks are few.
     """
     steps = len(per_step)
     if steps < 4:
@@ -47,7 +49,8 @@ def inflation(per_step: Floats) -> float:
         return 1.0
     lagged = (centred[1:, known] * centred[:-1, known]).sum(axis=0) / squares[known]
     values = steps * int(np.count_nonzero(known))
-    rho = (float(median(lagged)) + 1 / steps) * values / (values + KNOWN_VALUES)
+    rho = (float(median(lagged)) + 1 / steps) / max(1 - 3 / steps, LEAST_SEEN)
+    rho *= values / (values + KNOWN_VALUES)
     rho = min(max(rho, 0.0), MOST_CORRELATED)
     return float((1 + rho) / (1 - rho))
 
