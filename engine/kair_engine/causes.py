@@ -114,7 +114,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         spends_on="keeping {their} device (or thread) idle",
         suggestion="Look at how {who} fetches its batch, before the model's first operator: its shard's size and "
         "storage, decoding on the host; or at what else the loop does there on that rank alone, as logging. Nothing "
-        'marks the fetch: a DataLoader or kair.scope("input") would.',
+        'marks the fetch; a DataLoader would, or a range around it named "data".',
         operator_from_blame=True,
         seen_by_blame_as="host",
         fix_kind="host",

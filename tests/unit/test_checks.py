@@ -1,6 +1,7 @@
 """Findings, prices and waiting held against one another: who is dropped, who is doubted, who is kept."""
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from support.excess_builder import job, quiet
@@ -54,6 +55,18 @@ def checked(
 
 def codes(of: Checked) -> list[tuple[str, tuple[int, ...]]]:
     return [(warning.code, warning.ranks) for warning in of.warnings]
+
+
+@pytest.mark.parametrize(
+    ("worth", "priced_by", "stands"), [(11, "replay", True), (9, "replay", False), (30, "excess", False)]
+)
+def test_a_rank_without_peers_is_accused_of_idle_time_that_a_fix_saves(
+    worth: float, priced_by: Literal["replay", "excess"], stands: bool
+) -> None:
+    """It is idle for 30 % of the step more than others; a third of that has to be saved, by a replay."""
+    figures = {"idle_us_per_step": 0.4 * STEP_US, "others_least_us": 0.0, "others_most_us": 0.1 * STEP_US}
+    alone = replace(finding(2, worth, "host"), evidence=(Evidence("idle_alone", figures),), priced_by=priced_by)
+    assert checked(waited_for({2: 20}), alone).findings == ((alone,) if stands else ())
 
 
 def test_in_too_few_steps_for_a_test_whoever_is_waited_for_is_named() -> None:

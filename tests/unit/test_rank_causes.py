@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, job, nothing, quiet
 
-from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.anomalies import Anomaly, IdleAlone
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
@@ -112,6 +112,14 @@ def test_who_is_idle_where_a_batch_is_fetched_has_a_slow_input(fetched: float, c
         assert evidence.figures == pytest.approx({"idle_us_per_step": 7000, "peers_us_per_step": 1000})
     now_and_then = replace(anomaly(10, HOST), kind="intermittent", events=(2,), hit=(1, 4))
     assert reason(of, now_and_then).cause == "host"
+
+
+def test_a_rank_without_peers_fetches_longer_than_all_others() -> None:
+    alone = Anomaly("persistent", (SLOW,), HOST, 0.001, 10 / 100 * STEP_NS, idle_alone=IdleAlone(11e6, 1e6, 1e6))
+    of = job(nothing(STEPS, RANKS), role=[0, 1, 2, 3], fetching=1 + slow_by(10), on_device=False)
+    found = reason(of, alone)
+    assert found.cause == "unmarked_input"
+    assert found.evidence[0].figures == pytest.approx({"idle_us_per_step": 11_000, "peers_us_per_step": 1000})
 
 
 @pytest.mark.parametrize(("calls", "explained"), [(200, True), (120, False)])

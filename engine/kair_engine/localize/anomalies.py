@@ -41,6 +41,15 @@ class StoodStill:
 
 
 @dataclass(frozen=True)
+class IdleAlone:
+    """What its host keeps a rank without peers idle in a step, ns, and all others of the job."""
+
+    own_ns: float
+    least_ns: float
+    most_ns: float
+
+
+@dataclass(frozen=True)
 class Anomaly:
     """One test's positive answer: the ranks at these positions, in this class of operations."""
 
@@ -60,3 +69,5 @@ class Anomaly:
     """The step in which it began, where that was within the recording."""
     stood_still: StoodStill | None = None
     """Where not its excess tells, but that its threads stood still."""
+    idle_alone: IdleAlone | None = None
+    """Where it is compared with all others of the job, as it has no peers."""

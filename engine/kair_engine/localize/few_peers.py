@@ -13,7 +13,14 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import COMPARED_WITH_WORK
 from kair_engine.localize.excess_table import Excesses
-from kair_engine.localize.noise import TOP_BY_CHANCE, inflation, on_top_by_chance, steadily_above, surely_above
+from kair_engine.localize.noise import (
+    TOP_BY_CHANCE,
+    inflation,
+    on_top_by_chance,
+    steadily_above,
+    surely_above,
+    without_trend,
+)
 from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, median, trimmed_mean
 
@@ -54,7 +61,9 @@ class _Slowest:
         """Whether with all that it does it surely comes later than its peers: with the rest it may be as early."""
         total = zero_for_nan(self.job.by_step_ns[:, :, self.members]).sum(axis=1)
         late = total[:, self.place] - np.max(np.delete(trimmed_mean(total, TRIM), self.place))
-        return surely_above(late, share * self.job.step_time_ns, inflation(total))
+        # Of two, a slowness that grows is one rank's: there is no third that could have spells of its own.
+        inflated = inflation(without_trend(total) if len(self.members) == 2 else total)
+        return surely_above(late, share * self.job.step_time_ns, inflated)
 
     def anomaly(self, row: int, p: float, apart: Floats) -> Anomaly:
         rank = Position(int(self.members[self.place]))

@@ -33,7 +33,7 @@ def inflation(per_step: Floats) -> float:
     """By how much the variance of a mean over steps exceeds that of independent ones: (1 + ρ) / (1 − ρ).
 
     `per_step` is (steps × ranks). ρ is the median over ranks of the autocorrelation from one step to the next, the
-    bias of short recordings put right (by (1 + 3 ρ) / steps too low, Kendall 1954), shrunk where steps and ranks are few.
+    bias of short recordings put right ((1 + 3 ρ) / steps too low, Kendall 1954), shrunk where steps and ranks are few.
     """
     steps = len(per_step)
     if steps < 4:

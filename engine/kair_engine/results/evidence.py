@@ -49,6 +49,7 @@ EvidenceKind = Literal[
     "same_inputs",
     "stopped",
     "stood_still",
+    "idle_alone",
     "device_idle",
     "one_by_one",
     "device_taken",

@@ -16,8 +16,8 @@ AFTER_A_BATCH: Final = re.compile(
     re.IGNORECASE,
 )
 """Names of what a model does to a batch, and nobody who draws or reads one and moves it."""
-OF_OTHERS: Final = ("c10d", "_c10d", "autograd::")
-"""What the names of other operations of a loop begin with."""
+OF_OTHERS: Final = ("c10d", "_c10d", "autograd::", "aten::empty")
+"""What the names of other operations of a loop begin with; what a stage receives into is empty."""
 
 
 def unmarked_fetching_ns(ops: Operations, gap: Ints) -> Floats:

@@ -49,6 +49,7 @@ from kair_engine.triage.ranks.most_awaited import with_most_awaited
 from kair_engine.triage.ranks.most_computing import computing_longer, with_measured
 from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.ranks.suspects import Suspect, suspects
+from kair_engine.triage.ranks.without_peers import with_idle_alone
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
@@ -81,10 +82,10 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     found = conclude(excess)
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
-    blamed = blame_of(trace, tally)
-    measured = _measured(trace, found.job)
+    blamed, measured = blame_of(trace, tally), _measured(trace, found.job)
     found = with_most_awaited(with_more_work(found, measured.given, measured.processor), blamed)
     found = with_what_costs_most(with_measured(found, blamed, (*measured.longer, *measured.asleep.longer)))
+    found = with_idle_alone(found)
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)

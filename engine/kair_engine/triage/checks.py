@@ -14,6 +14,8 @@ from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
+NO_HOLE = 1 / 3
+"""Of what a rank without peers is idle beyond all others, a fix saves so much: holes in recordings look idle, too."""
 NOTHING = 0.005
 """Of the smallest share: a finding that costs less is worth nothing by the replay."""
 
@@ -41,9 +43,10 @@ def check(
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs nothing.
     Findings below the smallest share for which nobody waits that long are dropped, as are ranks for whom nobody waits
-    at all, unless others hide them. A rank that nearly all wait for though no test accuses it, or that costs nothing by
-    the replay though it is waited for, is told; not again where it is `undecided` anyway. Ranks that are `uncompared`,
-    of whose recording a part is missing, are accused only where others are seen to wait for them.
+    at all, unless others hide them, and ranks without peers whose idle time costs nobody as much by a replay. A rank
+    that nearly all wait for though no test accuses it, or that costs nothing by the replay though it is waited for, is
+    told; not again where it is `undecided` anyway. Ranks that are `uncompared`, of whose recording a part is missing,
+    are accused only where others are seen to wait for them.
     """
     waiting = Waiting(job, blamed)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
@@ -56,6 +59,8 @@ def check(
         worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
         waited = share or 0.0
         if uncompared & set(finding.ranks) and waited < SMALLEST_SHARE and blamed.collectives:
+            continue
+        if (alone_us := _idle_alone_us(finding)) and (finding.priced_by == "excess" or worth < NO_HOLE * alone_us):
             continue
         # What all ranks share makes each of them late now and then.
         alone = waited * job.step_time_ns / 1e3 > shared
@@ -82,6 +87,12 @@ def check(
             told.append(replace(warning, figures={**warning.figures, **compared}))
             contradicted = True
     return Checked(tuple(kept), tuple(told), contradicted)
+
+
+def _idle_alone_us(finding: Finding) -> float:
+    """For how long ranks without peers are idle beyond the rank that is idle longest of all others; 0 of others."""
+    alone = [one.figures for one in finding.evidence if one.kind == "idle_alone"]
+    return max((of["idle_us_per_step"] - of["others_most_us"] for of in alone), default=0.0)
 
 
 def _surely_us(finding: Finding, job: JobExcess) -> float:

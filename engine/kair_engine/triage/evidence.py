@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kair_engine.arrays import Bools
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, StoodStill
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, IdleAlone, StoodStill
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
@@ -184,6 +184,8 @@ def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evid
     ranks = ranks_at(job.ranks, anomaly.positions)
     if anomaly.stood_still is not None:
         return _stood_still(anomaly.stood_still, ranks)
+    if anomaly.idle_alone is not None:
+        return _idle_alone(anomaly.idle_alone, ranks)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
@@ -210,12 +212,21 @@ def _stood_still(stood: StoodStill, ranks: tuple[Rank, ...]) -> Evidence:
     return Evidence("stood_still", figures, ShownBy("whatif") if stood.as_replayed else None, ranks)
 
 
+def _idle_alone(idle: IdleAlone, ranks: tuple[Rank, ...]) -> Evidence:
+    figures = {
+        "idle_us_per_step": idle.own_ns / 1e3,
+        "others_least_us": idle.least_ns / 1e3,
+        "others_most_us": idle.most_ns / 1e3,
+    }
+    return Evidence("idle_alone", figures, None, ranks)
+
+
 def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
     """Per step and rank, over the role's median as stage 1 shows it.
 
     Where half of the role is slow, the median lies between the halves: then over the mean of the others.
     """
-    if anomaly.operator is not None:
+    if anomaly.operator is not None or anomaly.idle_alone is not None:
         return anomaly.excess_ns
     mean, members = found.persistence.mean_ns[anomaly.class_index], list(anomaly.positions)
     over = float(mean[_rest(found, anomaly)].mean()) if _half(found.job, members) else 0.0

@@ -290,6 +290,13 @@ def _stood_still(one: Evidence) -> str:
     )
 
 
+def _idle_alone(one: Evidence) -> str:
+    idle = duration(one.figures["idle_us_per_step"])
+    least, most = duration(one.figures["others_least_us"]), duration(one.figures["others_most_us"])
+    others = least if least == most else f"{least} to {most}"
+    return f"{_who(one)} has no peer, but is idle for {idle} a step, waiting for nobody; all other ranks for {others}"
+
+
 def _device_idle(one: Evidence) -> str:
     idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
     return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
@@ -456,6 +463,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "same_inputs": _same_inputs,
     "stopped": _stopped,
     "stood_still": _stood_still,
+    "idle_alone": _idle_alone,
     "device_idle": _device_idle,
     "one_by_one": _one_by_one,
     "device_taken": _device_taken,

@@ -195,6 +195,8 @@ def _of_host(job: JobExcess, blamed: BlameResult, largest: Anomaly, ranks: tuple
 def _of_unmarked_input(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
     """Ranks that are idle in every step where a batch is fetched, by most of what they lose."""
     peers = np.searchsorted(job.ranks, _peers(job, largest))
+    if largest.idle_alone is not None:
+        peers = np.delete(np.arange(len(job.ranks)), largest.positions)
     if largest.kind == "intermittent" or not len(peers):
         return None  # what comes now and then may be what is meant to, as checkpoints are
     idle_ns = job.fetching_ns[_later(job, largest)]
