@@ -57,6 +57,13 @@ def codes(of: Checked) -> list[tuple[str, tuple[int, ...]]]:
     return [(warning.code, warning.ranks) for warning in of.warnings]
 
 
+def test_what_comes_now_and_then_is_not_worth_what_others_wait_for_in_every_step() -> None:
+    """Half a percent of the step; the others wait for 3 % of it."""
+    steady, now_and_then = finding(2, 0.5), replace(finding(2, 0.5), pattern="intermittent")
+    assert checked(waited_for({2: 3}), steady).findings == (steady,)
+    assert checked(waited_for({2: 3}), now_and_then).findings == ()
+
+
 @pytest.mark.parametrize(
     ("worth", "priced_by", "stands"), [(11, "replay", True), (9, "replay", False), (30, "excess", False)]
 )

@@ -67,7 +67,8 @@ def check(
         if finding.time_lost_us_per_step < least <= hidden and CAUSES[finding.cause].remedy is not None:
             uneven.append(_by_estimate(finding, hidden, job))
             continue
-        if worth < least and (waited < SMALLEST_SHARE or not alone):
+        # For whom others wait in every step they do for more than its delays now and then.
+        if worth < least and (waited < SMALLEST_SHARE or not alone or finding.pattern == "intermittent"):
             continue
         if worth < NOTHING * least and waited > NOTABLE_WAITING:
             told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))

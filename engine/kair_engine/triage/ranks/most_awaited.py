@@ -44,6 +44,8 @@ STEADILY_LONGER = 0.05
 """Of the step: what it must surely take longer than its peers then, in all classes together."""
 LONGER_BY_CHANCE = 0.001
 """Chance that one of the ranks is on top of its peers as often as that."""
+OUTLYING_BY_CHANCE = 0.003
+"""Chance that healthy ranks differ so that one lies as far out: the tests of stage 1 have a rate of their own."""
 FARTHER = 1.5
 """Times as far above the next one as all others lie apart."""
 BEYOND_WIDE = 3.0
@@ -106,7 +108,7 @@ def _longest(job: JobExcess, place: Position) -> Anomaly | None:
         notable = float(trimmed_mean(total[:, at], TRIM)) > NOTABLE_WAITING * job.step_time_ns
         sure = surely_above(apart, SMALLEST_SHARE * job.step_time_ns, inflated)
         outlying = _outlying(job, members, total)[at]
-        slow = notable and sure and chance < FALSE_ALARM_RATE and outlying < FALSE_ALARM_RATE
+        slow = notable and sure and chance < FALSE_ALARM_RATE and outlying < OUTLYING_BY_CHANCE
     return _in_its_class(of_class, at, place, chance) if slow else None
 
 
