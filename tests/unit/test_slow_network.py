@@ -9,6 +9,7 @@ from support.excess_builder import COMMUNICATION, COMPUTE, job, nothing
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.model import Job, SentToHost, StepTimes, Trace
 from kair_engine.triage.slow_network import faster_transfers, slow_networks, without_slow_networks
 
@@ -48,11 +49,12 @@ def found(
     hosts: dict[int, str] | None = None,
     asleep_ns: dict[int, float] | None = None,
     steps: int = 8,
+    processor: ProcessorTimes | None = None,
 ) -> list[Finding]:
     """Each rank on a host of its own, unless it is said otherwise."""
     trace = trace_of(sent, {rank: f"host{rank}" for rank in sent} if hosts is None else hosts)
     asleep = np.array([(asleep_ns or {}).get(rank, 0.0) for rank in sorted(sent)])
-    return list(slow_networks(trace, waiting(len(sent), steps=steps), STEP_NS, asleep))
+    return list(slow_networks(trace, waiting(len(sent), steps=steps), STEP_NS, asleep, processor))
 
 
 def waiting(ranks: int, own: float = 40, steps: int = 8) -> JobExcess:
@@ -78,6 +80,18 @@ def test_of_two_hosts_the_one_whose_transfers_are_slow_is_named() -> None:
             "retransmitted_per_step": 3,
             "receives": 0,
         }
+    )
+
+
+@pytest.mark.parametrize(("lacked_ms", "lost_us"), [(5, 14_000), (15, None)])
+def test_what_waits_for_a_receiver_without_a_core_is_no_slow_network(lacked_ms: float, lost_us: float | None) -> None:
+    """Of 19 ms, in the mean over the steps of which it was measured."""
+    nothing = np.zeros((2, 2))
+    lacked = np.array([[lacked_ms * 1e6, np.nan], [30e6, 30e6]])
+    measured = ProcessorTimes(np.arange(2), np.arange(2), nothing, nothing, nothing, lacked, nothing, nothing)
+    told = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}, processor=measured)
+    assert [one.time_lost_us_per_step for one in told if one.ranks] == (
+        [] if lost_us is None else pytest.approx([lost_us])
     )
 
 
@@ -147,6 +161,12 @@ def test_in_a_ring_whoever_sends_is_named_and_of_several_senders_the_receiver() 
     to_one = {0: [to(0, 1, USUAL), to(0, 2, SLOW)], 1: [to(1, 0, USUAL), to(1, 2, SLOW)], 2: [to(2, 0, USUAL)]}
     (one,) = found(to_one)
     assert (one.ranks, one.evidence[0].figures["receives"]) == ((2,), 1)
+
+
+def test_what_most_hosts_have_is_the_network_of_all() -> None:
+    """Each of three sends slowly to the next."""
+    round_about = {rank: [to(rank, (rank + 1) % 3, SLOW), to(rank, (rank + 2) % 3, USUAL)] for rank in range(3)}
+    assert [(one.cause, one.ranks) for one in found(round_about)] == [("exposed_communication", ())]
 
 
 def test_whoever_sends_to_all_slowly_is_named_once_though_it_receives_slowly_too() -> None:
@@ -220,7 +240,7 @@ def test_a_network_takes_no_longer_than_the_step_and_costs_no_more_than_ranks_do
 def test_steps_that_take_no_time_are_no_error() -> None:
     sent = {0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}
     assert all(
-        one.time_lost_us_per_step == 0 for one in slow_networks(trace_of(sent, {}), waiting(2), 0.0, np.zeros(2))
+        one.time_lost_us_per_step == 0 for one in slow_networks(trace_of(sent, {}), waiting(2), 0.0, np.zeros(2), None)
     )
 
 

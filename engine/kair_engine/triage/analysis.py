@@ -150,7 +150,7 @@ def _measured(trace: Trace, job: JobExcess) -> Measured:
         given_bytes(trace, steps, job.ranks),
         computing_longer(job, processor),
         asleep,
-        tuple(slow_networks(trace, job, step_time_ns(trace, job), asleep.beyond_peers_ns(job))),
+        tuple(slow_networks(trace, job, step_time_ns(trace, job), asleep.beyond_peers_ns(job), processor)),
     )
 
 

@@ -18,6 +18,7 @@ from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.delivery_rates import reached, usual_rate
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, SentToHost, Trace
@@ -55,29 +56,35 @@ class _SlowHost:
     """What is sent to it is slow, from several hosts; else what it sends."""
     slow: tuple[Transfers, ...]
     usual_bytes_per_s: float
-    receivers_asleep_ns: float
-    """For so long of a step transfers waited for a rank that received nothing, as it stood still."""
+    not_read_ns: float
+    """For so long of a step some receiving rank read nothing."""
 
     @property
     def lost_ns(self) -> float:
         """In a step, beside transfers at the usual rate to ranks that receive them."""
         lost = sum(one.ns_per_step - one.bytes_per_step / self.usual_bytes_per_s * 1e9 for one in self.slow)
-        return lost - self.receivers_asleep_ns
+        return lost - self.not_read_ns
 
 
-def slow_networks(trace: Trace, job: JobExcess, step_time_ns: float, asleep_ns: Floats) -> Iterator[Finding]:
+def slow_networks(
+    trace: Trace, job: JobExcess, step_time_ns: float, asleep_ns: Floats, processor: ProcessorTimes | None
+) -> Iterator[Finding]:
     """One for each host whose transfers are SLOWER times slower than others', where that costs.
 
     Where no host's are, or too few steps tell, one on all ranks if a good part of the step goes by in sending.
-    `asleep_ns` says of each rank of the job how much longer it stands still in a step than its peers.
+    `asleep_ns` says of each rank of the job how much longer it stands still in a step than its peers, `processor` how
+    long its thread that communicates had no core: what is sent to it then is not read, and passes for sent slowly.
     """
     between = between_hosts(trace.job, step_time_ns)
     if not between:
         return
     most_ns = _beside_own_work_ns(job, step_time_ns)
-    asleep = _asleep_by_host(trace.job, asleep_ns)
-    slow_hosts = _slow_hosts(between, asleep) if can_accuse(job) else ()
+    asleep = _longest_by_host(trace.job, asleep_ns)
+    not_read = _longest_by_host(trace.job, asleep_ns + _without_core_ns(job, processor))
+    slow_hosts = _slow_hosts(between, not_read) if can_accuse(job) else ()
     costly = [slow for slow in slow_hosts if slow.lost_ns >= COSTS * step_time_ns]
+    if 2 * len(costly) > len({host for ends in between for host in ends}):
+        costly = []  # what most hosts have is the network of all
     for slow in costly:
         ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)
         yield new_finding(
@@ -195,16 +202,27 @@ def _mean(windows: Sequence[SentToHost], per_step: Sequence[float]) -> float:
     return sum(of * count for of, count in zip(per_step, steps, strict=True)) / sum(steps)
 
 
-def _asleep_by_host(job: Job, asleep_ns: Floats) -> dict[_Host, float]:
-    """Of each host's ranks the one that stands still longest."""
+def _without_core_ns(job: JobExcess, processor: ProcessorTimes | None) -> Floats:
+    """Per rank of the job, how long in a step its thread that communicates was ready and had no core."""
+    nothing = np.zeros(len(job.ranks))
+    if processor is None:
+        return nothing
+    told = ~np.isnan(processor.communication_delay_ns)
+    lacked = np.where(told, processor.communication_delay_ns, 0.0).sum(axis=1) / np.maximum(told.sum(axis=1), 1)
+    nothing[np.searchsorted(job.ranks, processor.ranks)] = lacked
+    return nothing
+
+
+def _longest_by_host(job: Job, of_ranks: Floats) -> dict[_Host, float]:
+    """Of each host's ranks the largest."""
     longest: dict[_Host, float] = defaultdict(float)
-    for rank, of_rank in zip(job.ranks, asleep_ns.tolist(), strict=True):
+    for rank, of_rank in zip(job.ranks, of_ranks.tolist(), strict=True):
         if (host := _host(job, rank)) is not None:
             longest[host] = max(longest[host], of_rank)
     return longest
 
 
-def _slow_hosts(between: Mapping[_Ends, Transfers], asleep_ns: Mapping[_Host, float]) -> Iterator[_SlowHost]:
+def _slow_hosts(between: Mapping[_Ends, Transfers], not_read_ns: Mapping[_Host, float]) -> Iterator[_SlowHost]:
     """Those that send slowly, or that several others send to slowly; compared with what other hosts send."""
     usual = _usual_bytes_per_s(between)
     slow = [ends for ends, of in between.items() if ends in usual and of.bytes_per_s * SLOWER <= usual[ends]]
@@ -224,7 +242,7 @@ def _slow_hosts(between: Mapping[_Ends, Transfers], asleep_ns: Mapping[_Host, fl
                 receives,
                 tuple(between[ends] for ends in some),
                 float(np.median([usual[ends] for ends in some])),
-                max(asleep_ns.get(receiver, 0.0) for _, receiver in some),
+                max(not_read_ns.get(receiver, 0.0) for _, receiver in some),
             )
             for receives, some in ways.items()
         ]
