@@ -15,8 +15,8 @@ MOST_CORRELATED = 0.6
 """Autocorrelation beyond which short recordings could not tell anything."""
 KNOWN_VALUES = 16
 """Steps × ranks at which half of the measured autocorrelation counts: few of them show little of it."""
-LEAST_SEEN = 0.5
-"""Of autocorrelation a recording of S steps shows this part, 1 − 3/S: with fewer than six it is not known so well."""
+FEWEST_TELLING = 8
+"""Steps: of autocorrelation S of them show the part 1 − 3/S, which is not known so well of fewer."""
 SURE = 0.02
 """Chance that a rank no slower than the smallest share is called surely slower."""
 TOP_BY_CHANCE = 0.05
@@ -49,8 +49,8 @@ def inflation(per_step: Floats) -> float:
         return 1.0
     lagged = (centred[1:, known] * centred[:-1, known]).sum(axis=0) / squares[known]
     values = steps * int(np.count_nonzero(known))
-    rho = (float(median(lagged)) + 1 / steps) / max(1 - 3 / steps, LEAST_SEEN)
-    rho *= values / (values + KNOWN_VALUES)
+    shown = 1 - 3 / steps if steps >= FEWEST_TELLING else 1.0
+    rho = (float(median(lagged)) + 1 / steps) / shown * values / (values + KNOWN_VALUES)
     rho = min(max(rho, 0.0), MOST_CORRELATED)
     return float((1 + rho) / (1 - rho))
 
