@@ -40,6 +40,11 @@ def test_marked_input_tells_where_it_is_fetched(tmp_path: Path) -> None:
     assert fetched_us(tmp_path, table) == [35, 0]
 
 
+def test_where_no_name_tells_the_model_nothing_tells_its_begin(tmp_path: Path) -> None:
+    rows = "triton_poi_fused_0 20+10 /forward | triton_red_fused_1 50+10 /forward | aten::add_ 80+10 /optimizer"
+    assert fetched_us(tmp_path, f"0 main | {rows}") == [0]
+
+
 def test_of_a_device_it_is_what_its_stream_waits_for(tmp_path: Path) -> None:
     """The copy is launched 30 µs after the optimizer's kernel is over."""
     table = """

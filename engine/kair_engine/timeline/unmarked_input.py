@@ -21,8 +21,9 @@ OF_OTHERS: Final = ("c10d", "_c10d", "autograd::", "aten::empty")
 
 
 def unmarked_fetching_ns(ops: Operations, gap: Ints) -> Floats:
-    """Per rank, in ns: the host's gaps (one per row) in which it may have fetched a batch; 0 where fetches are marked.
+    """Per rank, in ns: the host's gaps (one per row) in which it may have fetched a batch.
 
+    0 where fetches are marked, and where no name tells what the model does, as in a graph that a compiler fused.
     They lie after the optimizer, or the step's begin, and before the model's first operator. The one before that
     operator is the model's own, unless it comes straight after the optimizer.
     """
@@ -37,8 +38,10 @@ def unmarked_fetching_ns(ops: Operations, gap: Ints) -> Floats:
     place = np.arange(len(rows))
     begun, ended = (np.maximum.accumulate(np.where(of, place, NONE)) for of in (begins, ends))
     fetches = (begun > ended) | after_optimizer & of_model
-    marked = np.isin(ops.rank[rows], ops.rank[ops.kind == INPUT])
-    found = rows[fetches & ~marked]
+    is_known = np.zeros(len(ops.ranks), dtype=bool)
+    is_known[ops.rank[rows[of_model]]] = True
+    is_known[ops.rank[ops.kind == INPUT]] = False
+    found = rows[fetches & is_known[ops.rank[rows]]]
     return np.bincount(ops.rank[found], weights=gap[found], minlength=len(ops.ranks)).astype(float)
 
 
