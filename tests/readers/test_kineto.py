@@ -327,6 +327,7 @@ def test_the_host_comes_from_the_name_the_folder_or_the_trace(tmp_path: Path) ->
     for name, host in (
         ("gpu-node12_4242.1700000000000000000.pt.trace.json.gz", "gpu-node12"),
         ("rank_3.1700000000000000000.pt.trace.json", None),
+        ("frank_4242.1700000000000000000.pt.trace.json", "frank"),
         ("host=node7/x.json", "node7"),
         ("y.json", None),
     ):

@@ -11,7 +11,7 @@ MAX_RANKS: Final = 1 << 20
 _SUFFIXES: Final = re.compile(r"(\.pt)?(\.trace)?(\.json)?(\.gz|\.zst|\.zstd)?$", re.IGNORECASE)
 # Named by the handler itself, or `rank_3` by whoever recorded: hosts are not called rank.
 _HANDLER_NAME: Final = re.compile(
-    r"^(?P<host>.+)(?<!rank)_(?P<pid>\d+)\.(?:(?P<time>\d+)\.)?pt\.trace\.json", re.IGNORECASE
+    r"^(?P<host>.+)(?<!^rank)(?<![^a-z]rank)_(?P<pid>\d+)\.(?:(?P<time>\d+)\.)?pt\.trace\.json", re.IGNORECASE
 )
 _RANK_WORD: Final = re.compile(
     r"(?:^|[^a-z])(?:global[-_]?)?(?:rank|worker|trainer|gpu)[-_ =.]?(\d{1,7})(?!\d)", re.IGNORECASE
