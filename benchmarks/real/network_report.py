@@ -59,8 +59,8 @@ class Pair:
 
     @property
     def accuses_innocent(self) -> bool:
-        """Whether a rank is accused whose host's network is no slower than others'."""
-        return bool(self.beside.innocents) or (self.of_all and bool(self.beside.accused))
+        """Whether a rank is accused whose host's network is no slower than others', and that is not slower either."""
+        return bool(self.beside.innocents)
 
     @property
     def is_named(self) -> bool:

@@ -15,7 +15,7 @@ import pytest
 
 from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
-from kair_capture.job.sampled.connections import DESCRIPTORS, Connections
+from kair_capture.job.sampled.connections import DESCRIPTORS, Connections, Sent, together
 from kair_capture.job.sampled.halts import Halts
 from kair_capture.job.sampled.helper_threads import HelperThreads
 from kair_capture.job.sampled.limits import limits
@@ -197,6 +197,12 @@ def test_without_a_thread_that_waits_no_stops_are_told(monkeypatch: pytest.Monke
     halts.close()
 
 
+def test_of_several_connections_to_a_host_those_of_most_bytes_tell_how_fast() -> None:
+    several = [Sent(100, 90, 1, 20, 8, 4000), Sent(300, 10, 0, 700, 600, 0), Sent(150, 50, 2, 30, 9, 8000)]
+    assert together(several) == Sent(550, 10, 3, 700, 600, 8000)
+    assert together([*several, Sent(60, 60, 0, 40, 0, 0)]) == Sent(610, 50, 3, 40, 9, 8000)
+
+
 @pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="only Linux tells what a process has open")
 def test_connections_to_other_addresses_tell_what_they_sent_and_how_fast() -> None:
     """Two addresses of this machine stand for two hosts."""
@@ -225,10 +231,10 @@ def test_connections_to_other_addresses_tell_what_they_sent_and_how_fast() -> No
         connections.look()
         assert connections.sent() == []
         send(250_000)
-        ((own, peer, size, rate, again),) = connections.sent()
+        ((own, peer, size, rate, again, round_trip_us, queued_us, busy_us),) = connections.sent()
         assert (own, peer, size) == ("127.0.0.1", "127.0.0.2", 250_000)
-        assert rate > 0
-        assert again >= 0
+        assert rate > 0 and round_trip_us > queued_us >= 0
+        assert again >= 0 and busy_us >= 0
         sender.close()
         send_again = open_one(socket.socket())  # has its descriptor now
         assert connections.sent() == []

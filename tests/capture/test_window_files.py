@@ -21,7 +21,7 @@ from kair_engine.triage.analysis import triage
 SAMPLE = SAMPLES / "slow_operator"
 SENT = (
     [[5, "10.0.0.1", "10.0.0.2", 100, 8, 0], [7, "10.0.0.1", "10.0.0.2", 200, 10, 1]],
-    [[9, "10.0.0.1", "10.0.0.2", 400, 7, 0]],
+    [[9, "10.0.0.1", "10.0.0.2", 400, 7, 0, 250, 90, 8000]],
 )
 
 
@@ -69,7 +69,10 @@ def test_what_was_measured_of_sampled_steps_is_in_the_store(tmp_path: Path) -> N
         job = open_job_folder(places.folder).job
         assert job.limits == {0: ProcessorLimits(10, (0, 1))}
         assert job.sent == {
-            0: (SentToHost("10.0.0.1", "10.0.0.2", 2, 150, 10, 0.5), SentToHost("10.0.0.1", "10.0.0.2", 1, 400, 7, 0))
+            0: (
+                SentToHost("10.0.0.1", "10.0.0.2", 2, 150, 10, 0.5),
+                SentToHost("10.0.0.1", "10.0.0.2", 1, 400, 7, 0, 250_000, 90_000, 8_000_000),
+            )
         }
         times = job.step_times
         rows = {row[:2]: row[5:] for row in times.rows()}

@@ -85,6 +85,14 @@ def test_beside_a_lack_of_cores_less_is_much() -> None:
     assert accused(replace(of, steps=of.steps[:6]), times[:, :6], lacked=60) == []
 
 
+@pytest.mark.parametrize(("lacks", "accused"), [(2, True), (4, False)])
+def test_whoever_has_a_core_for_itself_and_is_done_before_others_is_not_accused(lacks: float, accused: bool) -> None:
+    """It computes for 6 % of the step more or a little less; others lack a core for so many of them, it for none."""
+    processor = measured(computed(6), lacks)
+    processor.delay_ns[SLOW] = 0
+    assert bool(computing_longer(busy(), processor)) is accused
+
+
 def test_where_it_was_not_measured_nobody_computes_for_longer() -> None:
     of, times = busy(), computed(6)
     assert computing_longer(of, None) == ()

@@ -40,8 +40,18 @@ def trace_of(sent: dict[int, list[SentToHost]], hosts: dict[int, str]) -> Trace:
     return Trace(of, (), steps)
 
 
-def to(own: int, peer: int, bytes_per_s: float, size: float = 2 * MB, again: float = 0) -> SentToHost:
-    return SentToHost(f"10.0.0.{own}", f"10.0.0.{peer}", 5, size, bytes_per_s, again)
+def to(
+    own: int,
+    peer: int,
+    bytes_per_s: float,
+    size: float = 2 * MB,
+    again: float = 0,
+    round_trip_ms: float | None = None,
+    queued_ms: float | None = None,
+    busy_ms: float | None = None,
+) -> SentToHost:
+    told = (None if of is None else of * 1e6 for of in (round_trip_ms, queued_ms, busy_ms))
+    return SentToHost(f"10.0.0.{own}", f"10.0.0.{peer}", 5, size, bytes_per_s, again, *told)
 
 
 def found(
@@ -122,6 +132,68 @@ def test_what_waits_for_a_rank_that_stands_still_is_no_slow_network(asleep_ms: f
 )
 def test_nobody_is_named_without_that(sent: dict[int, list[SentToHost]]) -> None:
     assert not any(one.ranks for one in found(sent))
+
+
+def test_transfers_take_no_longer_than_something_was_on_its_way() -> None:
+    """2 MB at 0.1 GB/s would take 20 ms, but all was acknowledged sooner; at 2 GB/s they take 1."""
+
+    def lost_us(*windows: SentToHost) -> list[float]:
+        return [one.time_lost_us_per_step for one in found({0: [to(0, 1, USUAL, busy_ms=1)], 1: list(windows)})]
+
+    assert lost_us(to(1, 0, SLOW, busy_ms=12)) == pytest.approx([11_000])
+    assert lost_us(to(1, 0, SLOW, busy_ms=5)) == []
+    # Of a window of an earlier version it is not known.
+    assert lost_us(to(1, 0, SLOW, busy_ms=5), to(1, 0, SLOW)) == pytest.approx([19_000])
+
+
+def test_what_queues_on_the_way_tells_how_long_transfers_take_though_their_rate_is_an_old_one() -> None:
+    """2 MB at 2 GB/s would take 1 ms; for 30 ms and more some were on their way, and queued there for 2, or 0.9."""
+
+    def ring(queued_ms: float, of_host_1: float = USUAL, busy_ms: float = 34) -> list[Finding]:
+        of_host = ((USUAL, 30), (of_host_1, busy_ms), (USUAL, 30))
+        sent = {
+            own: [to(own, (own + 1) % 3, rate, queued_ms=queued_ms, busy_ms=busy)]
+            for own, (rate, busy) in enumerate(of_host)
+        }
+        return found(sent)
+
+    (one,) = ring(2)
+    assert (one.cause, one.ranks) == ("exposed_communication", ())
+    assert one.time_lost_us_per_step == pytest.approx(34_000)
+    figures = one.evidence[0].figures
+    assert figures["delivering_us_per_step"] == pytest.approx(34_000)
+    assert figures["bytes_per_s"] == pytest.approx(2 * MB / 0.034)
+    assert figures["fastest_bytes_per_s"] == pytest.approx(2 * MB / 0.03)
+    assert ring(0.9) == []
+    # Nor does it tell whose network is slow: at 0.3 GB/s what host 1 sends would take 7 ms, at 0.1 GB/s 20.
+    assert [one.ranks for one in ring(2, 0.3 * GB)] == [()]
+    assert [one.ranks for one in ring(2, SLOW)] == [(1,)]
+    # Where others' are on their way for as long, their rates are the old ones.
+    assert [one.ranks for one in ring(2, SLOW, busy_ms=32)] == [()]
+
+
+def test_what_queues_on_the_way_does_not_wait_for_its_receiver() -> None:
+    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW, queued_ms=2, busy_ms=20)]}, asleep_ns={0: 15e6, 1: 0})
+    assert one.ranks == (1,) and one.time_lost_us_per_step == pytest.approx(19_000)
+
+
+def test_hosts_that_send_little_are_nothing_to_compare_with() -> None:
+    """In a ring all send as slowly; the rates of a few packets beside that differ by chance."""
+    ring = {rank: [to(rank, (rank + 1) % 3, SLOW)] for rank in range(3)}
+    little = {0: [to(0, 2, USUAL, size=2000)], 1: [to(1, 0, USUAL, size=2000)], 2: [to(2, 1, SLOW, size=2000)]}
+    (one,) = found({rank: ring[rank] + little[rank] for rank in range(3)})
+    assert (one.cause, one.ranks) == ("exposed_communication", ())
+
+
+@pytest.mark.parametrize(("others_ms", "accused"), [(0.3, True), (3.0, False), (None, True)])
+def test_who_is_acknowledged_no_later_than_others_has_no_slower_network(others_ms: float | None, accused: bool) -> None:
+    """In a ring of four: what host 1 sends, and what is sent to it, is acknowledged after 4 ms."""
+    late = {(1, 2), (0, 1)}
+    ring = {
+        own: [to(own, peer, SLOW if own == 1 else USUAL, round_trip_ms=4 if (own, peer) in late else others_ms)]
+        for own, peer in ((0, 1), (1, 2), (2, 3), (3, 0))
+    }
+    assert [one.ranks for one in found(ring) if one.ranks] == ([(1,)] if accused else [])
 
 
 def test_all_ranks_of_a_host_share_its_network() -> None:

@@ -172,6 +172,12 @@ class SentToHost:
     """As fast as it was delivered while there was something to send, by the rule of delivery_rates.py."""
     retransmitted_per_step: float
     """Segments."""
+    round_trip_ns: float | None = None
+    """In the median, from sending to its acknowledgement; None where that is not known, as of earlier versions."""
+    queued_ns: float | None = None
+    """In the median, so much later acknowledgements surely were than on a way that is free."""
+    busy_ns_per_step: float | None = None
+    """In the mean, so long there was something that was not acknowledged yet, though the receiver had room for it."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ A trace cannot tell: all ranks of a collective take as long as its slowest trans
 as long as one that waits for the network. Rates can, and each host's tell its own.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -26,8 +27,14 @@ from kair_engine.triage.findings import new_finding
 
 SLOWER: Final = 2.0
 """Times: rates of transfers that are alike differ, by their sizes and by who has a core; where that costs, by less."""
+LONGER: Final = 1.1
+"""Times: for so much longer the transfers of a host whose network is slower are on their way than those of others."""
 COSTS: Final = 0.05
 """Of the step: what it takes longer to deliver what is sent in one than at the rate of the other hosts."""
+QUEUES_NS: Final = 1e6
+"""On a way that is free little queues, whoever lacks a core."""
+LITTLE: Final = 0.10
+"""Of what is sent most from one host to another: the rate of less is that of single packets, which nobody fills."""
 OF_STEP: Final = 0.10
 """What it takes to deliver what some host sends in a step: shorter is what every job of several hosts has."""
 
@@ -42,10 +49,35 @@ class Transfers(NamedTuple):
     bytes_per_step: float
     bytes_per_s: float
     retransmitted_per_step: float
+    round_trip_ns: float
+    """To the acknowledgement; NaN where that is not known."""
+    queued_ns: float
+    """So much of it surely because of what queues on the way; NaN where that is not known."""
+    busy_ns: float
+    """So long of a step some of them was not acknowledged; NaN where that is not known."""
+
+    @property
+    def queues(self) -> bool:
+        """Whether they wait for the network: that is never an old figure, as the rate may be."""
+        return self.queued_ns >= QUEUES_NS
 
     @property
     def ns_per_step(self) -> float:
         """That it takes to deliver them."""
+        return self.busy_ns if self.queues else float(np.fmin(self._at_rate_ns, self.busy_ns))
+
+    @property
+    def reached_bytes_per_s(self) -> float:
+        """In that time."""
+        return self.bytes_per_step / self.ns_per_step * 1e9 if self.ns_per_step else self.bytes_per_s
+
+    @property
+    def is_rate_old(self) -> bool:
+        """Whether they take far longer than at the rate."""
+        return self.ns_per_step > SLOWER * self._at_rate_ns
+
+    @property
+    def _at_rate_ns(self) -> float:
         return self.bytes_per_step / self.bytes_per_s * 1e9
 
 
@@ -145,8 +177,8 @@ def _figures(slow: _SlowHost) -> dict[str, float]:
 def _figures_of_all(between: Mapping[_Ends, Transfers], longest: Transfers) -> dict[str, float]:
     return {
         "bytes_per_step": longest.bytes_per_step,
-        "bytes_per_s": longest.bytes_per_s,
-        "fastest_bytes_per_s": max(one.bytes_per_s for one in between.values()),
+        "bytes_per_s": longest.reached_bytes_per_s,
+        "fastest_bytes_per_s": max(one.reached_bytes_per_s for one in between.values()),
         "delivering_us_per_step": longest.ns_per_step / 1e3,
         "retransmitted_per_step": sum(one.retransmitted_per_step for one in between.values()),
     }
@@ -171,7 +203,7 @@ def _hosts_of_addresses(job: Job) -> dict[str, _Host]:
 
 
 def between_hosts(job: Job, step_time_ns: float) -> dict[_Ends, Transfers]:
-    """By sender and receiver, of those hosts whose addresses are known.
+    """By sender and receiver, of those hosts whose addresses are known; without those that send little.
 
     What was delivered in a step took no longer than that, whatever its last part tells.
     """
@@ -183,9 +215,14 @@ def between_hosts(job: Job, step_time_ns: float) -> dict[_Ends, Transfers]:
             if sender is not None and receiver is not None and sender != receiver:
                 of_rank[sender, receiver][rank].append(one)
     between = {ends: _together(list(of.values())) for ends, of in of_rank.items()}
+    most = max((of.bytes_per_step for of in between.values()), default=0.0)
     return {
-        ends: of._replace(bytes_per_s=max(of.bytes_per_s, of.bytes_per_step / max(step_time_ns, 1.0) * 1e9))
+        ends: of._replace(
+            bytes_per_s=max(of.bytes_per_s, of.bytes_per_step / max(step_time_ns, 1.0) * 1e9),
+            busy_ns=float(np.minimum(of.busy_ns, step_time_ns)),
+        )
         for ends, of in between.items()
+        if of.bytes_per_step > LITTLE * most
     }
 
 
@@ -194,7 +231,28 @@ def _together(of_ranks: Sequence[Sequence[SentToHost]]) -> Transfers:
     rates = [usual_rate([one.bytes_per_s for one in of], [one.steps for one in of]) for of in of_ranks]
     sizes = [_mean(of, [one.bytes_per_step for one in of]) for of in of_ranks]
     again = [_mean(of, [one.retransmitted_per_step for one in of]) for of in of_ranks]
-    return Transfers(sum(sizes), reached(rates, sizes, 0.5), sum(again))
+    every, busy_ns = list(chain(*of_ranks)), float(np.max([_busy_ns(of) for of in of_ranks]))
+    return Transfers(
+        sum(sizes),
+        reached(rates, sizes, 0.5),
+        sum(again),
+        _of_most_bytes(every, [one.round_trip_ns for one in every]),
+        _of_most_bytes(every, [one.queued_ns for one in every]) if not math.isnan(busy_ns) else math.nan,
+        busy_ns,
+    )
+
+
+def _of_most_bytes(windows: Sequence[SentToHost], figures: Sequence[float | None]) -> float:
+    """The median, weighted by bytes, of those that are known; NaN where none is."""
+    pairs = zip(figures, windows, strict=True)
+    known = [(figure, one.bytes_per_step * one.steps) for figure, one in pairs if figure is not None]
+    return reached([figure for figure, _ in known], [size for _, size in known], 0.5) if known else math.nan
+
+
+def _busy_ns(windows: Sequence[SentToHost]) -> float:
+    """Of one rank, where all windows tell it."""
+    told = [one.busy_ns_per_step for one in windows if one.busy_ns_per_step is not None]
+    return _mean(windows, told) if len(told) == len(windows) else math.nan
 
 
 def _mean(windows: Sequence[SentToHost], per_step: Sequence[float]) -> float:
@@ -224,8 +282,16 @@ def _longest_by_host(job: Job, of_ranks: Floats) -> dict[_Host, float]:
 
 def _slow_hosts(between: Mapping[_Ends, Transfers], not_read_ns: Mapping[_Host, float]) -> Iterator[_SlowHost]:
     """Those that send slowly, or that several others send to slowly; compared with what other hosts send."""
-    usual = _usual_bytes_per_s(between)
-    slow = [ends for ends, of in between.items() if ends in usual and of.bytes_per_s * SLOWER <= usual[ends]]
+    usual = _of_other_hosts({ends: of.bytes_per_s for ends, of in between.items()})
+    usually_busy = _of_other_hosts({ends: of.busy_ns for ends, of in between.items()})
+    slow = [
+        ends
+        for ends, of in between.items()
+        if ends in usual
+        and of.bytes_per_s * SLOWER <= usual[ends]
+        and not of.busy_ns < LONGER * usually_busy[ends]
+        and not of.is_rate_old
+    ]
     every, slow_from, slow_to = (
         Counter(ends[at] for ends in some) for some, at in ((between, 0), (slow, 0), (slow, 1))
     )
@@ -236,21 +302,38 @@ def _slow_hosts(between: Mapping[_Ends, Transfers], not_read_ns: Mapping[_Host, 
         receives = not sends and slow_to[receiver] > 1
         of[receiver if receives else sender][receives].append((sender, receiver))
     for host, ways in of.items():
+        later = _times_later(between, host)
+        if later < SLOWER:
+            continue
+        queues = not math.isnan(later)
         both = [
             _SlowHost(
                 host,
                 receives,
                 tuple(between[ends] for ends in some),
                 float(np.median([usual[ends] for ends in some])),
-                max(not_read_ns.get(receiver, 0.0) for _, receiver in some),
+                max(0.0 if queues or between[ends].queues else not_read_ns.get(ends[1], 0.0) for ends in some),
             )
             for receives, some in ways.items()
         ]
         yield max(both, key=lambda one: one.lost_ns)
 
 
-def _usual_bytes_per_s(between: Mapping[_Ends, Transfers]) -> dict[_Ends, float]:
-    """The median rate of what other hosts send; nothing where no other does."""
-    sender, rates = np.array([ends[0] for ends in between]), np.array([one.bytes_per_s for one in between.values()])
-    others = {host: rates[sender != host] for host in {ends[0] for ends in between}}
-    return {ends: float(np.median(others[ends[0]])) for ends in between if len(others[ends[0]])}
+def _times_later(between: Mapping[_Ends, Transfers], host: _Host) -> float:
+    """How many times later what the host sends or receives is acknowledged than what others send one another.
+
+    What it sends queues at its link, and so do the acknowledgements of what is sent to it. NaN of two hosts, and where
+    that is not known.
+    """
+    own, others = (
+        [of.round_trip_ns for ends, of in between.items() if (host in ends) is its and not math.isnan(of.round_trip_ns)]
+        for its in (True, False)
+    )
+    return float(np.median(own)) / max(float(np.median(others)), 1.0) if own and others else math.nan
+
+
+def _of_other_hosts(figures: Mapping[_Ends, float]) -> dict[_Ends, float]:
+    """The median of what other hosts send; nothing where no other does."""
+    sender, values = np.array([ends[0] for ends in figures]), np.array(list(figures.values()))
+    others = {host: values[sender != host] for host in {ends[0] for ends in figures}}
+    return {ends: float(np.median(others[ends[0]])) for ends in figures if len(others[ends[0]])}

@@ -18,10 +18,10 @@ _TO_ONE: Final = 16
 """Of these, to one address: others are not to be crowded out, of storage say."""
 _MOST: Final = 4096
 """Descriptors that are looked through for them."""
-# Of the kernel's struct tcp_info (include/uapi/linux/tcp.h, from Linux 4.9 on).
-_RETRANSMITTED: Final = struct.Struct("=100xI")
-_ACKNOWLEDGED: Final = struct.Struct("=120xQ")
-_RATE: Final = struct.Struct("=160xQ")
+# Of the kernel's struct tcp_info (include/uapi/linux/tcp.h, from Linux 4.10 on).
+_TOLD: Final = struct.Struct("=68xII24xI16xQ20xI8xQQQ")
+"""Round trip and its mean deviation, retransmitted, acknowledged, least round trip; delivery rate, busy, and that for
+want of room at the receiver."""
 _TCP_INFO: Final = 11
 _LONGEST: Final = 128
 """Bytes of an address."""
@@ -29,13 +29,19 @@ _LIBC: Final = ctypes.CDLL(None)
 
 
 class Sent(NamedTuple):
-    """Of one connection, what its peer has acknowledged so far, and the rate of what was delivered last."""
+    """Of one connection, what its peer has acknowledged so far, and how fast what was delivered last."""
 
     bytes: int
     bytes_per_s: int
     """As far as the sender did not lack anything to send."""
     retransmitted: int
     """Segments."""
+    round_trip_us: int
+    """From sending to its acknowledgement, smoothed over the last few."""
+    queued_us: int
+    """By so much that is surely above the least one: acknowledgements that wait for company now and then deviate."""
+    busy_us: int
+    """So long something was not acknowledged yet, and the receiver had room for more; in ticks of the kernel."""
 
 
 class _Connection(NamedTuple):
@@ -66,10 +72,11 @@ class Connections:
         busiest = sorted(chosen, key=lambda one: -found[one].bytes)[:BUSIEST]
         self._last = {one: found[one] for one in busiest}
 
-    def sent(self) -> list[tuple[str, str, int, int, int]]:
-        """Since the last call, or `look`, from one address to another: bytes, bytes/s, segments sent again.
+    def sent(self) -> list[tuple[str, str, int, int, int, int, int, int]]:
+        """Since the last call, or `look`, from one address to another: what `Sent` has.
 
-        The rate is that of most of the bytes, where there are several connections.
+        Where there are several connections, rate and round trip are those of most of the bytes, and busy is the one
+        that was so for longest.
         """
         between: dict[tuple[str, str], list[Sent]] = defaultdict(list)
         for connection, before in list(self._last.items()):
@@ -79,9 +86,8 @@ class Connections:
                 continue
             self._last[connection] = now
             if now.bytes > before.bytes:
-                more = Sent(now.bytes - before.bytes, now.bytes_per_s, now.retransmitted - before.retransmitted)
-                between[connection.own, connection.peer].append(more)
-        return [(*ends, *_together(several)) for ends, several in between.items()]
+                between[connection.own, connection.peer].append(_since(before, now))
+        return [(*ends, *together(several)) for ends, several in between.items()]
 
 
 def _sockets() -> Iterator[int]:
@@ -92,14 +98,34 @@ def _sockets() -> Iterator[int]:
                     yield int(entry.name)
 
 
-def _together(several: list[Sent]) -> Sent:
-    several.sort(key=lambda one: one.bytes_per_s)
-    total, passed, rate = sum(one.bytes for one in several), 0, 0
-    for one in several:
-        passed, rate = passed + one.bytes, one.bytes_per_s
-        if 2 * passed >= total:
-            break
-    return Sent(total, rate, sum(one.retransmitted for one in several))
+def _since(before: Sent, now: Sent) -> Sent:
+    return now._replace(
+        bytes=now.bytes - before.bytes,
+        retransmitted=now.retransmitted - before.retransmitted,
+        busy_us=max(now.busy_us - before.busy_us, 0),
+    )
+
+
+def together(several: list[Sent]) -> Sent:
+    """Of one step, of what several connections to one address sent since."""
+    return Sent(
+        sum(one.bytes for one in several),
+        _of_most_bytes([(one.bytes_per_s, one.bytes) for one in several]),
+        sum(one.retransmitted for one in several),
+        _of_most_bytes([(one.round_trip_us, one.bytes) for one in several]),
+        _of_most_bytes([(one.queued_us, one.bytes) for one in several]),
+        max(one.busy_us for one in several),
+    )
+
+
+def _of_most_bytes(figures: list[tuple[int, int]]) -> int:
+    """The median of figures, each of so many bytes."""
+    left = sum(size for _, size in figures)
+    for figure, size in sorted(figures):
+        left -= 2 * size
+        if left <= 0:
+            return figure
+    return 0  # there are none
 
 
 def _connection(descriptor: int) -> _Connection | None:
@@ -114,11 +140,12 @@ def _sent(connection: _Connection) -> Sent | None:
     """None where the kernel does not tell, or the descriptor is another's by now."""
     if _address(_LIBC.getpeername, connection.descriptor) != (connection.peer, connection.port):
         return None
-    told, size = ctypes.create_string_buffer(_RATE.size), ctypes.c_uint(_RATE.size)
+    told, size = ctypes.create_string_buffer(_TOLD.size), ctypes.c_uint(_TOLD.size)
     failed = _LIBC.getsockopt(connection.descriptor, socket.IPPROTO_TCP, _TCP_INFO, told, ctypes.byref(size))
-    if failed or size.value < _RATE.size:
+    if failed or size.value < _TOLD.size:
         return None
-    return Sent(*(of.unpack_from(told)[0] for of in (_ACKNOWLEDGED, _RATE, _RETRANSMITTED)))
+    round_trip, deviates, again, acknowledged, least, rate, busy, full = _TOLD.unpack_from(told)
+    return Sent(acknowledged, rate, again, round_trip, max(round_trip - deviates - least, 0), busy - full)
 
 
 def _address(ask: Callable[..., int], descriptor: int) -> tuple[str, int] | None:

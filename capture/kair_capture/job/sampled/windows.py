@@ -58,7 +58,7 @@ class Windows:
         self._given: dict[int, int] = {}
         """Of each step the bytes that models were given, where somebody told that."""
         self._given_so_far = 0
-        self._sent: list[tuple[int, str, str, int, int, int]] = []
+        self._sent: list[tuple[int, str, str, int, int, int, int, int, int]] = []
         """Of steps, what went from one address to another: bytes, bytes per second, segments sent again."""
         self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
         self._helpers = HelperThreads(self._communicating)

@@ -6,6 +6,7 @@ spin while they wait compute, too: nobody waits for those.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +28,8 @@ OF_THREADS = [CLASSES.index(name) for name in ("compute", "input", "host")]
 """Where it shows what they do."""
 NO_SPELL = 8
 """Steps: what lasts for so many is told from a spell."""
+REALISED: Final = 0.5
+"""Of what a rank computes longer, by so much more it takes longer with what it lacks a core for, too."""
 
 
 def computing_longer(job: JobExcess, processor: ProcessorTimes | None) -> tuple[Anomaly, ...]:
@@ -35,7 +38,21 @@ def computing_longer(job: JobExcess, processor: ProcessorTimes | None) -> tuple[
         return ()
     table = _table(job, processor)
     steady = (one for code in present(job.role) for one in slow_in_class(table, _COMPUTE, code))
-    return tuple(one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
+    alone = (one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
+    return tuple(one for one in alone if _takes_longer(job, processor, one))
+
+
+def _takes_longer(job: JobExcess, processor: ProcessorTimes, found: Anomaly) -> bool:
+    """Whether the rank, with what it computes and lacks a core for, takes longer than its peers by much of the former.
+
+    One that has a core for itself can compute longer than those that share one, and be done before them.
+    """
+    (place,) = found.positions
+    members = _members(job, place)
+    at, trim = int(np.searchsorted(members, place)), 0.0 if found.hit else TRIM
+    computed, lacked = (as_in(job, processor, of)[:, members] for of in (processor.cpu_ns, processor.delay_ns))
+    longer, both = (float(trimmed_mean(above_peers(of, at), trim)) for of in (computed, computed + lacked))
+    return both > REALISED * longer
 
 
 def with_measured(found: Localization, blamed: BlameResult, longer: Sequence[Anomaly]) -> Localization:
