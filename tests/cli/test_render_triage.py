@@ -393,9 +393,17 @@ NETWORK = {
         (
             "network",
             "host1 to host2",
-            NETWORK,
+            NETWORK | {"queued_us": 90},
             "measured by the kernel: from host1 to host2 go 2 MB a step at 800 Mb/s, which takes 20.0 ms; no transfers "
             "between hosts go faster than 1.60 Gb/s",
+        ),
+        (
+            "network",
+            "host1 to host2",
+            NETWORK | {"queued_us": 2900, "retransmitted_per_step": 2},
+            "measured by the kernel: from host1 to host2 go 2 MB a step at 800 Mb/s, which takes 20.0 ms; no transfers "
+            "between hosts go faster than 1.60 Gb/s; what is sent waits in queues on its way for 2.90 ms; 2.00 "
+            "segments a step are sent again",
         ),
         (
             "since",

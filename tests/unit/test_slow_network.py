@@ -164,6 +164,7 @@ def test_what_queues_on_the_way_tells_how_long_transfers_take_though_their_rate_
     assert figures["delivering_us_per_step"] == pytest.approx(34_000)
     assert figures["bytes_per_s"] == pytest.approx(2 * MB / 0.034)
     assert figures["fastest_bytes_per_s"] == pytest.approx(2 * MB / 0.03)
+    assert figures["queued_us"] == 2000
     assert ring(0.9) == []
     # Nor does it tell whose network is slow: at 0.3 GB/s what host 1 sends would take 7 ms, at 0.1 GB/s 20.
     assert [one.ranks for one in ring(2, 0.3 * GB)] == [()]
@@ -175,6 +176,9 @@ def test_what_queues_on_the_way_tells_how_long_transfers_take_though_their_rate_
 def test_what_queues_on_the_way_does_not_wait_for_its_receiver() -> None:
     (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW, queued_ms=2, busy_ms=20)]}, asleep_ns={0: 15e6, 1: 0})
     assert one.ranks == (1,) and one.time_lost_us_per_step == pytest.approx(19_000)
+    of_all = {rank: [to(rank, 1 - rank, SLOW, queued_ms=2, busy_ms=20)] for rank in range(2)}
+    (one,) = found(of_all, asleep_ns={0: 15e6, 1: 15e6})
+    assert one.cause == "exposed_communication" and one.time_lost_us_per_step == pytest.approx(20_000)
 
 
 def test_hosts_that_send_little_are_nothing_to_compare_with() -> None:

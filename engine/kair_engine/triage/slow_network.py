@@ -129,7 +129,9 @@ def slow_networks(
             evidence=(Evidence("slow_network", _figures(slow), None, ranks),),
         )
     if not costly:
-        takes = {ends: of.ns_per_step - asleep.get(ends[1], 0.0) for ends, of in between.items()}
+        takes = {
+            ends: of.ns_per_step - (0.0 if of.queues else asleep.get(ends[1], 0.0)) for ends, of in between.items()
+        }
         sender, receiver = max(takes, key=lambda ends: takes[ends])
         longest, takes_ns = between[sender, receiver], takes[sender, receiver]
         if takes_ns >= OF_STEP * step_time_ns:
@@ -171,6 +173,7 @@ def _figures(slow: _SlowHost) -> dict[str, float]:
         "delivering_us_per_step": sum(one.ns_per_step for one in slow.slow) / 1e3,
         "retransmitted_per_step": sum(one.retransmitted_per_step for one in slow.slow),
         "receives": float(slow.receives),
+        **_queued(slow.slow),
     }
 
 
@@ -181,7 +184,14 @@ def _figures_of_all(between: Mapping[_Ends, Transfers], longest: Transfers) -> d
         "fastest_bytes_per_s": max(one.reached_bytes_per_s for one in between.values()),
         "delivering_us_per_step": longest.ns_per_step / 1e3,
         "retransmitted_per_step": sum(one.retransmitted_per_step for one in between.values()),
+        **_queued([longest]),
     }
+
+
+def _queued(transfers: Sequence[Transfers]) -> dict[str, float]:
+    """So much of a round trip is queueing at most, where that is known."""
+    known = [one.queued_ns / 1e3 for one in transfers if not math.isnan(one.queued_ns)]
+    return {"queued_us": max(known)} if known else {}
 
 
 def _host(job: Job, rank: Rank) -> _Host | None:

@@ -200,7 +200,8 @@ def _slow_network(one: Evidence) -> str:
     what = f"{_who(one)} {_verb(one, 'receive' if one.figures['receives'] else 'send')} {others}"
     rate, usual = _rate(one.figures["bytes_per_s"]), _rate(one.figures["usual_bytes_per_s"])
     takes = duration(one.figures["delivering_us_per_step"])
-    return f"measured by the kernel: {what} at {rate}, which takes {takes}; other transfers go at {usual}{_again(one)}"
+    others_go = f"other transfers go at {usual}{_on_the_way(one)}"
+    return f"measured by the kernel: {what} at {rate}, which takes {takes}; {others_go}"
 
 
 def _network(one: Evidence) -> str:
@@ -209,13 +210,19 @@ def _network(one: Evidence) -> str:
     takes = duration(one.figures["delivering_us_per_step"])
     return (
         f"measured by the kernel: from {one.about} go {sent} a step at {rate}, which takes {takes}; no transfers "
-        f"between hosts go faster than {fastest}{_again(one)}"
+        f"between hosts go faster than {fastest}{_on_the_way(one)}"
     )
 
 
-def _again(one: Evidence) -> str:
-    again = one.figures["retransmitted_per_step"]
-    return f"; {significant(again)} segments a step are sent again" if again >= 1 else ""
+_QUEUED_US: Final = 100
+"""Less is what any way has."""
+
+
+def _on_the_way(one: Evidence) -> str:
+    """What else happens to transfers."""
+    again, queued_us = one.figures["retransmitted_per_step"], one.figures.get("queued_us", 0.0)
+    queues = f"; what is sent waits in queues on its way for {duration(queued_us)}" if queued_us >= _QUEUED_US else ""
+    return queues + (f"; {significant(again)} segments a step are sent again" if again >= 1 else "")
 
 
 def _rate(bytes_per_s: float) -> str:
