@@ -1,6 +1,7 @@
 """Write the table of takes recorded with and without slow links between hosts, from what evaluate.py kept.
 
-python benchmarks/real/network_report.py WITH.json.xz WITHOUT.json.xz [--write docs/accuracy.md] [--misses]
+python benchmarks/real/network_report.py WITH.json.xz WITHOUT.json.xz [--seeds 3390:3440] [--write docs/accuracy.md]
+    [--misses]
 
 A price is held against the difference of the two takes' median steps, where that is a tenth of the step and more: other
 work on the machine makes them differ, too.
@@ -88,11 +89,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("with_links", type=Path, help="a file that evaluate.py wrote")
     parser.add_argument("without", type=Path, help="the same of the same seeds without their slow links")
+    parser.add_argument("--seeds", default="0:1000000", help="FIRST:STOP")
     parser.add_argument("--write", type=Path, help="a page with the markers, between which the table goes")
     parser.add_argument("--misses", action="store_true", help="list the takes that were answered wrongly")
     options = parser.parse_args()
     without = {seed: (document, answer) for seed, document, answer in answers(options.without)}
-    pairs = [Pair.of(document, answer, *without[seed]) for seed, document, answer in answers(options.with_links)]
+    first, _, stop = options.seeds.partition(":")
+    pairs = [
+        Pair.of(document, answer, *without[seed])
+        for seed, document, answer in answers(options.with_links)
+        if int(first) <= seed < int(stop)
+    ]
     text = f"{len(pairs)} jobs, none left out.\n\n{aligned(list(table(pairs)))}"
     print(text)
     if options.misses:
