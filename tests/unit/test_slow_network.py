@@ -198,6 +198,11 @@ def test_who_is_acknowledged_no_later_than_others_has_no_slower_network(others_m
         for own, peer in ((0, 1), (1, 2), (2, 3), (3, 0))
     }
     assert [one.ranks for one in found(ring) if one.ranks] == ([(1,)] if accused else [])
+    # Where it is acknowledged late, that its receiver stands still is not what it waits for.
+    stands_still = [one for one in found(ring, asleep_ns={2: 10e6}) if one.ranks]
+    assert [one.time_lost_us_per_step for one in stands_still] == (
+        pytest.approx([19_000] if others_ms else [9000]) if accused else []
+    )
 
 
 def test_all_ranks_of_a_host_share_its_network() -> None:
