@@ -3,7 +3,8 @@
 python benchmarks/real/delivered.py TAKES
 
 One line for each take with a slow link, and one of all others: triage accuses a host for its network where that costs
-(docs/methods/triage.md).
+(docs/methods/triage.md). Of each the longest that surely queues between two hosts, and by how many times later than
+others' what the slowest host sends and receives is acknowledged, of three hosts and more.
 """
 
 from __future__ import annotations
@@ -39,15 +40,18 @@ def main() -> int:
             print(
                 f"{folder.name}: a link that needs {needed:.0%} of the step, {document['take']['steps']} steps: "
                 f"{told.host} at {told.bytes_per_s / BYTES_PER_GBIT:.2f} Gb/s, {told.slower:.1f} times slower, loses "
-                f"{told.lost:.1%} of the step; transfers take {told.longest:.1%}"
+                f"{told.lost:.1%} of the step; transfers take {told.longest:.1%}; {told.queued_ms:.2f} ms queue, "
+                f"{told.later:.1f} times later"
             )
         else:
             healthy.append(told)
     if healthy:
         lost, slower, longest = (max(getattr(one, name) for one in healthy) for name in ("lost", "slower", "longest"))
+        queued = sorted(one.queued_ms for one in healthy)
         print(
             f"{len(healthy)} with healthy networks: the slowest host loses at most {lost:.1%} of the step; it is at "
-            f"most {slower:.1f} times slower; transfers take at most {longest:.1%} of the step"
+            f"most {slower:.1f} times slower; transfers take at most {longest:.1%} of the step; most queues for "
+            f"{', '.join(f'{ms:.2f}' for ms in queued[-3:])} ms"
         )
     return 0
 
@@ -63,11 +67,14 @@ class Delivered:
     lost: float
     """By that."""
     longest: float
+    queued_ms: float
+    later: float
+    """Times; NaN of two hosts."""
 
     @classmethod
     def of(cls, folder: Path, document: dict[str, Any]) -> Delivered | None:
         """None where there are not several hosts that send to one another."""
-        from kair_engine.triage.slow_network import between_hosts
+        from kair_engine.triage.slow_network import between_hosts, times_later
 
         step_ns = median_step_ns(document)
         between = between_hosts(open_captured(folder / "store").job, step_ns)
@@ -81,7 +88,15 @@ class Delivered:
         slow = longest_of[host]
         usual = median(one.bytes_per_s for ends, one in between.items() if ends[0] != host)
         lost_ns = max(slow.ns_per_step - slow.bytes_per_step / usual * 1e9, 0.0)
-        return cls(host, slow.bytes_per_s, usual / slow.bytes_per_s, lost_ns / step_ns, slow.ns_per_step / step_ns)
+        return cls(
+            host,
+            slow.bytes_per_s,
+            usual / slow.bytes_per_s,
+            lost_ns / step_ns,
+            slow.ns_per_step / step_ns,
+            max(one.queued_ns for one in between.values()) / 1e6,
+            times_later(between, host),
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Networks that are slow, a host's or that of all, by how fast the kernel saw what ranks sent to others delivered.
+"""Networks that are slow, a host's or that of all, by how the kernel saw what ranks sent to others delivered.
 
 A trace cannot tell: all ranks of a collective take as long as its slowest transfer, and one that waits for cores takes
-as long as one that waits for the network. Rates can, and each host's tell its own.
+as long as one that waits for the network. Rates can, and each host's tell its own; but they may be old ones, which how
+soon transfers are acknowledged is not.
 """
 
 import math
@@ -312,7 +313,7 @@ def _slow_hosts(between: Mapping[_Ends, Transfers], not_read_ns: Mapping[_Host, 
         receives = not sends and slow_to[receiver] > 1
         of[receiver if receives else sender][receives].append((sender, receiver))
     for host, ways in of.items():
-        later = _times_later(between, host)
+        later = times_later(between, host)
         if later < SLOWER:
             continue
         queues = not math.isnan(later)
@@ -329,7 +330,7 @@ def _slow_hosts(between: Mapping[_Ends, Transfers], not_read_ns: Mapping[_Host, 
         yield max(both, key=lambda one: one.lost_ns)
 
 
-def _times_later(between: Mapping[_Ends, Transfers], host: _Host) -> float:
+def times_later(between: Mapping[_Ends, Transfers], host: _Host) -> float:
     """How many times later what the host sends or receives is acknowledged than what others send one another.
 
     What it sends queues at its link, and so do the acknowledgements of what is sent to it. NaN of two hosts, and where

@@ -59,7 +59,7 @@ class Windows:
         """Of each step the bytes that models were given, where somebody told that."""
         self._given_so_far = 0
         self._sent: list[tuple[int, str, str, int, int, int, int, int, int]] = []
-        """Of steps, what went from one address to another: bytes, bytes per second, segments sent again."""
+        """Of steps, what went from one address to another, as `Connections.sent` tells it."""
         self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
         self._helpers = HelperThreads(self._communicating)
         self._connections = Connections()
