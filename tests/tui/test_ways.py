@@ -1,5 +1,7 @@
 """Ways through the screens: what keys, clicks and typed lines do wherever one is, and what came too late."""
 
+import asyncio
+import random
 from threading import Event
 
 import pytest
@@ -242,3 +244,19 @@ async def test_screens_that_are_left_before_they_are_made_leave_no_trace() -> No
         app.job_watch.reload()
         await until(pilot, lambda: isinstance(app.screen, OverviewScreen) and answered(app) and not app.is_busy)
         assert app.failure is None and not app.defects
+
+
+@played
+async def test_a_line_typed_ahead_is_whole_however_its_keys_come() -> None:
+    line, chance = "pinpoint --rank 2", random.Random(5)
+    async with opened(SLOW) as (app, pilot):
+        for most in (1, 2, 4, 8, 16) * 3:
+            app.post_message(events.Key("colon", ":"))
+            for letter in line:
+                for _ in range(chance.choice((0, chance.randint(0, most)))):
+                    await asyncio.sleep(0)
+                app.post_message(events.Key({" ": "space", "-": "minus"}.get(letter, letter), letter))
+            await until(pilot, lambda: bool(app.screen.query(Input)))
+            await pilot.pause()
+            assert app.screen.query_one(Input).value == line
+            await pilot.press("escape")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import UnsupportedOperation
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -107,9 +107,25 @@ class KairApp(App[int]):
         self.push_screen(self.first_screen())
 
     async def on_event(self, event: events.Event) -> None:
-        """A key waits for the screen that it is for: one that was just opened may not be made yet."""
-        if not isinstance(event, events.Key) or await self._is_front_made():
-            await super().on_event(event)
+        """A key does at once what it is for, so that the next ones find it done, however fast they come.
+
+        Textual hands a key to the widget that has the keyboard when it comes, from where it comes back through every
+        widget around that: of a line typed ahead, what came while its prompt opened overtook what came before.
+        """
+        if isinstance(event, events.Key) and (not await self._is_front_made() or await self._is_done(event)):
+            return
+        await super().on_event(event)
+
+    async def _is_done(self, event: events.Key) -> bool:
+        """Types a character into the line that has the keyboard; else does what the key is bound to."""
+        if event.is_forwarded:
+            return False
+        self.app_focus = True  # A key comes from a terminal that is looked at, which gives the keyboard back.
+        line: Any = self.focused
+        if hasattr(line, "insert_text_at_cursor") and event.is_printable and event.character:
+            line.replace(event.character, *line.selection)
+            return True
+        return await self._check_bindings(event.key, priority=True) or await self._check_bindings(event.key)
 
     async def _is_front_made(self) -> bool:
         for _ in range(_PATIENCE):
@@ -137,17 +153,6 @@ class KairApp(App[int]):
             # Steps that were chosen on the command line are those of the first job.
             step = self.wanted.step if source is None else "all"
             self.push_screen(_opening(replace(self.wanted, job=name, step=step)))
-
-    def on_key(self, event: events.Key) -> None:
-        """What was typed ahead of a line to type into reaches it.
-
-        Such a key was sent to the widget before, which did not want it, and comes by here. The line keeps those that
-        it got itself.
-        """
-        take = getattr(self.focused, "insert_text_at_cursor", None)
-        if take is not None and event.is_printable and event.character:
-            take(event.character)
-            event.prevent_default()
 
     def opened(self, session: Session) -> None:
         """The job is open: its overview takes the place of every screen but the list of jobs at the beginning."""
