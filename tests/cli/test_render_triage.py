@@ -319,6 +319,12 @@ NETWORK = {
             "a step loses 300 µs to 9.00 ms to it: the former surely, the latter at most",
         ),
         (
+            "price_range",
+            "network",
+            {"least_us": 300.0, "most_us": 9000.0},
+            "a step loses 300 µs to 9.00 ms to it: one by the replay, the other by how long its transfers take",
+        ),
+        (
             "no_core",
             None,
             {"ready_us_per_step": 41e3, "peers_least_us": 2e3, "peers_most_us": 5e3},
@@ -330,6 +336,12 @@ NETWORK = {
             None,
             {"computed_us_per_step": 91e3, "peers_least_us": 80e3, "peers_most_us": 80e3},
             "measured by the kernel: rank 1 computes for 91.0 ms of a step, peers for 80.0 ms",
+        ),
+        (
+            "computes_more",
+            None,
+            {"computed_us_per_step": 91e3, "peers_least_us": 80e3, "peers_most_us": 80e3, "hit_steps": 5},
+            "measured by the kernel: rank 1 computes for 91.0 ms of each of these 5 steps, peers for 80.0 ms",
         ),
         (
             "asleep",

@@ -10,6 +10,7 @@ from support.stopping_threads import ALL, RANKS, STEPS, USUAL, measured, steps
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.model import ProcessorLimits, SentToHost, StepTimes, Trace
+from kair_engine.triage import pricing
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
 from kair_tui.render.words.sentences import sentence_of
@@ -206,13 +207,17 @@ def test_a_host_whose_network_is_slow_is_named_and_priced(tmp_path: Path) -> Non
     assert found.time_lost_us_per_step == pytest.approx(15_000, rel=1e-3)
 
 
-def test_a_network_that_is_slow_for_all_is_told_of_nobody_and_priced(tmp_path: Path) -> None:
+def on_a_slow_network(folder: Path) -> Trace:
     """All ranks meet for 20 ms; both hosts need 16 to send their 4 MB."""
-    made = steps(tmp_path, {}, usual=dict.fromkeys(range(RANKS), 10_000.0), meet=20_000)
+    made = steps(folder, {}, usual=dict.fromkeys(range(RANKS), 10_000.0), meet=20_000)
     ends = {"a": ("10.0.0.1", "10.0.0.2"), "b": ("10.0.0.2", "10.0.0.1")}
     hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
     sent = {rank: (SentToHost(*ends[host], 5, 2e6, 0.25e9, 0),) for rank, host in hosts.items()}
-    result = triage(replace(made, job=replace(made.job, hosts=hosts, sent=sent)))
+    return replace(made, job=replace(made.job, hosts=hosts, sent=sent))
+
+
+def test_a_network_that_is_slow_for_all_is_told_of_nobody_and_priced(tmp_path: Path) -> None:
+    result = triage(on_a_slow_network(tmp_path))
     (found,) = result.findings
     assert (result.verdict, found.cause, found.ranks, found.seen_on) == (
         "job_wide",
@@ -220,6 +225,20 @@ def test_a_network_that_is_slow_for_all_is_told_of_nobody_and_priced(tmp_path: P
         (),
         (0, 1, 2, 3),
     )
-    assert [one.kind for one in found.evidence] == ["network", "replayed"]
+    assert [one.kind for one in found.evidence] == ["network", "replayed", "price_range"]
     assert found.priced_by == "replay"
     assert found.time_lost_us_per_step == pytest.approx(16_000, rel=1e-3)
+
+
+@pytest.mark.parametrize(("scale", "lost_us", "by"), [(0.4, 14_000, "replay"), (0.9, 16_000, "excess")])
+def test_a_replay_that_sees_less_of_a_slow_network_is_not_all_its_price(
+    scale: float, lost_us: float, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saves 12 of the 16 ms that transfers take; or 2, which is no half of them."""
+    monkeypatch.setattr(pricing, "faster_transfers", lambda *_: scale)
+    (found,) = triage(on_a_slow_network(tmp_path)).findings
+    assert (found.priced_by, found.pattern) == (by, "job_wide")
+    assert found.time_lost_us_per_step == pytest.approx(lost_us, rel=1e-3)
+    assert found.slowdown == pytest.approx(30.35 / (30.35 - lost_us / 1e3), rel=1e-2)
+    (between,) = [one.figures for one in found.evidence if one.kind == "price_range"]
+    assert between == pytest.approx({"least_us": 20_000 * (1 - scale), "most_us": 16_000}, rel=1e-3)

@@ -15,6 +15,7 @@ from support.altered import (
     thinned,
     undistributed,
     unmarked,
+    without_a_third,
     without_step_marks,
 )
 
@@ -92,6 +93,14 @@ def test_a_slow_rank_is_found_where_its_peers_are_seen_to_wait_for_it(tmp_path: 
 
 def test_a_healthy_rank_without_its_collectives_is_not_accused(tmp_path: Path) -> None:
     result = triaged(altered(tmp_path / "job", {1: silent}, sample="healthy"), tmp_path / "cache")
+    assert (result.verdict, result.findings) == ("inconclusive", ())
+    assert codes_about(result, 1) == {"fewer_recorded"}
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (0, 1, 2), (0, 1, 2, 3)])
+def test_nobody_does_more_than_a_rank_of_whose_steps_a_third_is_lost(ranks: tuple[int, ...], tmp_path: Path) -> None:
+    damaged = altered(tmp_path / "job", {1: without_a_third}, sample="healthy", ranks=ranks)
+    result = triaged(damaged, tmp_path / "cache")
     assert (result.verdict, result.findings) == ("inconclusive", ())
     assert codes_about(result, 1) == {"fewer_recorded"}
 

@@ -15,10 +15,19 @@ Content = dict[str, Any]
 Change = Callable[[Content], None]
 
 
-def altered(folder: Path, changes: dict[int, Change], *, sample: str = "slow_operator", kept: float = 1.0) -> Path:
+def altered(
+    folder: Path,
+    changes: dict[int, Change],
+    *,
+    sample: str = "slow_operator",
+    kept: float = 1.0,
+    ranks: tuple[int, ...] = (0, 1, 2, 3),
+) -> Path:
     """The sample with the files of some ranks changed, and (`kept` below 1) cut off after so much of their text."""
     folder.mkdir(parents=True)
     for rank, (name, text) in _files(sample).items():
+        if rank not in ranks:
+            continue
         if rank in changes:
             content = json.loads(text)
             changes[rank](content)
@@ -52,6 +61,18 @@ def thinned(content: Content) -> None:
         event
         for event in content["traceEvents"]
         if event.get("ph") != "X" or "ProfilerStep" in event["name"] or chance.random() > 0.1
+    ]
+
+
+def without_a_third(content: Content) -> None:
+    """The first third of each step lost."""
+    steps = [(event["ts"], event["dur"]) for event in content["traceEvents"] if "ProfilerStep" in event.get("name", "")]
+    content["traceEvents"] = [
+        event
+        for event in content["traceEvents"]
+        if event.get("ph") != "X"
+        or "ProfilerStep" in event["name"]
+        or not any(begin <= event["ts"] < begin + took / 3 for begin, took in steps)
     ]
 
 

@@ -88,6 +88,29 @@ def test_who_is_not_compared_is_accused_only_if_others_are_seen_to_wait() -> Non
     unseen = checked(waited_for({1: 3}), slow, uncompared={2})
     assert (unseen.findings, unseen.contradicted) == ((), False)
     assert checked(waited_for({2: 8}), slow, uncompared={2}).findings == (slow,)
+    # For half of what it is to cost, beyond what others wait for one another.
+    assert checked(waited_for({2: 3.9}), slow, uncompared={2}).findings == ()
+    assert checked(waited_for({2: 8, 1: 6, 0: 6, 3: 6}), slow, uncompared={2}).findings == ()
+
+
+@pytest.mark.parametrize(("uncompared", "doubted"), [({0}, False), ({0, 1}, True)])
+def test_who_has_hardly_other_peers_than_those_that_miss_a_part_is_in_doubt(
+    uncompared: set[int], doubted: bool
+) -> None:
+    slow = finding(2, 8)
+    assert checked(waited_for({2: 8}), slow, uncompared=uncompared).findings == (slow,)
+    assert checked(waited_for({2: 2}), slow, uncompared=uncompared).findings == (() if doubted else (slow,))
+
+
+@pytest.mark.parametrize(
+    ("on_device", "collectives", "stands"), [(False, 10, False), (True, 10, True), (True, 0, True)]
+)
+def test_beside_peers_that_lost_a_part_a_rank_does_no_more(on_device: bool, collectives: int, stands: bool) -> None:
+    """On threads; on a device who did less is not told from who lost a part."""
+    more = replace(finding(2, 8, "uneven_work"), evidence=(Evidence("more_calls", {}),))
+    of, waited = replace(JOB, on_device=on_device), waited_for({2: 8} if collectives else {}, collectives)
+    assert check(of, waited, (more,), [8_000.0], uncompared={0, 1}).findings == ((more,) if stands else ())
+    assert check(of, waited, (more,), [8_000.0]).findings == (more,)
 
 
 def test_who_costs_something_and_is_waited_for_is_accused() -> None:

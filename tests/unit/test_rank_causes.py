@@ -410,6 +410,33 @@ def test_a_rank_that_computes_more_lacks_a_core_for_longer_too() -> None:
     assert why(of, NOBODY, None, anomaly(10, INPUT), None, less, longer=True).cause == "contention"
 
 
+@pytest.mark.parametrize("lacks", [True, False])
+def test_delays_now_and_then_are_what_was_measured_in_their_steps(lacks: bool) -> None:
+    """40 ms in 4 of 20 steps, 8 ms a step: without a core for as long just there, and for less than peers elsewhere."""
+    hit, steps = [1, 2, 11, 19], 20
+    own, peers = np.zeros(steps), np.full(steps, 10.0)
+    own[hit] = 46
+    ready, computed = np.tile(peers, (RANKS, 1)), np.full((RANKS, steps), 50.0)
+    (ready if lacks else computed)[SLOW] = own + (0 if lacks else 50)
+    untold = np.full(ready.shape, np.nan)
+    times = ProcessorTimes(np.arange(RANKS), np.arange(steps), computed * 1e6, ready * 1e6, *[untold] * 4)
+    found = why(
+        job(quiet(steps, RANKS)),
+        NOBODY,
+        None,
+        Anomaly("intermittent", (SLOW,), COMPUTE, 0.001, 8 / 100 * STEP_NS, (4, 4), tuple(hit)),
+        None,
+        times,
+    )
+    assert found.cause == ("contention" if lacks else "compute")
+    figures = (
+        {"ready_us_per_step": 46e3, "peers_least_us": 10e3, "peers_most_us": 10e3}
+        if lacks
+        else {"computed_us_per_step": 96e3, "peers_least_us": 50e3, "peers_most_us": 50e3}
+    )
+    assert found.evidence[0].figures == pytest.approx({**figures, "hit_steps": 4})
+
+
 def batches(of_slow: float, of_peers: float = 1000.0) -> np.ndarray:
     """Bytes of each rank in every step."""
     return np.tile(np.where(np.eye(RANKS)[SLOW] > 0, of_slow, of_peers), (STEPS, 1))

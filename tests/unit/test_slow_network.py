@@ -11,7 +11,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.model import Job, SentToHost, StepTimes, Trace
-from kair_engine.triage.slow_network import faster_transfers, slow_networks, without_slow_networks
+from kair_engine.triage.slow_network import faster_transfers, network_price, slow_networks, without_slow_networks
 
 STEP_NS = 100e6
 MB, GB = 1e6, 1e9
@@ -335,3 +335,27 @@ def test_communication_is_replayed_as_long_as_it_would_take_at_the_usual_rate() 
     (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]})
     assert faster_transfers(one, job(nothing(8, 2))) == 0
     assert faster_transfers(one, job(nothing(8, 2), transfers=38)) == pytest.approx(0.5)  # 19 ms of 38 are lost
+
+
+@pytest.mark.parametrize(
+    ("replayed_ms", "price_ms", "by", "between_ms"),
+    [
+        (19, 19, "replay", (19, 19)),
+        (11, 15, "replay", (11, 19)),
+        (31, 25, "replay", (19, 31)),
+        (9, 19, "excess", (9, 19)),
+        (-1, 19, "excess", (0, 19)),
+    ],
+)
+def test_a_price_is_half_way_between_the_replay_and_the_transfers(
+    replayed_ms: float, price_ms: float, by: str, between_ms: tuple[float, float]
+) -> None:
+    """They take 19 ms longer than usual; a replay that sees less than half of that tells nothing."""
+    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]})
+    price = network_price(one, replayed_ms * 1e3)
+    assert price is not None
+    assert price.us_per_step == pytest.approx(price_ms * 1e3)
+    assert price.priced_by == by
+    least, most = between_ms
+    assert price.between.figures == pytest.approx({"least_us": least * 1e3, "most_us": most * 1e3})
+    assert network_price(replace(one, evidence=()), replayed_ms * 1e3) is None

@@ -4,18 +4,24 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+import numpy as np
+
+from kair_engine.arrays import present
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
+from kair_engine.triage.pricing import LAUNCHED_MORE
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
 NO_HOLE = 1 / 3
 """Of what a rank without peers is idle beyond all others, a fix saves so much: holes in recordings look idle, too."""
+SEEN_WAITING = 0.5
+"""Of what a rank costs that cannot be compared: others must be seen to wait so much longer for it than for others."""
 NOTHING = 0.005
 """Of the smallest share: a finding that costs less is worth nothing by the replay."""
 
@@ -46,9 +52,11 @@ def check(
     at all, unless others hide them, and ranks without peers whose idle time costs nobody as much by a replay. A rank
     that nearly all wait for though no test accuses it, or that costs nothing by the replay though it is waited for, is
     told; not again where it is `undecided` anyway. Ranks that are `uncompared`, of whose recording a part is missing,
-    are accused only where others are seen to wait for them.
+    are accused only where others are seen to wait for them, longer than for one another, for much of what they are
+    accused of; so are those who have hardly other peers.
     """
     waiting = Waiting(job, blamed)
+    in_doubt = uncompared | _beside(job, uncompared)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
     shared = sum(_surely_us(finding, job) for finding in findings if finding.pattern == "job_wide")
     kept: list[Finding] = []
@@ -58,9 +66,14 @@ def check(
     for finding, hidden in zip(findings, hidden_us, strict=True):
         worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
         waited = share or 0.0
-        if uncompared & set(finding.ranks) and waited < SMALLEST_SHARE and blamed.collectives:
-            continue
-        if (alone_us := _idle_alone_us(finding)) and (finding.priced_by == "excess" or worth < NO_HOLE * alone_us):
+        alone_us = _idle_alone_us(finding)
+        # On threads who did less is told from who lost a part (coverage.py): beside the latter a rank seems to do more.
+        baseless = _does_more(finding) and not job.on_device
+        if in_doubt & set(finding.ranks) and (blamed.collectives or not job.on_device):
+            seen = max(SMALLEST_SHARE, 0.0 if alone_us else SEEN_WAITING * worth * 1e3 / job.step_time_ns)
+            if baseless or waiting.beyond_peers(finding.ranks) < seen:
+                continue
+        if alone_us and (finding.priced_by == "excess" or worth < NO_HOLE * alone_us):
             continue
         # What all ranks share makes each of them late now and then.
         alone = waited * job.step_time_ns / 1e3 > shared
@@ -88,6 +101,21 @@ def check(
             told.append(replace(warning, figures={**warning.figures, **compared}))
             contradicted = True
     return Checked(tuple(kept), tuple(told), contradicted)
+
+
+def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:
+    """Ranks of whose peers at least every second is uncompared."""
+    lacks = np.isin(job.ranks, sorted(uncompared))
+    found: set[Rank] = set()
+    for code in present(job.role):
+        members = np.flatnonzero(job.role == code)
+        lacking = np.count_nonzero(lacks[members]) - lacks[members]
+        found.update(ranks_at(job.ranks, as_positions(members[(lacking > 0) & (2 * lacking >= len(members) - 1)])))
+    return found
+
+
+def _does_more(finding: Finding) -> bool:
+    return any(one.kind in LAUNCHED_MORE for one in finding.evidence)
 
 
 def _idle_alone_us(finding: Finding) -> float:

@@ -1,7 +1,9 @@
 """Prices triage's findings: the recorded steps replayed without each of them [W §3]."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -21,13 +23,15 @@ from kair_engine.triage.evidence import estimate_evidence, price_evidence
 from kair_engine.triage.replays import Replays
 from kair_engine.triage.sampling import excess_of_steps
 from kair_engine.triage.shared_costs import fix_of_all
-from kair_engine.triage.slow_network import faster_transfers
+from kair_engine.triage.slow_network import faster_transfers, network_price
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import price
 
 MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
 """The costliest by their excess are replayed, each by itself, which takes a replay of the whole recording; then all."""
+
+_BY_REPLAY: Final[PricedBy] = "replay"
 
 LAUNCHED_MORE = ("more_calls", "launches_more")
 """Evidence that a rank runs more operators than its peers, each of which its host launches."""
@@ -78,13 +82,15 @@ def priced(
     """Replaces the findings' estimates by what the job saves, replayed without each.
 
     Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven batches and stages
-    (`found` knows the uneven one) are evened out. What no replay can tell keeps its estimate (Finding.priced_by), out
-    of a step of `step_time_ns`. So does what is about ranks unless the recording shows waiting: nobody then gains by a
-    replay of what was too late for others.
+    (`found` knows the uneven one) are evened out. A slow network costs half-way between what the replay says and
+    what its transfers take. What no replay can tell keeps its estimate (Finding.priced_by), out of a step of
+    `step_time_ns`. So does what is about ranks unless the recording shows waiting: nobody then gains by a replay of
+    what was too late for others.
     """
     ordered = sorted(findings, key=_costliest)
     prices = _replayed(trace, replays, ordered, found, gpu_cost)
-    done = []
+    of_fix = partial(price, devices=trace.job.world_size, gpu_cost=gpu_cost)
+    done, more_us = [], dict[int, float]()
     for at, finding in enumerate(ordered):
         if at in prices.of:
             of = prices.of[at]
@@ -96,18 +102,35 @@ def priced(
                 together=prices.together,
                 all_fixes=prices.all_fixes,
             )
-            done.append(replace(_with(finding, of.cost, "replay", shown), fix=of.fixes))
+            cost, by = of.cost, _BY_REPLAY
+            if (measured := network_price(finding, cost.saved_us)) is not None:
+                more_us[at], by = measured.us_per_step - cost.saved_us, measured.priced_by
+                cost, shown = _saving_more(cost, more_us[at], of_fix), (*shown[:1], measured.between)
+            done.append(replace(_with(finding, cost, by, shown), fix=of.fixes))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
             done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
-    hidden = [prices.hidden_us.get(at, finding.time_lost_us_per_step) for at, finding in enumerate(done)]
+    hidden = [
+        prices.hidden_us[at] + more_us.get(at, 0.0) if at in prices.hidden_us else finding.time_lost_us_per_step
+        for at, finding in enumerate(done)
+    ]
     for at, finding in enumerate(ordered):
         if CAUSES[finding.cause].remedy is not None:
             # Evening out moves work about: how much that saves says nothing of how uneven it is.
             hidden[at] = finding.time_lost_us_per_step
     by_cost = sorted(zip(done, hidden, strict=True), key=lambda pair: _costliest(pair[0]))
-    return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), prices.together)
+    together = prices.together
+    if together is not None and more_us:
+        # All together cost no less than a network alone.
+        alone_us = max(done[at].time_lost_us_per_step for at in more_us)
+        together = _saving_more(together, max(alone_us - together.saved_us, 0.0), of_fix)
+    return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), together)
+
+
+def _saving_more(cost: FixPrice, more_us: float, of_fix: Callable[[str, float, float], FixPrice]) -> FixPrice:
+    """The price of what saves so much more than a replay says."""
+    return of_fix(cost.fix, (cost.step_time_us + cost.saved_us) * 1e3, (cost.step_time_us - more_us) * 1e3)
 
 
 def scenarios(model: Model, findings: Sequence[Finding], found: Localization) -> list[tuple[Fix, ...]]:

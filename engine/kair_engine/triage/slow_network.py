@@ -19,7 +19,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.delivery_rates import reached, usual_rate
 from kair_engine.trace.hosts import host_of
@@ -38,6 +38,12 @@ LITTLE: Final = 0.10
 """Of what is sent most from one host to another: the rate of less is that of single packets, which nobody fills."""
 OF_STEP: Final = 0.10
 """What it takes to deliver what some host sends in a step: shorter is what every job of several hosts has."""
+
+SEES_IT: Final = 0.5
+"""Of what its transfers take: a replay that saves less does not tell what they cost."""
+
+_OF_NETWORK: Final = frozenset({"network", "slow_network"})
+"""Evidence of it."""
 
 _Host = str
 """Its name; its address where that is not known."""
@@ -80,6 +86,15 @@ class Transfers(NamedTuple):
     @property
     def _at_rate_ns(self) -> float:
         return self.bytes_per_step / self.bytes_per_s * 1e9
+
+
+class NetworkPrice(NamedTuple):
+    """What one costs."""
+
+    us_per_step: float
+    priced_by: PricedBy
+    between: Evidence
+    """What and what it is known to lie."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +172,22 @@ def faster_transfers(finding: Finding, job: JobExcess) -> float:
     places = np.searchsorted(job.ranks, finding.ranks or finding.seen_on)
     takes = float(np.median(job.transfers_ns[places]))
     return round(max(1 - finding.time_lost_us_per_step * 1e3 / max(takes, 1.0), 0.0), 4)
+
+
+def network_price(finding: Finding, replayed_us: float) -> NetworkPrice | None:
+    """What a slow network costs in a step; None for other findings.
+
+    Half-way between what a replay says and how long its transfers take. The former is too little where the replay keeps
+    apart what lateness made late, as the next stage's work: less than half of the latter says nothing. That is too much
+    where others compute anyway.
+    """
+    if not any(one.kind in _OF_NETWORK for one in finding.evidence):
+        return None
+    replayed, takes = max(replayed_us, 0.0), finding.time_lost_us_per_step
+    ends = {"least_us": min(replayed, takes), "most_us": max(replayed, takes)}
+    sees_it = replayed >= SEES_IT * takes
+    price = (replayed + takes) / 2 if sees_it else takes
+    return NetworkPrice(price, "replay" if sees_it else "excess", Evidence("price_range", ends, about="network"))
 
 
 def _beside_own_work_ns(job: JobExcess, step_time_ns: float) -> float:

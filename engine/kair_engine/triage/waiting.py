@@ -31,6 +31,17 @@ class Waiting:
         imposed = sum(row.blamed_us for row in blamed.by_rank if row.rank in ranks)
         return imposed * 1e3 / len(job.steps) / peers / job.step_time_ns
 
+    def beyond_peers(self, ranks: Sequence[Rank]) -> float:
+        """What the other ranks of the role waited for these, each, beyond what is waited for the mean one of those."""
+        job = self._job
+        if (own := self.share_for(ranks)) is None:
+            return 0.0
+        of_role = job.ranks[job.role == job.role[np.searchsorted(job.ranks, ranks[0])]].tolist()
+        peers = set(of_role) - set(ranks)
+        imposed = sum(row.blamed_us for row in self._blamed.by_rank if row.rank in peers)
+        others = max(len(peers) * (len(of_role) - 1), 1)
+        return own - imposed * 1e3 / len(job.steps) / others / job.step_time_ns
+
     def suspect(self, undecided: Collection[Rank], most_of_waiting: float = MOST_OF_WAITING) -> RankBlame | None:
         """The rank that nearly all waiting is laid to, where that is a good part of the step."""
         if len(self._job.ranks) < 2:

@@ -159,7 +159,8 @@ def sentences(finding: FindingInWords) -> list[str]:
 def _price(finding: Finding) -> str:
     if stands_still(finding):
         return f"the job stands still at {held_up_at(finding)}"
-    about = "" if finding.priced_by == "replay" else " (estimated from its excess)"
+    estimated = "estimated from its excess" if not _is_of_network(finding) else "estimated from its transfers"
+    about = "" if finding.priced_by == "replay" else f" ({estimated})"
     price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
     if is_hidden(finding):
         return f"nothing lost by it alone, as others are as late{about}"
@@ -174,8 +175,13 @@ def _lost(finding: Finding) -> str:
     least, most = map(duration, lost_us(finding))
     if least == most:
         return f"{least} lost per step"
-    counted = "by the replay" if finding.priced_by == "replay" else "most likely"
+    counted = "by the replay" if finding.priced_by == "replay" and not _is_of_network(finding) else "most likely"
     return f"{least} to {most} lost per step; {counted} {duration(finding.time_lost_us_per_step)}"
+
+
+def _is_of_network(finding: Finding) -> bool:
+    """Whether a replay alone does not tell its price: see slow_network.py of triage."""
+    return any(one.kind == "price_range" and one.about == "network" for one in finding.evidence)
 
 
 def _tree(result: TriageInWords, page: Page) -> None:

@@ -140,7 +140,8 @@ def _no_core(one: Evidence) -> str:
         return f"measured by the kernel: {cores_in_words(one.figures)}"
     ready = duration(one.figures["ready_us_per_step"])
     was = "was" if len(one.ranks) == 1 else "were each"
-    return f"measured by the kernel: {_who(one)} {was} ready and had no core for {ready} of a step, {_peers_had(one)}"
+    had_none = f"{_who(one)} {was} ready and had no core for {ready} of {_looked_at(one)}"
+    return f"measured by the kernel: {had_none}, {_peers_had(one)}"
 
 
 def _halted(one: Evidence) -> str:
@@ -231,13 +232,18 @@ def _rate(bytes_per_s: float) -> str:
 
 
 def _computes_more(one: Evidence) -> str:
-    computed = duration(one.figures["computed_us_per_step"])
-    return f"measured by the kernel: {_who(one)} {_verb(one, 'compute')} for {computed} of a step, {_peers_had(one)}"
+    computed = f"{_verb(one, 'compute')} for {duration(one.figures['computed_us_per_step'])} of {_looked_at(one)}"
+    return f"measured by the kernel: {_who(one)} {computed}, {_peers_had(one)}"
 
 
 def _asleep(one: Evidence) -> str:
     still = f"{_verb(one, 'stand')} still for {duration(one.figures['asleep_us_per_step'])} of a step"
     return f"measured by the kernel: {_who(one)} {still}, waiting neither for a core nor for others; {_peers_had(one)}"
+
+
+def _looked_at(one: Evidence) -> str:
+    hit = one.figures.get("hit_steps")
+    return "a step" if hit is None else f"each of these {plural(int(hit), 'step')}" if hit > 1 else "this step"
 
 
 def _peers_had(one: Evidence) -> str:
@@ -330,6 +336,8 @@ def _device_taken(one: Evidence) -> str:
 
 def _price_range(one: Evidence) -> str:
     least, most = duration(one.figures["least_us"]), duration(one.figures["most_us"])
+    if one.about == "network":
+        return f"a step loses {least} to {most} to it: one by the replay, the other by how long its transfers take"
     return f"a step loses {least} to {most} to it: the former surely, the latter at most"
 
 

@@ -80,9 +80,7 @@ def why(  # noqa: PLR0917  (each of another type)
     computing = CLASSES[largest.class_index] == "compute" and largest.kind != "intermittent"
     if batch is not None and computing and batch.explains(largest.excess_ns):
         return Why("uneven_work", largest.operator, (batch.evidence(ranks_at(job.ranks, largest.positions)),))
-    measured = (
-        None if processor is None else beside_peers(processor, _peers(job, largest), largest, job.ranks, longer=longer)
-    )
+    measured = None if processor is None else beside_peers(processor, _peers(job, largest), largest, job, longer=longer)
     if measured is not None and measured.lacks_cores:
         return Why("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more

@@ -1,14 +1,18 @@
-"""Tells ranks that lack cores from those that compute more, by what the kernel measured of their threads."""
+"""Tells ranks that lack cores from those that compute more, by what the kernel measured of their threads.
+
+Of delays that come now and then, in the steps in which they come: whatever the others are like, what a thread lacks a
+core for just there is not its own.
+"""
 
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import CLASSES
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.evidence import Evidence
 from kair_engine.timeline.processor_time import ProcessorTimes
@@ -23,7 +27,7 @@ _OF_THREADS: Final = frozenset({"compute", "host", "input"})
 
 @dataclass(frozen=True)
 class BesidePeers:
-    """Means per step, ns."""
+    """Means per step, ns; of delays that come now and then, of the steps with one."""
 
     ranks: tuple[Rank, ...]
     ready_ns: float
@@ -32,6 +36,8 @@ class BesidePeers:
     peers_ready_ns: Floats
     peers_computed_ns: Floats
     excess_ns: float
+    hit_steps: int
+    """0 where all steps count."""
     longer: bool
     """Whether a test says that they compute for longer."""
 
@@ -63,6 +69,7 @@ class BesidePeers:
             "ready_us_per_step" if lacks else "computed_us_per_step": mine / 1e3,
             "peers_least_us": float(theirs.min()) / 1e3,
             "peers_most_us": float(theirs.max()) / 1e3,
+            **({"hit_steps": self.hit_steps} if self.hit_steps else {}),
         }
         return Evidence("no_core" if lacks else "computes_more", figures, None, self.ranks)
 
@@ -72,7 +79,7 @@ class BesidePeers:
 
 
 def beside_peers(
-    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job_ranks: Ints, *, longer: bool = False
+    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job: JobExcess, *, longer: bool = False
 ) -> BesidePeers | None:
     """What was measured of the ranks of an anomaly and of their `peers`; None where that says nothing of it.
 
@@ -80,12 +87,16 @@ def beside_peers(
     """
     if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not peers:
         return None
-    since = processor.steps >= (processor.steps[0] if largest.since is None else largest.since)
-    told = ~np.isnan(processor.delay_ns[:, since])
+    hit = [job.steps[at].step for at in largest.hit] if largest.kind == "intermittent" else []
+    if hit:
+        looked_at, excess_ns = np.isin(processor.steps, hit), largest.excess_ns * len(job.steps) / len(hit)
+    else:
+        looked_at, excess_ns = processor.steps >= (largest.since or processor.steps[0]), largest.excess_ns
+    told = ~np.isnan(processor.delay_ns[:, looked_at])
     if not told.any(axis=1).all():
         return None
-    ready, computed = (np.mean(of[:, since], axis=1, where=told) for of in (processor.delay_ns, processor.cpu_ns))
-    ranks = ranks_at(job_ranks, largest.positions)
+    ready, computed = (np.mean(of[:, looked_at], axis=1, where=told) for of in (processor.delay_ns, processor.cpu_ns))
+    ranks = ranks_at(job.ranks, largest.positions)
     mine, others = (np.searchsorted(processor.ranks, of) for of in (ranks, peers))
     return BesidePeers(
         ranks,
@@ -93,6 +104,7 @@ def beside_peers(
         float(computed[mine].mean()),
         ready[others],
         computed[others],
-        largest.excess_ns,
+        excess_ns,
+        len(hit),
         longer,
     )
