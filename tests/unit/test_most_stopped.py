@@ -1,6 +1,7 @@
 """Whom most waiting is for is accused where its threads stood still; figures in percent of the step."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from support.waiting import waiting_for
 from kair_engine.arrays import Floats
 from kair_engine.localize.anomalies import Anomaly, StoodStill
 from kair_engine.localize.localization import conclude
+from kair_engine.ranks import Rank
 from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.shared_costs import of_half
 from kair_engine.whatif.model import StoppedSteps
@@ -107,6 +109,20 @@ def test_who_stands_still_as_ranks_that_share_cores_do_is_not_accused(more: floa
     stopped = 20 + quiet(STEPS, ranks, percent=0.3).sum(axis=1)
     stopped[:, [SLOW]] += more
     assert accused(stopped, share=0.55) == ()
+
+
+@pytest.mark.parametrize(("mates", "found"), [((), True), ((0, SLOW), False), ((2, SLOW), True), ((0, 2), True)])
+def test_what_ranks_that_share_a_core_have_in_common_is_no_ones_own(mates: tuple[int, ...], *, found: bool) -> None:
+    """Rank 1 stands still for 12 % of the step more than two others, rank 0 for 10 %: both are later by that."""
+    more = np.array([10, 12, 0, 0])
+    percents = quiet(STEPS, 4, percent=0.3)
+    percents[:, COMPUTE] += more
+    untold = replace(conclude(job(percents)), anomalies=())
+    still = (20 + quiet(STEPS, 4, percent=0.3).sum(axis=1) + more) / 100 * STEP_NS
+    told = StoppedSteps(tuple(range(STEPS)), np.arange(4), still, np.full(STEPS, STEP_NS, dtype=float))
+    waited = waiting_for(SLOW, 0.55, ranks=4, steps=STEPS)
+    anomalies = with_most_stopped(untold, waited, told, [tuple(map(Rank, mates))]).anomalies
+    assert [one.positions for one in anomalies] == ([(SLOW,)] if found else [])
 
 
 @pytest.mark.parametrize(("stop", "found"), [(24.0, True), (12.0, False)])

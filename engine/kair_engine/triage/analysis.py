@@ -41,7 +41,7 @@ from kair_engine.triage.hang import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
-from kair_engine.triage.ranks.held_back import held_back, with_held_back
+from kair_engine.triage.ranks.held_back import crowded, held_back, with_held_back
 from kair_engine.triage.ranks.in_other_classes import with_what_costs_most
 from kair_engine.triage.ranks.more_work import with_more_work
 from kair_engine.triage.ranks.most_asleep import asleep_longer
@@ -97,7 +97,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely)
-    stopped = with_most_stopped(found, blamed, shared.stopped)
+    stopped = with_most_stopped(found, blamed, shared.stopped, crowded(trace.job))
     stopped = with_held_back(stopped, measured.held, shared.stopped, measured.processor)
     if stopped is not found:
         found = stopped

@@ -150,15 +150,25 @@ def crowded_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidence]:
 
     Each needs a core for its training thread alone.
     """
+    wanted = set(ranks)
+    shared = [(some, cores) for some, cores in _crowds(job) if wanted & set(some)]
+    if shared:
+        together, cores = max(shared, key=lambda one: len(one[0]) / one[1])
+        yield Evidence("crowded", {"ranks": len(together), "cores": cores}, None, together)
+
+
+def crowded(job: Job) -> list[tuple[Rank, ...]]:
+    """Ranks of one host that may only run on the same cores, fewer than they are."""
+    return [some for some, _ in _crowds(job)]
+
+
+def _crowds(job: Job) -> list[tuple[tuple[Rank, ...], int]]:
+    """`crowded`, and on how many cores they may run."""
     alike: dict[tuple[str | None, tuple[int, ...]], list[Rank]] = defaultdict(list)
     for rank, limits in sorted(job.limits.items()):
         if limits.cpus:
             alike[host_of(job, rank), limits.cpus].append(Rank(rank))
-    wanted = set(ranks)
-    shared = [(len(some) / len(cpus), some, cpus) for (_, cpus), some in alike.items() if wanted & set(some)]
-    share, together, cpus = max(shared, key=lambda one: one[0], default=(0.0, [], ()))
-    if share > 1:
-        yield Evidence("crowded", {"ranks": len(together), "cores": len(cpus)}, None, tuple(together))
+    return [(tuple(some), len(cpus)) for (_, cpus), some in alike.items() if len(some) > len(cpus)]
 
 
 def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[EvidenceKind, Floats]:

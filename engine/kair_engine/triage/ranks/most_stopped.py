@@ -4,16 +4,17 @@ Stops are found within a rank, against what its operations usually take. Unlike 
 two ranks it is, and what a rank loses in most of its steps does not pass for its noise.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
 
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, Anomaly, StoodStill
-from kair_engine.localize.excess import CLASSES
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import STALL_SIZES, Events, chance_of
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, steady_by_chance
-from kair_engine.ranks import Position
+from kair_engine.ranks import Position, Rank, rank_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.ranks.most_awaited import FEWEST_ALIKE, most_awaited
@@ -34,13 +35,21 @@ _OF_THREADS = [CLASSES.index("compute"), CLASSES.index("host")]
 """Where stops of threads show: in the middle of operators, and between them."""
 
 
-def with_most_stopped(found: Localization, blamed: BlameResult, stopped: StoppedSteps | None) -> Localization:
-    """`found`, with an anomaly more where most waiting is for a rank that stood still, and that no test has found."""
+def with_most_stopped(
+    found: Localization, blamed: BlameResult, stopped: StoppedSteps | None, crowded: Sequence[Sequence[Rank]] = ()
+) -> Localization:
+    """`found`, with an anomaly more where most waiting is for a rank that stood still, and that no test has found.
+
+    Ranks of `crowded` share a core that others do not: what they have in common is no one's own.
+    """
     if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
         return found
     for most_of_waiting, test in ((MOST_OF_WAITING, _oftener), (HALF_OF_WAITING, _steadily)):
         place = most_awaited(found, blamed, most_of_waiting=most_of_waiting)
-        if place is not None and (slow := test(found, place, stopped)) is not None:
+        if place is None or (slow := test(found, place, stopped)) is None:
+            continue
+        mates = {rank for some in crowded if rank_at(found.job.ranks, place) in some for rank in some}
+        if slow.kind != "persistent" or _longer_than(found.job, place, mates, stopped):
             return also_slow(found, slow)
     return found
 
@@ -84,6 +93,16 @@ def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> An
     if p >= STILL_BY_CHANCE and stands >= MADE_UP * loses:
         p = steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
     return stood_still("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
+
+
+def _longer_than(job: JobExcess, place: Position, mates: Collection[Rank], stopped: StoppedSteps) -> bool:
+    """Whether it surely loses more than those that share its cores, as it must than its peers; so, too, without any."""
+    alike = [at for at in np.flatnonzero(np.isin(job.ranks, sorted(mates))) if at != place]
+    if not alike:
+        return True
+    total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
+    beyond = total[:, place] - np.median(total[:, alike], axis=1)
+    return float(trimmed_mean(beyond, TRIM)) > STEADILY_STILL * float(np.median(stopped.length_ns))
 
 
 def stood_still(  # noqa: PLR0917  (each of another type, but for two)
