@@ -237,10 +237,11 @@ class BaseScreen(Screen[None]):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its widgets are there: not before it is made, and no more once it is taken down, or all are."""
+        """Whether its widgets are there: not before it is made, and no more once it is left, or all are taken down."""
         body = self._body
         is_there = body is not None and body.is_attached and bool(body.children)
-        return self._is_made and is_there and self.app.return_code is None
+        # One that is left is taken down part by part.
+        return self._is_made and is_there and self.app.return_code is None and self in self.app.screen_stack
 
     async def on_event(self, event: events.Event) -> None:
         """A screen can be left before it was made: then it is told of that, and finds none of its widgets."""
