@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from damaged import cut
 from drawing import ALL_RANKS, OF_NETWORKS, ONE_RANK, draw, draw_network, draw_own_cores, draw_pair
 from network_report import Pair as PairOfNetworks
 from network_report import table
@@ -258,3 +259,15 @@ def test_what_the_job_without_the_fault_lacked_counts_beside_the_difference() ->
     for cost_ms, near in ((80, True), (50, True), (35, False), (110, False)):
         answer["findings"][0] |= {"time_lost_us_per_step": cost_ms * 1e3, "figures": {}}
         assert Pair.of(beside, answer, without, said()).is_near is near
+
+
+@pytest.mark.parametrize(("third", "left"), [(0, ["b", "c"]), (1, ["a", "c"]), (2, ["a", "b"])])
+def test_a_third_of_each_step_is_cut_from_a_trace(third: int, left: list[str]) -> None:
+    def event(name: str, begin: float, took: float) -> dict[str, object]:
+        return {"ph": "X", "name": name, "ts": begin, "dur": took}
+
+    named = {"ph": "M", "name": "process_name"}
+    step, *inside = event("ProfilerStep#4", 0, 90), event("a", 0, 20), event("b", 30, 20), event("c", 60, 30)
+    content = {"traceEvents": [named, step, *inside, event("after", 95, 5)]}
+    cut(content, third)
+    assert [one["name"] for one in content["traceEvents"]] == ["process_name", "ProfilerStep#4", *left, "after"]
