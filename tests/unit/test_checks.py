@@ -100,6 +100,9 @@ def test_who_has_hardly_other_peers_than_those_that_miss_a_part_is_in_doubt(
     slow = finding(2, 8)
     assert checked(waited_for({2: 8}), slow, uncompared=uncompared).findings == (slow,)
     assert checked(waited_for({2: 2}), slow, uncompared=uncompared).findings == (() if doubted else (slow,))
+    # What the system tells rests on no peer's recording.
+    known = replace(slow, evidence=(Evidence("slow_network", {}),))
+    assert checked(waited_for({2: 2}), known, uncompared=uncompared).findings == (known,)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
 from kair_engine.triage.pricing import LAUNCHED_MORE
+from kair_engine.triage.ranks.held_back import HOLDS_BACK
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
 NO_HOLE = 1 / 3
@@ -53,7 +54,7 @@ def check(
     that nearly all wait for though no test accuses it, or that costs nothing by the replay though it is waited for, is
     told; not again where it is `undecided` anyway. Ranks that are `uncompared`, of whose recording a part is missing,
     are accused only where others are seen to wait for them, longer than for one another, for much of what they are
-    accused of; so are those who have hardly other peers.
+    accused of; so are those who have hardly other peers, unless the system itself told of them.
     """
     waiting = Waiting(job, blamed)
     in_doubt = uncompared | _beside(job, uncompared)
@@ -67,10 +68,11 @@ def check(
         worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
         waited = share or 0.0
         alone_us = _idle_alone_us(finding)
-        # On threads who did less is told from who lost a part (coverage.py): beside the latter a rank seems to do more.
-        baseless = _does_more(finding) and not job.on_device
-        if in_doubt & set(finding.ranks) and (blamed.collectives or not job.on_device):
+        doubted = uncompared if _is_measured(finding) else in_doubt
+        if doubted & set(finding.ranks) and (blamed.collectives or not job.on_device):
             seen = max(SMALLEST_SHARE, 0.0 if alone_us else SEEN_WAITING * worth * 1e3 / job.step_time_ns)
+            # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
+            baseless = _does_more(finding) and not job.on_device
             if baseless or waiting.beyond_peers(finding.ranks) < seen:
                 continue
         if alone_us and (finding.priced_by == "excess" or worth < NO_HOLE * alone_us):
@@ -112,6 +114,11 @@ def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:
         lacking = np.count_nonzero(lacks[members]) - lacks[members]
         found.update(ranks_at(job.ranks, as_positions(members[(lacking > 0) & (2 * lacking >= len(members) - 1)])))
     return found
+
+
+def _is_measured(finding: Finding) -> bool:
+    """Whether the system tells it, whatever peers recorded."""
+    return any(one.kind == "slow_network" or one.kind in HOLDS_BACK for one in finding.evidence)
 
 
 def _does_more(finding: Finding) -> bool:
