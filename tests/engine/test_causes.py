@@ -11,7 +11,7 @@ from support.places import SAMPLES
 
 from kair_engine.causes import CAUSES, CauseRow
 from kair_engine.triage import findings
-from kair_engine.triage.ranks.causes import Why
+from kair_engine.triage.ranks.reasons.reason import Why
 from kair_tui.cli.registry import find
 from kair_tui.commands.machines.schema import schema_of
 

@@ -13,7 +13,8 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import LateLaunches, MoreCalls
-from kair_engine.triage.ranks.causes import Why, one_operator, why
+from kair_engine.triage.ranks.causes import one_operator, why
+from kair_engine.triage.ranks.reasons.reason import Why
 
 NOBODY = BlameResult(None, (), "robust", (), (), (), (), (), 0.0, 0.0, 0.0, 0, ())
 STEPS, RANKS, SLOW = 6, 4, 3

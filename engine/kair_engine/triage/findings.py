@@ -21,9 +21,10 @@ from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import rank_evidence, since_evidence
-from kair_engine.triage.ranks.causes import MOST_STEPS, one_operator, why
+from kair_engine.triage.ranks.causes import one_operator, why
 from kair_engine.triage.ranks.held_back import HeldBack, crowded_evidence, held_back_evidence, is_stopped
 from kair_engine.triage.ranks.most_asleep import Asleep
+from kair_engine.triage.ranks.reasons.reason import MOST_STEPS
 from kair_engine.triage.ranks.suspects import Suspect
 
 
