@@ -411,6 +411,25 @@ def test_a_rank_that_computes_more_lacks_a_core_for_longer_too() -> None:
     assert why(of, NOBODY, None, anomaly(10, INPUT), None, less, longer=True).cause == "contention"
 
 
+@pytest.mark.parametrize(
+    ("ready", "computed", "cause"),
+    [
+        # 6 ms more to compute is 18 ms more of waiting for the core.
+        (48, 16, "input"),
+        # Held back by 28 ms, 6 of which go with 2 ms that it computes more.
+        (58, 12, "contention"),
+    ],
+)
+def test_on_a_core_that_four_share_computing_more_takes_three_times_as_much_of_waiting(
+    ready: float, computed: float, cause: str
+) -> None:
+    """Each peer computes for 10 ms and waits for 30."""
+    times = measured([30, 30, 30, ready], [10, 10, 10, computed])
+    inside = {0: 0.0, 1: 0.0, 2: 0.0, 3: 20e3}
+    found = why(made(), NOBODY, stops(inside), anomaly(ready + computed - 40, INPUT), None, times)
+    assert (found.cause, found.evidence[0].kind) == (cause, "computes_more" if cause == "input" else "no_core")
+
+
 @pytest.mark.parametrize("lacks", [True, False])
 def test_delays_now_and_then_are_what_was_measured_in_their_steps(lacks: bool) -> None:
     """40 ms in 4 of 20 steps, 8 ms a step: without a core for as long just there, and for less than peers elsewhere."""

@@ -20,7 +20,7 @@ from kair_engine.timeline.processor_time import ProcessorTimes
 MEASURED_MOST = 0.5
 """Of what a rank loses: it must lack cores, or compute, for so much longer than its peers to be told as that."""
 MEASURED_PART: Final = 0.25
-"""The same of computing, where a test says that they compute for longer than their peers."""
+"""The same of computing alone, where a test says that they compute for longer than their peers."""
 _OF_THREADS: Final = frozenset({"compute", "host", "input"})
 """Classes of time in which a thread runs: in the others it waits for somebody."""
 
@@ -43,23 +43,29 @@ class BesidePeers:
 
     @property
     def lacks_cores(self) -> bool:
-        """Whether what they lose is that they were ready and had no core.
-
-        Who has more to compute lacks a core for longer, too: that is no more than what goes with it.
-        """
-        missing, more = (
-            self._more(self.ready_ns, self.peers_ready_ns),
-            self._more(self.computed_ns, self.peers_computed_ns),
-        )
+        """Whether what they lose is that they were ready and had no core, beyond what goes with computing more."""
+        more = self._more(self.computed_ns, self.peers_computed_ns)
         if self.longer and more >= MEASURED_PART * self.excess_ns:
             return False
+        missing = self._more(self.ready_ns, self.peers_ready_ns) - self._goes_with(more)
         return missing >= max(MEASURED_MOST * self.excess_ns, more)
 
     @property
     def computes_more(self) -> bool:
-        """Whether it is that their threads computed for longer, on the cores that they had."""
-        least = MEASURED_PART if self.longer else MEASURED_MOST
-        return self._more(self.computed_ns, self.peers_computed_ns) >= least * self.excess_ns
+        """Whether it is that their threads computed for longer, with what they lacked a core for because of that."""
+        more = self._more(self.computed_ns, self.peers_computed_ns)
+        if self.longer and more >= MEASURED_PART * self.excess_ns:
+            return True
+        return more + self._goes_with(more) >= MEASURED_MOST * self.excess_ns
+
+    def _goes_with(self, more_ns: float) -> float:
+        """How long they lack a core because they compute so much more: as long as they, or peers, do for what they do.
+
+        On a core that four share each millisecond of computing takes three more of waiting for it. Who is held back
+        waits longer for what it computes than any of its peers does: that is no more than they would wait.
+        """
+        of_peers = float((self.peers_ready_ns / np.maximum(self.peers_computed_ns, 1.0)).max())
+        return max(more_ns, 0.0) * min(self.ready_ns / max(self.computed_ns, 1.0), of_peers)
 
     def evidence(self) -> Evidence:
         """The figures of what they are."""
