@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.trace_builder import trace
 
 from kair_engine.localize.analysis import localize
+from kair_engine.timeline.coverage import COUNTED, coverage
 from kair_engine.trace.model import Trace
 from kair_engine.views.overview import info
 
@@ -44,3 +46,23 @@ def test_fewer_passes_are_told_from_passes_that_were_lost(
     made = two_ranks(tmp_path, passes=passes, recorded=recorded)
     assert [one.ranks for one in localize(made).warnings if one.code == "fewer_recorded"] == [(0,)] * lacks
     assert {row.rank: "fewer_recorded" in row.odd for row in info(made).by_rank} == {0: lacks, 1: False}
+
+
+def test_single_steps_of_busy_hosts_say_nothing_of_who_did_less() -> None:
+    """Rank 0 computes for 20 % of the step less in five of seven steps; in three of those it is idle 15 % longer."""
+    told = {
+        "operations": ([80] * 7, [100] * 7),
+        "communication": ([3] * 7, [3] * 7),
+        "matched": ([3] * 7, [3] * 7),
+        "of_most_operators": ([0.8] * 7, [1] * 7),
+        "computed_less": ([0.2] * 5 + [0] * 2, [0] * 7),
+        "idle_longer": ([0.15] * 3 + [0] * 4, [0] * 7),
+        "waited_longer": ([0.2] * 7, [0] * 7),
+    }
+    assert tuple(told) == COUNTED
+    counts = np.array(list(told.values()), dtype=float).transpose(0, 2, 1)
+    ranks = np.arange(2)
+    assert coverage(ranks, np.zeros(2, dtype=int), counts) == []
+    # What it computes less left a hole in every step.
+    counts[COUNTED.index("idle_longer"), :, 0] = 0.2
+    assert [one.ranks for one in coverage(ranks, np.zeros(2, dtype=int), counts)] == [(0,)]

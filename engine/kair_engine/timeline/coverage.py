@@ -16,11 +16,12 @@ from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import SCOPE, Operations
 
-COUNTED = ("operations", "communication", "matched", "of_most_operators", "did_less")
+_LESS = ("computed_less", "idle_longer", "waited_longer")
+COUNTED = ("operations", "communication", "matched", "of_most_operators", *_LESS)
 """What is told of each rank and step: how many operations on its device (without one, on its threads), communication,
-that of which the other members were found; operations again, those of most operators as a share of what is usual; and
-by how much of the step the rank computed for less long than usual, beyond twice what it was idle longer, and no more
-than twice what it waited longer.
+that of which the other members were found; operations again, those of most operators as a share of what is usual; and,
+as shares of the step, for how much less long than usual the rank computed, and was idle and waited longer: on threads,
+of which what is lost leaves holes; a device is idle for many reasons.
 """
 FEWER: Final[Mapping[str, float]] = {"operations": 0.05, "communication": 0.03, "matched": 0.5}
 """Less than a role's ranks usually have by this share: ranks that run one program differ by less."""
@@ -48,18 +49,12 @@ def recorded(called: ByOperator, sync: Synchronisation, role: Ints, *, computed_
     others = (ops.rank[ops.communication], ops.rank[sync.collectives.row])
     of_others = (np.bincount(of, minlength=len(ops.ranks)) for of in others)
     of_most = _of_most_operators(called.values, role)
-    # What is lost leaves a hole on a thread; a device is idle for many reasons.
-    did_less = np.zeros(len(role)) if ops.has_device else _did_less_ns(sync, role, computed_ns, idle_ns)
-    return np.stack([called.values.sum(axis=0), *of_others, of_most, did_less / max(ops.step_time_ns, 1.0)])
-
-
-def _did_less_ns(sync: Synchronisation, role: Ints, computed_ns: Floats, idle_ns: Floats) -> Floats:
-    """Per rank how much less it computed than is usual: without holes, and so that it waited longer for the others."""
-    rows, wait = sync.collectives.row, sync.collectives.wait_ns
-    waited = np.bincount(sync.collectives.ops.rank[rows], weights=wait, minlength=len(role))
-    usually, seldom_idle, seldom_waits = _upper_medians(np.stack([computed_ns, -idle_ns, -waited]), role)
-    less, more_idle = usually - computed_ns, np.maximum(idle_ns + seldom_idle, 0.0)
-    return np.asarray(np.minimum(less - 2 * more_idle, 2 * (waited + seldom_waits)))
+    less = np.zeros((len(_LESS), len(role)))
+    if not ops.has_device:
+        waited = np.bincount(others[1], weights=sync.collectives.wait_ns, minlength=len(role))
+        told = np.stack([computed_ns, -idle_ns, -waited])
+        less = (_upper_medians(told, role) - told) / max(ops.step_time_ns, 1.0)
+    return np.stack([called.values.sum(axis=0), *of_others, of_most, *less])
 
 
 def _of_most_operators(calls: Floats, role: Ints) -> Floats:
@@ -115,11 +110,20 @@ def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
         fewer = (own < (1 - FEWER[about]) * usual) & ~told
         if about == "operations":
             fewer &= _median(counts[COUNTED.index("of_most_operators")]) < 1 - FEWER[about]
-            fewer &= _median(counts[COUNTED.index("did_less")]) <= DID_LESS
+            fewer &= _did_less(counts) <= DID_LESS
         for place in as_positions(np.flatnonzero(fewer)):
             figures = {"recorded": float(own[place]), "peers": float(usual[place])}
             yield KairWarning("fewer_recorded", figures=figures, ranks=(rank_at(ranks, place),), about=about)
         told |= fewer
+
+
+def _did_less(counts: Floats) -> Floats:
+    """Per rank, of the step: what it computed less than is usual, beyond twice what it was idle longer.
+
+    No more than twice what it waited longer. Each in the median step: single ones of busy hosts differ by more.
+    """
+    computed_less, idle_longer, waited_longer = (_median(counts[COUNTED.index(name)]) for name in _LESS)
+    return np.asarray(np.minimum(computed_less - 2 * np.maximum(idle_longer, 0.0), 2 * waited_longer))
 
 
 def _alone(role: Ints, recorded: Bools) -> Bools:
