@@ -57,6 +57,14 @@ def codes(of: Checked) -> list[tuple[str, tuple[int, ...]]]:
     return [(warning.code, warning.ranks) for warning in of.warnings]
 
 
+@pytest.mark.parametrize(("costs", "open_"), [(12, False), (8, True)])
+def test_who_is_waited_for_because_its_stage_is_longer_leaves_nothing_open(costs: float, open_: bool) -> None:
+    """Each of the others waits for rank 2 for 40 % of the step; a quarter of that has to be its stage's."""
+    longer = replace(finding(None, costs, "stage_imbalance"), seen_on=(2,))
+    assert checked(waited_for({2: 40}), longer).contradicted == open_
+    assert checked(waited_for({2: 40}), replace(longer, seen_on=(1,))).contradicted
+
+
 def test_what_comes_now_and_then_is_not_worth_what_others_wait_for_in_every_step() -> None:
     """Half a percent of the step; the others wait for 3 % of it."""
     steady, now_and_then = finding(2, 0.5), replace(finding(2, 0.5), pattern="intermittent")

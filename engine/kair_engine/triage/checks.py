@@ -23,6 +23,9 @@ NO_HOLE = 1 / 3
 """Of what a rank without peers is idle beyond all others, a fix saves so much: holes in recordings look idle, too."""
 SEEN_WAITING = 0.5
 """Of what a rank costs that cannot be compared: others must be seen to wait so much longer for it than for others."""
+OF_ITS_STAGE = 0.25
+"""Of what others wait for a rank: a longer stage that costs so much explains it. It costs what is beyond the stages'
+mean, of two half of what the one waits for the other, and pipelines fill and drain besides."""
 NOTHING = 0.005
 """Of the smallest share: a finding that costs less is worth nothing by the replay."""
 
@@ -48,13 +51,14 @@ def check(
 ) -> Checked:
     """Keeps the findings that are worth something and that somebody waited for.
 
-    `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs nothing.
-    Findings below the smallest share for which nobody waits that long are dropped, as are ranks for whom nobody waits
-    at all, unless others hide them, and ranks without peers whose idle time costs nobody as much by a replay. A rank
-    that nearly all wait for though no test accuses it, or that costs nothing by the replay though it is waited for, is
-    told; not again where it is `undecided` anyway. Ranks that are `uncompared`, of whose recording a part is missing,
-    are accused only where others are seen to wait for them, longer than for one another, for much of what they are
-    accused of; so are those who have hardly other peers, unless the system itself told of them.
+    `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs
+    nothing. Findings below the smallest share for which nobody waits that long are dropped, as are ranks for whom
+    nobody waits at all, unless others hide them, and ranks without peers whose idle time costs nobody as much by a
+    replay. A rank that nearly all wait for though no test accuses it, or that costs nothing by the replay though it
+    is waited for, is told; not again where it is `undecided` anyway, nor where it is of a stage that is longer than
+    the others. Ranks that are `uncompared`, of whose recording a part is missing, are accused only where others are
+    seen to wait for them, longer than for one another, for much of what they are accused of; so are those who have
+    hardly other peers, unless the system itself told of them.
     """
     waiting = Waiting(job, blamed)
     in_doubt = uncompared | _beside(job, uncompared)
@@ -97,7 +101,8 @@ def check(
     kept += () if kept else uneven
     if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
         share = waiting.share_for((suspect.rank,)) or 0.0
-        if share * job.step_time_ns / 1e3 > shared:
+        waited_us = share * job.step_time_ns / 1e3
+        if waited_us > shared and OF_ITS_STAGE * waited_us > _of_stage_us(suspect.rank, kept):
             compared = {"compared": float(suspect.rank not in uncompared)}
             warning = _told("waited_for", (suspect.rank,), 0.0, share, job)
             told.append(replace(warning, figures={**warning.figures, **compared}))
@@ -114,6 +119,12 @@ def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:
         lacking = np.count_nonzero(lacks[members]) - lacks[members]
         found.update(ranks_at(job.ranks, as_positions(members[(lacking > 0) & (2 * lacking >= len(members) - 1)])))
     return found
+
+
+def _of_stage_us(rank: Rank, findings: Sequence[Finding]) -> float:
+    """What it costs that the rank is of a longer stage than the others; 0 of another."""
+    of_stage = (one for one in findings if one.cause == "stage_imbalance" and rank in one.seen_on)
+    return max((one.time_lost_us_per_step for one in of_stage), default=0.0)
 
 
 def _is_measured(finding: Finding) -> bool:
