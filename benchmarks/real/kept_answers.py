@@ -16,11 +16,24 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
 
 
 def write_answers(path: Path, answered: Sequence[dict[str, Any]], *, merge: bool) -> None:
-    """In the order of their seeds; `merge`: beside those of other seeds that the file has."""
+    """In the order of their seeds, times to a µs; `merge`: beside those of other seeds that the file has."""
     seeds = {_seed(one) for one in answered}
     kept = [one for one in read_answers(path) if _seed(one) not in seeds] if merge and path.exists() else []
-    content = json.dumps(sorted([*kept, *answered], key=_seed), separators=(",", ":"))
+    whole = [{**one, "document": _to_microseconds(one["document"])} for one in (*kept, *answered)]
+    content = json.dumps(sorted(whole, key=_seed), separators=(",", ":"))
     path.write_bytes(lzma.compress(content.encode(), preset=9))
+
+
+def _to_microseconds(document: Any) -> Any:  # noqa: ANN401 -- JSON
+    """What is in ns rounded to 1,000, which takes a quarter less room: steps take milliseconds."""
+    if isinstance(document, list):
+        return [_to_microseconds(one) for one in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        name: round(value, -3) if name.endswith("_ns") and isinstance(value, int | float) else _to_microseconds(value)
+        for name, value in document.items()
+    }
 
 
 def _seed(one: dict[str, Any]) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from damaged import cut
 from drawing import ALL_RANKS, OF_NETWORKS, ONE_RANK, draw, draw_network, draw_own_cores, draw_pair
+from kept_answers import read_answers, write_answers
 from network_report import Pair as PairOfNetworks
 from network_report import table
 from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_gpu_pair
@@ -271,3 +273,18 @@ def test_a_third_of_each_step_is_cut_from_a_trace(third: int, left: list[str]) -
     content = {"traceEvents": [named, step, *inside, event("after", 95, 5)]}
     cut(content, third)
     assert [one["name"] for one in content["traceEvents"]] == ["process_name", "ProfilerStep#4", *left, "after"]
+
+
+def test_answers_are_kept_by_seed_what_was_measured_to_a_microsecond(tmp_path: Path) -> None:
+    def one(seed: int, own_ns: int, verdict: str) -> dict[str, Any]:
+        measured = {"take": {"seed": seed}, "ranks": [{"steps": [{"run_ns": own_ns, "voluntary": 1234}]}]}
+        return {"document": measured, "answer": {"verdict": verdict}}
+
+    kept = tmp_path / "answers.json.xz"
+    write_answers(kept, [one(7, 60_001_499, "straggler"), one(3, 400, "job_wide")], merge=False)
+    write_answers(kept, [one(5, 1_500, "job_wide"), one(7, 60_001_501, "no_straggler")], merge=True)
+    assert read_answers(kept) == [
+        one(3, 0, "job_wide"),
+        one(5, 2_000, "job_wide"),
+        one(7, 60_002_000, "no_straggler"),
+    ]
