@@ -186,6 +186,15 @@ def test_each_stop_of_a_process_by_a_signal_is_counted() -> None:
         assert asked("end") == "None"
 
 
+def test_what_a_thread_is_given_a_core_for_before_it_waits_is_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process that is short of cores it begins late, and nobody knows when."""
+    monkeypatch.setattr(sys, "getswitchinterval", lambda: 0.0)
+    halts = Halts()
+    halts.look()
+    assert [halts.count(), halts.count()] == [None, 0]
+    halts.close()
+
+
 def test_without_a_thread_that_waits_no_stops_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

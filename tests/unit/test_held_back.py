@@ -61,6 +61,13 @@ def counted(halted: list[float], throttled: list[float] | None = None) -> Proces
     return ProcessorTimes(np.arange(RANKS), np.arange(STEPS), nothing, nothing, stops, nothing, matrix(halted), nothing)
 
 
+@pytest.mark.parametrize(("stops", "is_told"), [(1, False), (2, True)])
+def test_a_single_stop_by_a_signal_holds_nobody_back(stops: int, is_told: bool) -> None:
+    times = counted([0] * RANKS)
+    times.halted[SLOW, :stops] = 1
+    assert (SLOW in held_back(of_host(*[None] * RANKS), EXCESS, times)) == is_told
+
+
 @pytest.mark.parametrize(
     ("one", "others", "expected"),
     [

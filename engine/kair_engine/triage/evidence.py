@@ -21,6 +21,8 @@ COVERED = 0.25
 """A finding that is worth less than this part of its excess is covered by others that would be as late."""
 SAME_EXCESS = 0.005
 """The excess of a class that is one operator: equal to it, but for what is rounded away in print."""
+SELDOM = 0.05
+"""Stops of the mean rank in a step, by signals or a quota: of fewer none is told, as that rounds to none."""
 LINKS_SHOWN, CAUSES_SHOWN = 4, 4
 _LOCALIZE = ShownBy("localize")
 
@@ -92,9 +94,9 @@ def cores_evidence(stops: HostStops, step_time_ns: float) -> Iterator[Evidence]:
         "most_us": max(ready),
     }
     yield Evidence("no_core", figures, ShownBy("whatif"))
-    if stops.cores.throttled > 0:
+    if stops.cores.throttled >= SELDOM:
         yield Evidence("throttled", {"per_step": stops.cores.throttled}, ShownBy("whatif"))
-    if stops.cores.halted > 0:
+    if stops.cores.halted >= SELDOM:
         yield Evidence("halted", {"per_step": stops.cores.halted}, ShownBy("whatif"))
 
 

@@ -6,8 +6,10 @@ also one that only waits. So one is kept, and how often it was given a core tell
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from threading import Lock, Thread
+from time import monotonic
 from typing import Final
 
 _WAKES: Final = 2
@@ -22,24 +24,36 @@ class Halts:
         self._until = Lock()
         self._file = -1
         self._last = 0
+        self._waits = False
+        """Whether the thread is known to wait by now: until then it is given a core for other reasons."""
 
     def look(self) -> None:
         """From here on stops are counted. Where no thread can be begun, or the kernel does not count, none are told."""
         self.close()
-        self._until, waits = Lock(), Lock()
+        self._until, begun = Lock(), Lock()
         self._until.acquire()
-        waits.acquire()
-        thread = Thread(target=_wait, args=(waits, self._until), name="kair-halts", daemon=True)
+        begun.acquire()
+        began_s: list[float] = []
+        thread = Thread(target=_wait, args=(began_s, begun, self._until), name="kair-halts", daemon=True)
+        self._waits = False
         with suppress(OSError, RuntimeError):
             thread.start()
-            waits.acquire(timeout=_BEGUN_WITHIN_S)
+            # Sooner than that it gives up the interpreter only to wait.
+            if begun.acquire(timeout=_BEGUN_WITHIN_S):
+                self._waits = monotonic() - began_s[0] < sys.getswitchinterval()
             self._file = os.open(f"/proc/self/task/{thread.native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         self._last = self._wakes() or 0
 
     def count(self) -> int | None:
-        """Since the last call, or `look`; None where that is not known. A stop counts when it is over."""
+        """Since the last call, or `look`; None where that is not known. A stop counts when it is over.
+
+        Of a process that a quota stopped just then the thread may have begun to wait at any time since `look`.
+        """
         now = self._wakes()
         if now is None:
+            return None
+        if not self._waits:
+            self._waits, self._last = True, now
             return None
         halts = max(now - self._last, 0) // _WAKES
         self._last += _WAKES * halts
@@ -63,8 +77,9 @@ class Halts:
             return None
 
 
-def _wait(waits: Lock, until: Lock) -> None:
+def _wait(began_s: list[float], begun: Lock, until: Lock) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # others shall not wake it
-    waits.release()
+    began_s.append(monotonic())
+    begun.release()
     until.acquire()
     until.release()

@@ -27,6 +27,8 @@ from kair_engine.whatif.model import StoppedSteps
 
 OFTENER: Final = 4.0
 """Stops that are counted: so many times as often as the median peer's."""
+FEWEST_HALTS: Final = 2
+"""Stops by signals in all steps: a single one delays one step, and is told from what else wakes threads by luck."""
 LITTLE, ENOUGH = 0.5, 4.0
 """Of the cores that the median peer may use: hosts differ, and shares are rounded. And cores: with so many a rank's
 threads lack none, whatever its peers have."""
@@ -187,7 +189,9 @@ def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Ev
     if processor is not None:
         rows = np.searchsorted(processor.ranks, ranks)
         # Where it is not told there is no quota.
-        found |= {kind: zero_for_nan(of(processor)[rows]).mean(axis=1) for kind, of in _COUNTED.items()}
+        counts = {kind: zero_for_nan(of(processor)[rows]) for kind, of in _COUNTED.items()}
+        counts["halted"][counts["halted"].sum(axis=1) < FEWEST_HALTS] = 0
+        found |= {kind: of.mean(axis=1) for kind, of in counts.items()}
     return found
 
 
