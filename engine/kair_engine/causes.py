@@ -62,6 +62,8 @@ class CauseRow:
     """What-if's remedy that evens it out."""
     undone: str = "without that"
     """How a replay with the fix or the remedy is called in a sentence."""
+    undone_of_ranks: str | None = None
+    """The same of single ranks, where that is something else."""
     look_at: str = "look at what the hosts share"
     """Where it is job-wide, what to turn to, in the answer's one sentence."""
     stops_job: bool = False
@@ -159,6 +161,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         fix_kind="stops",
         job_wide_fix_kind="stops",
         undone="without the stops",
+        undone_of_ranks="with threads as fast as the peers'",
         look_at="look at the hosts' cores",
     ),
     "uneven_work": CauseRow(

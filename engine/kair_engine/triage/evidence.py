@@ -141,7 +141,8 @@ def price_evidence(
         "replayed",
         {"before_us": before, "after_us": after, **sampled},
         ShownBy("whatif", fixes=fixes) if "replayed_ranks" not in sampled else None,
-        about=finding.cause,
+        finding.ranks,
+        finding.cause,
     )
     if finding.pattern == "job_wide" or cost.saved_us >= COVERED * finding.time_lost_us_per_step:
         return (replayed,)

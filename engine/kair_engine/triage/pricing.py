@@ -33,6 +33,9 @@ MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
 
 _BY_REPLAY: Final[PricedBy] = "replay"
 
+OF_THREADS: Final[tuple[FixKind, ...]] = ("compute", "host", "input")
+"""What a rank that lacks cores is late with beside the stops that show: on a core that it shares all takes longer."""
+
 LAUNCHED_MORE = ("more_calls", "launches_more")
 """Evidence that a rank runs more operators than its peers, each of which its host launches."""
 
@@ -279,9 +282,13 @@ def _of_ranks(model: Model, finding: Finding, kind: FixKind, found: Localization
         # Without peers there is no ideal: it is as idle as the others that are idle longest.
         scale = round(alone["others_most_us"] / max(alone["idle_us_per_step"], 1e-3), 4)
         return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=(kind,), scale=scale),)
-    # Where launching more keeps the device waiting, that time is the host's.
-    more = not shown.isdisjoint(LAUNCHED_MORE) and model.job.has_device
-    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=(kind, "host") if more else (kind,)),)
+    kinds: tuple[FixKind, ...] = (kind,)
+    if model.job.has_device:
+        # Where launching more keeps the device waiting, that time is the host's.
+        kinds += () if shown.isdisjoint(LAUNCHED_MORE) else ("host",)
+    elif finding.cause == "contention":
+        kinds += OF_THREADS
+    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=kinds),)
 
 
 def _shown_by(model: Model, finding: Finding) -> bool:

@@ -378,7 +378,9 @@ def _since(one: Evidence) -> str:
 
 def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
-    text = f"replayed {CAUSES[one.about or 'unknown'].undone}, a step takes {after} instead of {before}"
+    cause = CAUSES[one.about or "unknown"]
+    undone = (cause.undone_of_ranks if one.ranks else None) or cause.undone
+    text = f"replayed {undone}, a step takes {after} instead of {before}"
     sampled = []
     if "replayed_steps" in one.figures:
         some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])
