@@ -14,6 +14,7 @@ from network_report import table
 from on_gpu.gpu_drawing import ALL_RANKS_ON_GPU, ONE_RANK_ON_GPU, GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.net_waits import net_of_stops
 from pair_report import Pair, by_kind, summary
+from price_report import page as page_of_prices
 from take_report import page
 from take_scoring import RIGHT_CAUSES, SHARED, score
 
@@ -288,3 +289,25 @@ def test_answers_are_kept_by_seed_what_was_measured_to_a_microsecond(tmp_path: P
         one(5, 2_000, "job_wide"),
         one(7, 60_002_000, "no_straggler"),
     ]
+
+
+def test_prices_of_culprits_are_held_against_the_steps_without_them() -> None:
+    """Steps of 100 ms are 110 where they are recorded; with rank 1 taking 60 ms longer they are 170."""
+    sleep = {"kind": "sleep", "ranks": [1], "severity": 0.5, "onset": 0, "place": "input"}
+
+    def one(priced_ms: float, faults: list[dict[str, Any]], ranks: list[int]) -> dict[str, Any]:
+        slow = 60 if faults else 0
+        document = take([[50.0, 50.0 + slow]] * 10, faults)
+        for rank in document["ranks"]:
+            rank["reference"] = {"step_ns": 100e6}
+            for at, step in enumerate(rank["steps"]):
+                step["begin_ns"], step["end_ns"] = int(at * 1e9), int(at * 1e9 + (110 + slow) * 1e6)
+        finding = {"ranks": ranks, "cause": "host", "time_lost_us_per_step": priced_ms * 1e3}
+        return {"document": document, "answer": {"verdict": "straggler", "findings": [finding] if ranks else []}}
+
+    healthy = [one(0, [], []) for _ in range(3)]
+    # The last one names another rank: it has no price.
+    text = page_of_prices([*healthy, *(one(priced, [sleep], [1]) for priced in (60, 54, 30)), one(60, [sleep], [0])])
+    assert text.startswith("3 culprits. Of 3 healthy takes four of five took +0 % to +0 % longer")
+    (row,) = [line for line in text.splitlines() if line.startswith("| all ")]
+    assert [cell.strip() for cell in row.split("|")[2:6]] == ["3", "0.90 (0.50–1.00)", "0.80", "2 of 3"]

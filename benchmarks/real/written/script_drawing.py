@@ -81,8 +81,11 @@ class WrittenTake(AnyTake):
 
     @property
     def lead_steps(self) -> int:  # type: ignore[override]  # a constant of other takes
-        """Before the recorded ones; capture is asked for steps that have not begun."""
-        return max(self.profiler.wait + self.profiler.warmup, int(self.captured))
+        """Before the recorded ones; capture is asked for steps that have not begun.
+
+        Where a fault is calibrated by layers of its own, capture takes their first forward pass for a step's begin.
+        """
+        return max(self.profiler.wait + self.profiler.warmup, 2 * int(self.captured))
 
 
 def draw_written(seed: int) -> WrittenTake:
