@@ -102,6 +102,10 @@ def test_how_often_a_quota_stopped_ranks_is_told(tmp_path: Path) -> None:
     (told,) = [one for one in contention(triage(throttled)).evidence if one.kind == "throttled"]
     assert told.figures == pytest.approx({"per_step": 0.75})
     assert all(one.kind != "throttled" for one in contention(triage(made)).evidence)
+    # One stop in all steps of all ranks would read "0.0 times a step".
+    rare = [(*row[:7], int(row[:2] == (1, 1)), *row[8:]) for row in made.job.step_times.rows()]
+    seldom = replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rare)))
+    assert all(one.kind != "throttled" for one in contention(triage(seldom)).evidence)
 
 
 def test_who_sleeps_is_found_among_ranks_that_lack_cores(tmp_path: Path) -> None:
