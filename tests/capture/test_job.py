@@ -25,6 +25,7 @@ from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.reader import Records, RingReader
 from kair_engine.trace.columns import read_columns
+from kair_engine.trace.model import NOT_TOLD
 from kair_engine.triage.analysis import triage
 
 pytestmark = [
@@ -150,10 +151,11 @@ def test_each_sampled_step_tells_what_its_thread_had_of_the_processor(jobs: Jobs
     times = recorded(jobs.folder / "captured/run/windows").job.step_times
     assert times.step == (*WINDOW, *WINDOW)
     for row in times.rows():
-        _, _, _, length, _, cpu, delay, _, of_communication, halted, given, helpers = row
+        _, step, _, length, _, cpu, delay, _, of_communication, halted, given, helpers = row
         assert 0 < cpu < length
         assert min(delay, of_communication) >= 0
-        assert halted == 0
+        # On a busy machine the thread that counts may begin to wait in the first one only.
+        assert halted == 0 or (halted, step) == (NOT_TOLD, WINDOW[0])
         assert 0 <= helpers < length
         assert given == 8 * 16 * 4  # of the batch, not of what it is compared with
 

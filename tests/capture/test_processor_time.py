@@ -155,7 +155,7 @@ halts, seen = Halts(), 0
 halts.look()
 print("looks", flush=True)
 while input() == "seen?":
-    seen += halts.count()
+    seen += halts.count() or 0  # None before its thread waits
     print(seen, flush=True)
 halts.close()
 print(halts.count(), flush=True)
