@@ -299,20 +299,20 @@ def failing_hook(_: int, folder: Path) -> Seen:
 
 
 def own_profiler(_: int, __: Path) -> Seen:
-    """The job profiles itself while a window is open: the window gives way; and afterwards there are windows again."""
+    """The job profiles itself while a window is open, which gives way; and again once a later one is over."""
     import kair_capture as kair
 
     start()
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), 1e-2)
-    own = 0
+    own = []
     for number, batch in enumerate(batches(14)):
         if number == 0:
             ask(2, 4)
         if number == 8:
             ask(10, 1)
         profiler = None
-        if number == 3:
+        if number in (3, 12):
             profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
             profiler.start()
         with kair.scope("augment"), kair.scope("inner"):
@@ -322,8 +322,8 @@ def own_profiler(_: int, __: Path) -> Seen:
         optimizer.zero_grad()
         if profiler is not None:
             profiler.stop()
-            own = len(profiler.events())
-    return {"own": own}
+            own.append(len(profiler.events()))
+    return {"own": min(own)}
 
 
 def explicit(_: int, __: Path) -> Seen:
