@@ -13,7 +13,7 @@ from time import thread_time_ns
 
 import pytest
 
-from kair_capture.job.processor_time import WORD_BITS, ProcessorTime
+from kair_capture.job.processor_time import EVERY, WORD_BITS, ProcessorTime
 from kair_capture.job.sampled.communication_threads import CommunicationThreads
 from kair_capture.job.sampled.connections import DESCRIPTORS, Connections, Sent, together
 from kair_capture.job.sampled.halts import Halts
@@ -53,6 +53,18 @@ def test_a_sampled_step_tells_what_its_thread_computed_in_it_alone() -> None:
     assert times.alone is None
     # After two steps what was measured is none of them alone.
     times.after_step(alone=True)
+    assert times.alone is None
+    times.close()
+
+
+def test_of_a_thread_that_waits_busily_only_what_it_lacked_is_told() -> None:
+    """As beside a GPU: what it computed is no work of its own, and steps that nobody samples are not looked at."""
+    times = ProcessorTime(waits_busily=True)
+    assert [times.after_step() for _ in range(2 * EVERY)] == [0] * (2 * EVERY)
+    times.begin()
+    assert times.after_step(alone=True) == 0
+    assert times.alone is not None and times.alone.cpu_ns is None and times.alone.delay_ns is not None
+    times.after_step()
     assert times.alone is None
     times.close()
 

@@ -108,6 +108,56 @@ def test_how_often_a_quota_stopped_ranks_is_told(tmp_path: Path) -> None:
     assert all(one.kind != "throttled" for one in contention(triage(seldom)).evidence)
 
 
+def without_cpu_time(made: Trace) -> Trace:
+    """As beside a device, where threads wait busily: what they compute is not told."""
+    return replace(made, job=replace(made.job, step_times=replace(made.job.step_times, cpu_ns=())))
+
+
+def test_what_stops_processes_is_told_though_nothing_tells_what_they_compute(tmp_path: Path) -> None:
+    """All ranks stand still for 20 ms in two steps of six, by a quota."""
+    made = steps(tmp_path, {(step, rank): USUAL + 20_000.0 for step in (2, 4) for rank in range(RANKS)}, meet=2000)
+    plain = contention(triage(made))
+    found = contention(triage(without_cpu_time(measured(made, OWN, {}, times=(3, 0)))))
+    (told,) = [one for one in found.evidence if one.kind == "throttled"]
+    assert told.figures == {"per_step": 3}
+    assert found.time_lost_us_per_step == plain.time_lost_us_per_step
+    assert all(one.kind not in ("throttled", "no_core") for one in plain.evidence)
+
+
+def test_what_only_looks_like_stops_is_not_told_where_nothing_lacked_a_core(tmp_path: Path) -> None:
+    """All ranks take 20 ms longer in two steps of six, of which they are ready without a core for 10 µs or 10 ms."""
+    hit = {(step, rank) for step in (2, 4) for rank in range(RANKS)}
+    made = steps(tmp_path, dict.fromkeys(hit, USUAL + 20_000.0), meet=2000)
+    assert triage(without_cpu_time(measured(made, OWN, dict.fromkeys(hit, 10.0)))).verdict == "no_straggler"
+    found = contention(triage(without_cpu_time(measured(made, OWN, dict.fromkeys(hit, 10_000.0)))))
+    (told,) = [one for one in found.evidence if one.kind == "no_core"]
+    assert told.figures["ready_us_per_step"] == pytest.approx(10_000 * 2 / 6)
+
+
+@pytest.mark.parametrize(("ready", "is_told"), [(20_000.0, True), (0.0, False)])
+def test_that_half_of_the_ranks_stand_still_is_told_where_all_lack_cores(
+    tmp_path: Path, ready: float, is_told: bool
+) -> None:
+    """Two of four ranks take 20 ms longer in two steps of six; communicating threads lack a core for 5 ms on all."""
+    hit = {(step, rank) for step in (2, 4) for rank in (0, 1)}
+    made = steps(tmp_path, dict.fromkeys(hit, USUAL + 20_000.0), meet=2000)
+    result = triage(without_cpu_time(measured(made, OWN, dict.fromkeys(hit, ready), communication=5000)))
+    assert any(one.cause == "contention" and not one.ranks for one in result.findings) == is_told
+
+
+def test_who_is_stopped_by_signals_is_known_though_nothing_tells_what_it_computes(tmp_path: Path) -> None:
+    """Rank 2 stands still for 20 ms in two steps of six, within an operator, as it also would for its own work."""
+    made = steps(tmp_path, {(step, 2): USUAL + 20_000.0 for step in (2, 4)}, meet=2000)
+    rows = [
+        (*row[:9], int(row[0] == 2 and row[1] in (2, 4)), *row[10:])
+        for row in measured(made, OWN, {}).job.step_times.rows()
+    ]
+    halted = replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
+    (found,) = [one for one in triage(without_cpu_time(halted)).findings if one.ranks]
+    assert (found.ranks, found.cause) == ((2,), "contention")
+    assert [one.figures["per_step"] for one in found.evidence if one.kind == "halted"] == [pytest.approx(1 / 3)]
+
+
 def test_who_sleeps_is_found_among_ranks_that_lack_cores(tmp_path: Path) -> None:
     """All compute for 20 ms and lack a core for up to 20; rank 2 sleeps for 10 besides."""
     noise = np.random.default_rng(4).uniform(0, 20_000, (STEPS, RANKS))

@@ -14,7 +14,8 @@ _MOST_US: Final = (1 << WORD_BITS) - 1
 class Had(NamedTuple):
     """What a thread had of the processor in one step."""
 
-    cpu_ns: int
+    cpu_ns: int | None
+    """None where it waits busily, beside a device."""
     delay_ns: int | None
     """Ready, and without a core; None where the kernel does not count it."""
 
@@ -22,7 +23,9 @@ class Had(NamedTuple):
 class ProcessorTime:
     """Of whichever thread asks, as the mean of the last EVERY steps: a look takes 10 µs where caches are cold."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits_busily: bool = False) -> None:
+        """`waits_busily`: as for a GPU; then CPU time says nothing, and only steps that are asked for are looked at."""
+        self._waits_busily = waits_busily
         self._thread, self._cpu, self._delay, self._file = 0, 0, 0, -1
         self._steps = self._mean = 0
         self.alone: Had | None = None
@@ -39,6 +42,8 @@ class ProcessorTime:
             self.begin()
             self._mean = 0
             return 0
+        if self._waits_busily and not alone:
+            return 0
         self._steps += 1
         if alone or self._steps == EVERY:
             steps, before = self._steps, (self._cpu, self._delay)
@@ -46,8 +51,9 @@ class ProcessorTime:
             computed, waited = self._cpu - before[0], self._delay - before[1]
             self._mean = _us_a_step(computed, steps) | _us_a_step(waited, steps) << WORD_BITS
             if alone and steps == 1:
-                self.alone = Had(max(computed, 0), max(waited, 0) if self._file >= 0 else None)
-        return self._mean
+                cpu = None if self._waits_busily else max(computed, 0)
+                self.alone = Had(cpu, max(waited, 0) if self._file >= 0 else None)
+        return 0 if self._waits_busily else self._mean
 
     def begin(self) -> None:
         """What was so far is no step's."""

@@ -57,9 +57,8 @@ class Session:
             self._identify = partial(write_identity, settings, rank, world_size)
             description = framework.description()
             self._identify(description)
-            if description.get("device") == "cpu":
-                # With a GPU the host waits for it busily: then its CPU time says nothing.
-                self.steps.count_cpu()
+            # With a GPU the host waits for it busily: then its CPU time says nothing.
+            self.steps.watch_processor(waits_busily=description.get("device") != "cpu")
             unless_made.pop_all()
 
     def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:

@@ -88,9 +88,9 @@ class StepTracker:
             self._optimizers.clear()
         self._end(clock())
 
-    def count_cpu(self) -> None:
-        """From here on it is told what of each step the training thread computed: not where it waits busily."""
-        self._processor = ProcessorTime()
+    def watch_processor(self, *, waits_busily: bool) -> None:
+        """From here on it is told what the training thread had of the processor; CPU time not where it waits busily."""
+        self._processor = ProcessorTime(waits_busily=waits_busily)
 
     def finish(self) -> None:
         """No more steps: one whose optimizer has run is whole, but for what a device has left to do."""

@@ -1,5 +1,6 @@
 """What the kernel measured of ranks' training threads: how long they computed, and were ready without a core."""
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -44,11 +45,45 @@ class ProcessorTimes:
         """Whether of every rank at least half of the steps are measured: else they cannot be compared."""
         return bool((np.mean(np.isnan(self.delay_ns), axis=1) <= UNTOLD_SHARE).all())
 
+    @property
+    def ready_ns(self) -> Floats:
+        """Per rank for how long in the mean step its training thread was ready without a core."""
+        return np.asarray(np.nan_to_num(self.delay_ns).mean(axis=1))
+
+    @property
+    def lacked_ns(self) -> Floats:
+        """The same of it or the thread that communicates, whichever lacked a core for longer."""
+        of_steps = np.maximum(np.nan_to_num(self.delay_ns), np.nan_to_num(self.communication_delay_ns))
+        return np.asarray(of_steps.mean(axis=1))
+
+    @property
+    def throttled_per_step(self) -> float:
+        """How often a quota stopped the mean rank in a step."""
+        return float(np.nan_to_num(self.throttled).mean())
+
+    @property
+    def halted_per_step(self) -> float:
+        """The same of signals."""
+        return float(np.nan_to_num(self.halted).mean())
+
 
 def processor_times(trace: Trace) -> ProcessorTimes | None:
-    """Of the chosen steps; None where nothing measured any of them."""
+    """Of the chosen steps; None where nothing measured any of them, as beside a device, where threads wait busily."""
+    counted = counted_times(trace)
+    if counted is None:
+        return None
+    # One without the other says nothing: what was not computed may have been waiting.
+    half_told = np.isnan(counted.cpu_ns) | np.isnan(counted.delay_ns)
+    if half_told.all():
+        return None
+    cpu_ns, delay_ns = (np.where(half_told, np.nan, of) for of in (counted.cpu_ns, counted.delay_ns))
+    return replace(counted, cpu_ns=cpu_ns, delay_ns=delay_ns)
+
+
+def counted_times(trace: Trace) -> ProcessorTimes | None:
+    """The same of whatever was measured: what threads lacked, and what stopped them, is known beside a device, too."""
     times = trace.job.step_times
-    if not times.cpu_ns or not times.delay_ns:
+    if not any(getattr(times, name) for name in MEASURED):
         return None
     ranks, steps = np.array(sorted(trace.job.ranks), np.int64), np.array(sorted(trace.steps), np.int64)
     rank, step = np.array(times.rank, np.int64), np.array(times.step, np.int64)
@@ -59,9 +94,4 @@ def processor_times(trace: Trace) -> ProcessorTimes | None:
         if column := getattr(times, name):
             values = np.array(column, float)[chosen]
             matrix[at] = np.where(values == NOT_TOLD, np.nan, values)
-    # One without the other says nothing: what was not computed may have been waiting.
-    half_told = np.isnan(matrices["cpu_ns"]) | np.isnan(matrices["delay_ns"])
-    if half_told.all():
-        return None
-    matrices["cpu_ns"][half_told] = matrices["delay_ns"][half_told] = np.nan
     return ProcessorTimes(ranks, steps, **matrices)

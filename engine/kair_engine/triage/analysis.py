@@ -24,7 +24,7 @@ from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdic
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.given import given_bytes
-from kair_engine.timeline.processor_time import processor_times
+from kair_engine.timeline.processor_time import counted_times, processor_times
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
@@ -98,7 +98,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
 
     shared = SharedCosts(trace, replays, devices, step_time, likely)
     stopped = with_most_stopped(found, blamed, shared.stopped, crowded(trace.job))
-    stopped = with_held_back(stopped, measured.held, shared.stopped, measured.processor)
+    stopped = with_held_back(stopped, measured.held, shared.stopped, measured.counted)
     if stopped is not found:
         found = stopped
         about = _findings_of(trace, found, blamed, suspects(trace.job, found), measured)
@@ -141,12 +141,13 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
 
 
 def _measured(trace: Trace, job: JobExcess) -> Measured:
-    processor = processor_times(trace)
+    processor, counted = processor_times(trace), counted_times(trace)
     steps = np.array([step.step for step in job.steps])
     asleep = asleep_longer(job, processor)
     return Measured(
         processor,
-        held_back(trace.job, job, processor),
+        counted,
+        held_back(trace.job, job, counted),
         given_bytes(trace, steps, job.ranks),
         computing_longer(job, processor),
         asleep,

@@ -16,6 +16,7 @@ from kair_engine.results.fix import Fix
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FixPrice, HostStops
+from kair_engine.timeline.processor_time import ProcessorTimes
 
 COVERED = 0.25
 """A finding that is worth less than this part of its excess is covered by others that would be as late."""
@@ -82,22 +83,31 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
 
 
-def cores_evidence(stops: HostStops, step_time_ns: float) -> Iterator[Evidence]:
-    """What was measured of all ranks: how long they were ready without a core, and how often a quota stopped them."""
-    if stops.cores is None:
+def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTimes | None) -> Iterator[Evidence]:
+    """What was measured of all ranks: how long they were ready without a core, and how often a quota stopped them.
+
+    Where nothing tells what they computed, as beside a device, that is what was `counted`, if of all of them.
+    """
+    if stops.cores is not None:
+        ready, shown = list(stops.cores.ready_by_rank_us.values()), ShownBy("whatif")
+        per_step = {"throttled": stops.cores.throttled, "halted": stops.cores.halted}
+    elif counted is not None and counted.tells_all:
+        ready, shown = (counted.lacked_ns / 1e3).tolist(), None
+        per_step = {"throttled": counted.throttled_per_step, "halted": counted.halted_per_step}
+    else:
         return
-    ready = list(stops.cores.ready_by_rank_us.values())
     figures = {
         "ready_us_per_step": float(np.mean(ready)),
         "step_us": step_time_ns / 1e3,
         "least_us": min(ready),
         "most_us": max(ready),
     }
-    yield Evidence("no_core", figures, ShownBy("whatif"))
-    if stops.cores.throttled >= SELDOM:
-        yield Evidence("throttled", {"per_step": stops.cores.throttled}, ShownBy("whatif"))
-    if stops.cores.halted >= SELDOM:
-        yield Evidence("halted", {"per_step": stops.cores.halted}, ShownBy("whatif"))
+    if max(ready) >= 1.0:
+        yield Evidence("no_core", figures, shown)
+    if per_step["throttled"] >= SELDOM:
+        yield Evidence("throttled", {"per_step": per_step["throttled"]}, shown)
+    if per_step["halted"] >= SELDOM:
+        yield Evidence("halted", {"per_step": per_step["halted"]}, shown)
 
 
 def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:

@@ -34,6 +34,8 @@ class Measured:
 
     processor: ProcessorTimes | None
     """What the kernel measured of their threads."""
+    counted: ProcessorTimes | None
+    """The same, also where nothing tells what they computed."""
     held: Mapping[Position, Sequence[HeldBack]]
     """What holds them back."""
     given: Floats | None

@@ -17,11 +17,12 @@ from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import HostStops, LackOfCores
+from kair_engine.timeline.processor_time import counted_times
 from kair_engine.trace.model import Trace
 from kair_engine.triage.contention_range import OwnThreads, own_threads, range_ns
 from kair_engine.triage.devices.findings import device_findings, price_range
 from kair_engine.triage.devices.tally import DeviceTally
-from kair_engine.triage.evidence import cores_evidence, stops_evidence
+from kair_engine.triage.evidence import SELDOM, cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.held_back import crowded_evidence
 from kair_engine.triage.replays import Replays
@@ -35,6 +36,8 @@ TICKED_SHARE = 0.10
 """Of the step: what the mean rank must spend on what is as long as ticks, where threads wait for those."""
 MEASURED_TICKED_SHARE = 0.01
 """Of the step: where it was measured what threads lack, the mean rank's must be ready without a core for so much."""
+BORNE_OUT = 0.005
+"""Of the step: what the mean rank must have lacked a core for, where that was measured; 0.0015 with cores enough."""
 INSIDE_SHARE = 0.015
 """Of the step: what three of four ranks must stand still for in the middle of operators, beside a device."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
@@ -66,7 +69,7 @@ class SharedCosts:
         others: Others = lambda *_: (),
     ) -> None:
         self._trace, self._devices, self._step_time_ns, self._others = trace, devices, step_time_ns, others
-        self._model = _model(replays)
+        self._model, self._counted = _model(replays), counted_times(trace)
         self.stops: HostStops | None = None
         self.stopped: StoppedSteps | None = None
         self._fixes: dict[Cause, Fix] = {}
@@ -145,7 +148,16 @@ class SharedCosts:
         often |= stops.ticked_share >= TICKED_SHARE
         # Beside a device a stop shows as such only where it hits an operator of the program.
         within = float(np.quantile(inside, 0.25)) >= INSIDE_SHARE * self._step_time_ns
-        return often, self._devices.threads_communicate and within
+        seldom = self._devices.threads_communicate and within
+        if self._counted is None or not self._counted.tells_all:
+            return often, seldom
+        # What lacks no core, and nothing stops, stands still for something else.
+        lacked, counted = self._counted.lacked_ns, self._counted
+        # Threads that communicate lack cores beside training ones that do; alone they may have time enough.
+        lacks = min(float(counted.ready_ns.mean()), of_half(lacked)) >= least
+        borne_out = max(counted.throttled_per_step, counted.halted_per_step) >= SELDOM
+        borne_out |= float(lacked.mean()) >= BORNE_OUT * self._step_time_ns
+        return often and borne_out, lacks or (seldom and borne_out)
 
     def _lacks_cores(self, stops: HostStops, cores: LackOfCores) -> bool:
         """The same where it was measured: what only looks like it is no stop."""
@@ -166,7 +178,7 @@ class SharedCosts:
             lost_ns=max(lost, stops.ticked_share * self._step_time_ns),
             step_time_ns=self._step_time_ns,
             evidence=(
-                *cores_evidence(stops, self._step_time_ns),
+                *cores_evidence(stops, self._step_time_ns, self._counted),
                 *crowded_evidence(self._trace.job, self._trace.job.ranks),
                 *stops_evidence(stops),
                 *shown,

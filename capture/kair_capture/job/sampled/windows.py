@@ -52,7 +52,7 @@ class Windows:
         self._wanted: Window | None = None
         self._open: tuple[Window, Profile] | None = None
         self._steps: list[tuple[int, int, int, int]] = []
-        self._processor: list[tuple[int, int, int | None, int | None, int | None, int | None, int]] = []
+        self._processor: list[tuple[int, int | None, int | None, int | None, int | None, int | None, int]] = []
         """Of each step its number, CPU time and delay (ns) of the training thread, how often a quota stopped it, the
         delay of the threads that communicate, how often a signal stopped the process, and the CPU time of helpers."""
         self._given: dict[int, int] = {}
