@@ -3,7 +3,7 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints, is_one_of
-from kair_engine.timeline.peers import main_lane_rows
+from kair_engine.timeline.peers import main_lane_rows, program_rows
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.nesting import lane_order
@@ -59,9 +59,9 @@ def unshared_ns(ops: Operations) -> Ints:
 
 
 def issuing_rows(ops: Operations) -> Ints:
-    """The main threads' operations that hand communication to another thread."""
+    """The program's operations that hand communication to another thread."""
     issues = [code for code, name in ops.name_text.items() if name.startswith(ISSUED_BY)]
-    return np.flatnonzero(main_lane_rows(ops) & np.isin(ops.name, issues))
+    return np.flatnonzero(program_rows(ops) & np.isin(ops.name, issues))
 
 
 def _awaited_inside(ops: Operations, own: Ints) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
-from kair_engine.timeline.peers import main_lane_rows
+from kair_engine.timeline.peers import program_rows
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import (
     COLLECTIVE,
@@ -16,7 +16,6 @@ from kair_engine.trace.operations import (
     GC,
     INPUT,
     MEMORY,
-    PHASE_NAMES,
     RECV,
     SCOPE,
     SEND,
@@ -157,15 +156,8 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
 
 
 def _of_the_program(ops: Operations) -> Bools:
-    """Whether each operation ran on its rank's main thread or on one that runs the backward pass.
-
-    Beside a device others serve them: gloo's copy what has arrived, the data loader's pins memory. They stand still
-    until there is something to do.
-    """
-    if not ops.has_device:
-        return np.ones(len(ops), dtype=bool)
-    backward = (ops.phase == PHASE_NAMES.index("backward")) & ~ops.on_stream & ~ops.communication
-    return np.asarray(main_lane_rows(ops) | np.isin(ops.lane_key, np.unique(ops.lane_key[backward])))
+    """Whether each operation ran on a thread of the program: beside a device others serve it and often stand still."""
+    return program_rows(ops) if ops.has_device else np.ones(len(ops), dtype=bool)
 
 
 def _rests(graph: StepGraph) -> Floats:

@@ -104,7 +104,7 @@ def host_events(ops: Operations) -> HostEvents:
 
 
 def events_before(ops: Operations, events: HostEvents, rows: Ints, by: Ints) -> Ints:
-    """Per row the main thread's last event not after a time, on its rank; NONE where there is none."""
+    """Per row the last event, not after a time, of the thread that issued it; NONE where there is none."""
     return _events_before(ops, events.row, events.time_ns, rows, by)
 
 
@@ -128,7 +128,7 @@ def last_operations(ops: Operations, events: HostEvents) -> tuple[Ints, Ints]:
 
 
 def noted_by_thread(ops: Operations) -> tuple[Ints, Ints]:
-    """Times by which the main thread's last event tells of communication on threads: (rows, times).
+    """Times by which the issuing thread's last event tells of communication on threads: (rows, times).
 
     When each was issued; and when a send is recorded as over, which is where the thread waits for it.
     """
@@ -138,16 +138,26 @@ def noted_by_thread(ops: Operations) -> tuple[Ints, Ints]:
 
 
 def _events_before(ops: Operations, row: Ints, time: Ints, rows: Ints, by: Ints) -> Ints:
-    main = np.flatnonzero(ops.lane[row] == ops.main_lane[ops.rank[row]])
-    if not len(rows) or not len(main):
+    if not len(rows) or not len(row):
         return np.full(len(rows), NONE)
-    low = min(int(time[main].min()), int(by.min()))
-    span = max(int(time[main].max()), int(by.max())) - low + 1
-    key = ops.rank[row[main]] * span + (time[main] - low)
-    wanted = ops.rank[rows] * span + (by - low)
-    found = np.searchsorted(key, wanted, side="right") - 1
-    event = main[np.maximum(found, 0)]
-    return np.where((found >= 0) & (ops.rank[row[event]] == ops.rank[rows]), event, NONE)
+    low = min(int(time.min()), int(by.min()))
+    span = max(int(time.max()), int(by.max())) - low + 1
+    lane = _issuing_lanes(ops, rows)
+    event = np.searchsorted(ops.lane_key[row] * span + (time - low), lane * span + (by - low), side="right") - 1
+    return np.where((event >= 0) & (ops.lane_key[row[event]] == lane), event, NONE)
+
+
+def _issuing_lanes(ops: Operations, rows: Ints) -> Ints:
+    """Per row of communication on threads, the key of the thread that issued it: the main thread unless that is seen.
+
+    Beside a device the thread that runs backward issues some.
+    """
+    width = int(ops.lane.max(initial=0)) + 1
+    lane = ops.rank[rows] * width + ops.main_lane[ops.rank[rows]]
+    if not ops.has_device:
+        return np.asarray(lane)
+    by = latest_ended(ops, rows, issuing_rows(ops), ends=ops.start_ns)
+    return np.where(by == NONE, lane, ops.lane_key[by])
 
 
 def _let_go(ops: Operations, rows: Ints, same: Bools) -> Ints:

@@ -4,11 +4,11 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS, synchronisations
+from kair_engine.timeline.peers import program_rows
 from kair_engine.timeline.self_time import recorded_late_ns, under_way_ns
 from kair_engine.trace.finished import latest_ended
-from kair_engine.trace.operations import COLLECTIVE, MEMORY, PHASE_NAMES, RECV, SCOPE, SEND, SYNC, Operations
+from kair_engine.trace.operations import COLLECTIVE, MEMORY, RECV, SCOPE, SEND, SYNC, Operations
 
-_BACKWARD = PHASE_NAMES.index("backward")
 BUSY_SHARE = 0.5
 """A thread's gap was spent waiting for another thread where that one was busy for this share of it."""
 
@@ -51,19 +51,30 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
     # A send's end is noted by the thread that waits for it, never later.
     for kinds, late, begun in ((meets, noted, False), (meets, recorded, True), ((SEND,), np.zeros_like(idle), False)):
         others = np.flatnonzero(on_threads & is_one_of(ops.kind, kinds))
-        ended = latest_ended(ops, after, others, by=ops.start_ns[after] + late)
+        ended = _ended_and_begun(ops, after, others, ops.start_ns[after] + late)
         waited = (ended != NONE) & (2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle)
         # Queued by then, or under way for most of the gap.
         since = np.maximum(ops.start_ns[ended], ops.end_ns[before])
-        waited &= 2 * (ops.start_ns[after] - since) >= idle if begun else ops.start_ns[ended] < ops.start_ns[after]
+        waited &= 2 * (ops.start_ns[after] - since) >= idle if begun else True
         found = np.where((found == NONE) & waited, ended, found)
     return after[found != NONE], found[found != NONE]
+
+
+def _ended_and_begun(ops: Operations, rows: Ints, others: Ints, by: Ints) -> Ints:
+    """Per row the one of `others` that ended last by a time, of those begun before the row; NONE for none."""
+    found = latest_ended(ops, rows, others, by=by)
+    while True:
+        later = np.flatnonzero((found != NONE) & (ops.start_ns[found] >= ops.start_ns[rows]))
+        if not len(later):
+            return found
+        found[later] = latest_ended(ops, rows[later], others, by=ops.end_ns[found[later]] - 1)
 
 
 def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
     """Operations at the top of a thread, after a gap in which another thread was busy: backward, and after it.
 
-    A thread that runs backward beside a device is busy, too, while it waits there for communication on threads.
+    The main thread, and one that runs backward beside a device, are busy, too, while they wait there for communication
+    on threads.
     """
     none = np.zeros(0, dtype=np.int64)
     top = rows[ops.nesting.parent[rows] == NONE]
@@ -73,7 +84,7 @@ def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
     first = np.concatenate(([True], lane[1:] != lane[:-1]))
     free = np.where(first, ops.begin_ns[ops.rank[top]], np.concatenate(([0], end[:-1])))
     gaps = np.flatnonzero(start - free >= SHORTEST_WAIT_NS)
-    waited, sources, share = [], [], []
+    waited, sources, share, program = [], [], [], program_rows(ops)
     for code in np.unique(ops.lane[top]):
         # One thread of every rank at a time: how long it was busy within each gap of the others.
         others = top[ops.lane[top] == code]
@@ -82,7 +93,7 @@ def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
         if not len(asked):
             continue
         busy = _busy(ops, others, asked, ops.start_ns[asked]) - _busy(ops, others, asked, opened)
-        if ops.has_device and (ops.phase[others] == _BACKWARD).all():
+        if ops.has_device and program[others].all():
             communication = np.flatnonzero(ops.communication & ~ops.on_stream)
             busy += under_way_ns(ops, communication, asked, ops.start_ns[asked])
             busy -= under_way_ns(ops, communication, asked, opened)
