@@ -2,13 +2,18 @@
 
 Capture is started in each rank before its model is built, and the recorded steps are asked for as an agent does. What
 ranks leave becomes fragments by the agent's own code, and a job of the store by the coordinator's: here after the take,
-so that neither shares its cores.
+so that neither shares its cores. `python benchmarks/real/captured.py DIR` does so of takes whose stores `record.py`
+left for later.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,19 +77,29 @@ class CapturedSteps:
         return name
 
 
-def into_store(folder: Path, take: AnyTake, store: Path) -> None:
-    """Makes a job of a store of what the ranks of a take left in `folder`."""
+def into_store(folder: Path, take: AnyTake, kept: Path) -> None:
+    """Makes `kept`/store of what the ranks of a take left in `folder`, with the take's job."""
+    into_store_of_hosts(folder, take.host_of_rank, kept / "store")
+
+
+def keep_for_later(folder: Path, _take: AnyTake, kept: Path) -> None:
+    """Keeps what the ranks of a take left in `folder` as `kept`/run."""
+    (folder / "run").rename(kept / "run")
+
+
+def into_store_of_hosts(folder: Path, host_of_rank: Sequence[int], store: Path) -> None:
+    """Makes a job of a store of what ranks left in `folder`."""
     from kair_capture.agent.spool import Spool
     from kair_capture.agent.windows import HostOfWindow, convert, window_files
     from kair_capture.coordinator.keeping.committing import Committer
     from kair_capture.places import JobPlaces
 
     places = JobPlaces(store, JOB)
-    for host in sorted(set(take.host_of_rank)):
+    for host in sorted(set(host_of_rank)):
         work, name = folder / f"work{host}", f"host{host}"
         work.mkdir()
-        files = [one for one in window_files(folder / "run" / "windows") if take.host_of_rank[one.rank] == host]
-        fragments, refused = convert(files, work, HostOfWindow(name, take.ranks, None, 0))
+        files = [one for one in window_files(folder / "run" / "windows") if host_of_rank[one.rank] == host]
+        fragments, refused = convert(files, work, HostOfWindow(name, len(host_of_rank), None, 0))
         if refused:
             raise RuntimeError(f"capture's own window cannot be read: {refused[0][1]}")
         spool = Spool(folder / f"spool{host}", 1 << 34, places.delivered, name)
@@ -92,6 +107,16 @@ def into_store(folder: Path, take: AnyTake, store: Path) -> None:
             spool.put(one.path, one.first, one.last, KEY)
         spool.deliver_waiting()
     Committer(places, KEY).round()
+
+
+def main() -> int:
+    """Makes the stores that the takes of the command line's folder lack; 0."""
+    for run in sorted(Path(sys.argv[1]).glob("seed*/run")):
+        take = json.loads((run.parent / "take.json").read_text(encoding="utf-8"))["take"]
+        with tempfile.TemporaryDirectory() as scratch:
+            shutil.move(run, scratch)
+            into_store_of_hosts(Path(scratch), take["host_of_rank"], run.parent / "store")
+    return 0
 
 
 def open_captured(folder: Path) -> Trace:
@@ -108,3 +133,7 @@ def unmeasured(trace: Trace) -> Trace:
     times = trace.job.step_times
     plain = StepTimes(times.rank, times.step, times.begin_ns, times.duration_ns, times.operations)
     return replace(trace, job=replace(trace.job, step_times=plain, limits={}, sent={}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

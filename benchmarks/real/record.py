@@ -16,7 +16,8 @@ in DIR/with, and without any again in DIR/again, which tells by how much the mac
 CPU with two ranks, each on a core of its own.
 
 With `--captured` the ranks of takes or such pairs are recorded by Kair's capture, and each take's folder holds a store
-instead of traces.
+instead of traces; with `--stores-later` what the ranks left, of which `captured.py DIR` makes the stores, on another
+machine, too.
 
 With `--own-cores` takes of two ranks, each on a core of its own with nothing else beside them, healthy or with a fault
 of one rank; their seeds are their own, too.
@@ -52,7 +53,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
-from captured import into_store
+from captured import into_store, keep_for_later
 from drawing import AnyTake, Take, draw, draw_network, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--rehearse", action="store_true", help="run takes on a GPU without one, to try the recorder")
     parser.add_argument("--pairs", action="store_true", help="with and without a fault of all ranks")
     parser.add_argument("--captured", action="store_true", help="record by Kair's capture, into stores")
+    parser.add_argument("--stores-later", action="store_true", help="leave the stores to captured.py")
     parser.add_argument("--networks", action="store_true", help="several hosts, with and without slow links")
     parser.add_argument("--written", action="store_true", help="training scripts, each profiled in its own way")
     parser.add_argument("--own-cores", action="store_true", help="two ranks, each on a core of its own")
@@ -91,7 +93,7 @@ def main() -> int:
                 break
             if not folder.exists():
                 begin = time.monotonic()
-                outcome = record(take, folder, processes)
+                outcome = record(take, folder, processes, keep_for_later if options.stores_later else into_store)
                 print(f"{folder.name} {time.monotonic() - begin:5.1f} s  {outcome}", flush=True)
     return 0
 
@@ -102,10 +104,10 @@ def planned(options: argparse.Namespace) -> Iterator[tuple[Path, AnyTake]]:
         name = f"seed{seed:04d}"
         if options.device == "cpu":
             take = drawing_of(options)(seed)
-            take = replace(take, captured=options.captured)
         else:
             gpu_take = draw_gpu_pair(seed) if options.pairs else draw_gpu(seed)
             take = replace(gpu_take, device="cpu", examples=8) if options.rehearse else gpu_take
+        take = replace(take, captured=options.captured)
         if options.pairs or options.networks:
             yield options.out / "without" / name, replace(take, faults=())
             yield options.out / "with" / name, take
@@ -140,8 +142,11 @@ def in_turn(seeds: Iterable[int], first_for_reporting: int) -> Iterator[int]:
     return (seed for seed in chain.from_iterable(rows) if seed is not None)
 
 
-def record(take: AnyTake, folder: Path, processes: Processes) -> str:
-    """Record the take into the new `folder`, which appears when it is complete; one line about it."""
+def record(take: AnyTake, folder: Path, processes: Processes, keep: Callable[[Path, AnyTake, Path], None]) -> str:
+    """Record the take into the new `folder`, which appears when it is complete; one line about it.
+
+    `keep` puts there what capture left.
+    """
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         (scratch / "traces").mkdir()
@@ -163,7 +168,7 @@ def record(take: AnyTake, folder: Path, processes: Processes) -> str:
             document = {"take": asdict(take), "torch": torch.__version__, "began": begin} | measured
             (kept / "take.json").write_text(json.dumps(document), encoding="utf-8")
             if take.captured:
-                into_store(scratch, take, kept / "store")
+                keep(scratch, take, kept)
             else:
                 (scratch / "traces").rename(kept / "traces")
         folder.parent.mkdir(parents=True, exist_ok=True)

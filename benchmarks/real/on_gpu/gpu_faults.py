@@ -7,11 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
+import torch.distributed as dist
 from drawing import Fault
 from faults import Fed, InsideFaults
 from parallel_layouts import Program
 
 from on_gpu.gpu_drawing import GpuTake
+
+Times = Callable[[float], int]
+"""How often work is repeated, given how often it takes to cost as much as it is to."""
 
 COPIED_EXAMPLES = 64
 TINY = 256
@@ -23,7 +27,8 @@ class GpuFaults(InsideFaults):
     def prepare_one(self, fault: Fault, program: Program, fed: Fed, step_ns: float, own_ns: float) -> None:
         if fault.kind in WORK_ON_GPU:
             lost_ns = fault.severity * step_ns * self.share(fault, program)
-            self.put(fault, WORK_ON_GPU[fault.kind](lost_ns, program))
+            times = agreed if len(fault.ranks) > 1 else round
+            self.put(fault, WORK_ON_GPU[fault.kind](lost_ns, program, times))
         elif fault.kind != "slower_kernel":
             super().prepare_one(fault, program, fed, step_ns, own_ns)
 
@@ -48,6 +53,13 @@ def unit_wall_ns(work: Callable[[], object]) -> float:
     return max(min(took), 1000)
 
 
+def agreed(times: float) -> int:
+    """The mean of what all ranks ask for: of a fault of all of them each has as much, however each was calibrated."""
+    asked = torch.tensor([times], dtype=torch.float64)
+    dist.all_reduce(asked)
+    return round(float(asked) / dist.get_world_size())
+
+
 def repeated(work: Callable[[], object], times: int) -> Callable[[], object]:
     def run() -> None:
         for _ in range(times):
@@ -56,7 +68,7 @@ def repeated(work: Callable[[], object], times: int) -> Callable[[], object]:
     return run
 
 
-def extra_work(lost_ns: float, program: Program) -> Callable[[], object]:
+def extra_work(lost_ns: float, program: Program, times: Times) -> Callable[[], object]:
     """Another block of the model, run forward on as many examples as it takes."""
     whole = program.spare_input
 
@@ -64,10 +76,10 @@ def extra_work(lost_ns: float, program: Program) -> Callable[[], object]:
         with torch.no_grad():
             program.spare(whole)
 
-    return repeated(forward, max(1, round(lost_ns / unit_wall_ns(forward))))
+    return repeated(forward, max(1, times(lost_ns / unit_wall_ns(forward))))
 
 
-def synchronising_copies(lost_ns: float, program: Program) -> Callable[[], object]:
+def synchronising_copies(lost_ns: float, program: Program, times: Times) -> Callable[[], object]:
     """Numbers that the host looks at, one and some by turns; each waits for all that the GPU has to do."""
     one, some = program.spare_input.flatten()[0], program.spare_input[:COPIED_EXAMPLES]
 
@@ -75,17 +87,17 @@ def synchronising_copies(lost_ns: float, program: Program) -> Callable[[], objec
         one.item()
         some.cpu()
 
-    return repeated(copy, max(1, round(lost_ns / unit_wall_ns(copy))))
+    return repeated(copy, max(1, times(lost_ns / unit_wall_ns(copy))))
 
 
-def tiny_kernels(lost_ns: float, program: Program) -> Callable[[], object]:
+def tiny_kernels(lost_ns: float, program: Program, times: Times) -> Callable[[], object]:
     """Additions of a few numbers."""
     few = torch.zeros(TINY, device=program.spare_input.device)
     ten_ns = unit_wall_ns(repeated(lambda: few.add_(1), 10))
-    return repeated(lambda: few.add_(1), max(1, round(10 * lost_ns / ten_ns)))
+    return repeated(lambda: few.add_(1), max(1, times(10 * lost_ns / ten_ns)))
 
 
-WORK_ON_GPU: dict[str, Callable[[float, Program], Callable[[], object]]] = {
+WORK_ON_GPU: dict[str, Callable[[float, Program, Times], Callable[[], object]]] = {
     "extra_work": extra_work,
     "synchronising_copies": synchronising_copies,
     "synchronising_copies_on_all": synchronising_copies,
