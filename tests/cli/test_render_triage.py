@@ -66,6 +66,20 @@ def test_a_job_wide_cause_is_told_with_its_range_and_that_no_rank_is_to_blame() 
     )
 
 
+def test_who_shares_a_core_that_others_do_not_is_in_the_sentence() -> None:
+    three = tuple(map(Rank, range(3)))
+    crowd = Evidence("crowded", {"ranks": 2, "cores": 1}, ranks=(Rank(0), Rank(2)))
+    shared = replace(contention(seen_on=three), evidence=(crowd,))
+    assert "CPU contention on ranks 0-2 (60.0 ms of the 105 ms step; ranks 0, 2 share a core); no rank" in summary(
+        found(shared, verdict="job_wide")
+    )
+    assert "no rank's fault: CPU contention (60.0 ms a step; ranks 0, 2 share a core)" in summary(
+        found(accused(), shared)
+    )
+    all_share = replace(shared, evidence=(Evidence("crowded", {"ranks": 3, "cores": 2}, ranks=three),))
+    assert "share" not in summary(found(all_share, verdict="job_wide"))
+
+
 def test_a_job_wide_cause_of_some_ranks_names_where_it_is_seen() -> None:
     uneven = contention(cause="stage_imbalance", seen_on=(Rank(1),))
     assert "stage imbalance on rank 1 (60.0 ms to" in summary(found(uneven, verdict="job_wide"))

@@ -167,6 +167,11 @@ async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> No
         await until(pilot, lambda: len(screen.shown) == 4 and settled(app))
         assert "[x] --scale 'op=kair*:0.5'" in screen_text(app)
         assert screen.commands()[-1].endswith("--scale 'op=kair*:0.5' --only-fixes")
+        await type_line(pilot, "plus", "rank=5+kind=stops,compute,host")
+        await until(pilot, lambda: "[x] rank=5+kind=" in screen_text(app) and settled(app))
+        # Why it is listed does not fit beside it, and is told below.
+        lines = [line.strip(" │") for line in screen_text(app).splitlines()]
+        assert lines[next(at for at, line in enumerate(lines) if line.startswith("[x] rank=5+kind=")) + 1] == "typed"
 
 
 @played

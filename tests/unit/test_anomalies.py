@@ -8,7 +8,7 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from support.excess_builder import COMMUNICATION, COMPUTE, HOST, INPUT, STEP_NS, Percents, job, quiet
+from support.excess_builder import COMMUNICATION, COMPUTE, HOST, INPUT, STEP_NS, Percents, job, nothing, quiet
 
 from kair_engine.localize.anomalies import SHARES, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
@@ -230,6 +230,23 @@ def test_two_or_three_ranks_in_few_steps_prove_nothing(ranks: int, steps: int) -
     result = persistence(job(percents))
     assert result.anomalies == ()
     assert not can_accuse(job(percents))
+
+
+@pytest.mark.parametrize(
+    ("row", "percent", "is_found"), [(COMPUTE, 40, True), (COMPUTE, 20, False), (HOST, 8, True), (HOST, 4.5, False)]
+)
+def test_of_two_ranks_one_that_is_far_slower_in_each_of_ten_steps_is_found(
+    row: int, percent: float, is_found: bool
+) -> None:
+    """Steps resemble one another, as those of a spell do, and count as five.
+
+    No spell brings healthy ranks so far apart in every step: a quarter of it in what they compute, 5 % in idle time.
+    """
+    drift = np.repeat([-0.5, 0.5], 5)
+    percents = nothing(10, 2)
+    percents[:, row] = np.stack((-drift - percent / 2, drift + percent / 2), axis=1)
+    assert inflation(percents[:, row]) > 1.7
+    assert found_in(job(percents, on_device=False)) == ([("persistent", (1,), CLASSES[row])] if is_found else [])
 
 
 def test_one_of_four_in_spells_of_slowness_is_not_slow_in_every_step() -> None:

@@ -105,9 +105,9 @@ def test_of_two_ranks_delays_of_all_classes_count_together() -> None:
 
 
 def test_of_two_ranks_a_slowness_that_fades_is_one_ranks() -> None:
-    """From 36 % to 17 %: one step resembles the next, but no spell of the other's would hide in that."""
+    """From 36 % to 11 %: one step resembles the next, but no spell of the other's would hide in that."""
     percents = quiet(STEPS, 2, percent=0.5)
-    percents[:, COMPUTE] += np.linspace(36, 17, STEPS)[:, None] * np.array([-1, 1])
+    percents[:, COMPUTE] += np.linspace(36, 11, STEPS)[:, None] * np.array([-1, 1])
     assert [one.positions for one in accused(percents, waiting_for(SLOW, 1.0, ranks=2))] == [(SLOW,)]
 
 

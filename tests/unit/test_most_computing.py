@@ -11,7 +11,7 @@ from kair_engine.arrays import Floats
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import computing_longer, with_measured
+from kair_engine.triage.ranks.most_computing import computing_longer, since_lacking, with_measured
 
 STEPS, RANKS, SLOW = 12, 4, 1
 
@@ -91,6 +91,27 @@ def test_whoever_has_a_core_for_itself_and_is_done_before_others_is_not_accused(
     processor = measured(computed(6), lacks)
     processor.delay_ns[SLOW] = 0
     assert bool(computing_longer(busy(), processor)) is accused
+
+
+def test_who_is_slow_since_it_lacks_cores_is_found_though_noise_hides_when_that_began() -> None:
+    """Of two ranks one is 16 % slower from step 18 on, by the clock give or take 12, and lacks a core."""
+    steps, begins = 39, 18
+    noise = np.random.default_rng(1).normal(0, 6, steps)
+    percents = nothing(steps, 2)
+    percents[:, COMPUTE] = np.stack((-noise, noise), axis=1)
+    percents[begins:, COMPUTE] += (-8, 8)
+    of = job(percents, on_device=False)
+    lacked = np.zeros((2, steps))
+    lacked[1, begins:] = 0.2 * STEP_NS
+    times = replace(measured(np.full((2, steps), 0.6 * STEP_NS)), ranks=np.arange(2), delay_ns=lacked)
+    found = conclude(of)
+    assert found.anomalies == () and found.begun is None
+    (slow,) = since_lacking(found, times).anomalies
+    assert (slow.kind, slow.positions, slow.since) == ("persistent", (1,), begins)
+    assert since_lacking(found, replace(times, delay_ns=np.zeros((2, steps)))) is found
+    # Who lacks cores and is no slower is not.
+    nobody = conclude(job(percents * (np.arange(steps) < begins)[:, None, None], on_device=False))
+    assert since_lacking(nobody, times).anomalies == ()
 
 
 def test_where_it_was_not_measured_nobody_computes_for_longer() -> None:

@@ -30,6 +30,12 @@ FEW_PEERS_IDLE = 0.03
 """The same of idle time, fetches and single operators: healthy ranks differ less in these than in what they compute."""
 
 
+FAR_APART = 0.25
+"""The same in every single step: so far apart no spell brings healthy ranks; then each step counts by itself."""
+FAR_IDLE = 0.05
+"""The same of idle time and fetches."""
+
+
 @dataclass(frozen=True)
 class _Slowest:
     """Of two or three `members` of a role the one that takes longest in something."""
@@ -50,9 +56,10 @@ class _Slowest:
         peers = np.delete(per_step, self.place, axis=1)
         return np.asarray(per_step[:, self.place] - peers[:, int(np.argmax(trimmed_mean(peers, TRIM)))])
 
-    def by_chance(self, apart: Floats, share: float) -> float | None:
+    def by_chance(self, apart: Floats, share: float, far_apart: float = FAR_APART) -> float | None:
         """The chance of its places, if it is surely and steadily `apart` by this share of the step; else None."""
-        inflated = inflation(self.per_step)
+        far = float(apart.min()) > far_apart * self.job.step_time_ns
+        inflated = 1.0 if far else inflation(self.per_step)
         p = on_top_by_chance(self.per_step, (self.place,), inflated)
         steady = steadily_above(apart, float(trimmed_mean(apart, TRIM)), share * self.job.step_time_ns, inflated)
         return p if p < TOP_BY_CHANCE and steady else None
@@ -76,9 +83,10 @@ def slow_one_of_few(job: Excesses, members: Ints, row: int) -> list[Anomaly]:
         return []
     per_step = zero_for_nan(job.by_step_ns[:, row, members])
     slowest = _Slowest.of(job, members, per_step)
-    of_class, of_all = (FEW_PEERS_SHARE,) * 2 if COMPARED_WITH_WORK[row] else (FEW_PEERS_IDLE, SMALLEST_SHARE)
+    works = COMPARED_WITH_WORK[row]
+    of_class, of_all = (FEW_PEERS_SHARE,) * 2 if works else (FEW_PEERS_IDLE, SMALLEST_SHARE)
     apart = slowest.above(per_step)
-    p = slowest.by_chance(apart, of_class)
+    p = slowest.by_chance(apart, of_class, FAR_APART if works else FAR_IDLE)
     return [] if p is None or not slowest.is_late(of_all) else [slowest.anomaly(row, p, apart)]
 
 

@@ -62,6 +62,12 @@ def also_slow(found: Localization, anomaly: Anomaly) -> Localization:
     return _concluded(found.job, found.persistence, (*found.anomalies, anomaly), found.links, found.begun)
 
 
+def slow_since(found: Localization, begun: Onset) -> Localization:
+    """The same, of a job in which nobody is slow, with those that are from `begun` on, which no test told."""
+    anomalies = _since(found.job, begun, ())
+    return _concluded(found.job, found.persistence, anomalies, found.links, begun) if anomalies else found
+
+
 def _concluded(
     job: JobExcess,
     steady: Persistence,

@@ -46,7 +46,7 @@ from kair_engine.triage.ranks.in_other_classes import with_what_costs_most
 from kair_engine.triage.ranks.more_work import with_more_work
 from kair_engine.triage.ranks.most_asleep import asleep_longer
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
-from kair_engine.triage.ranks.most_computing import computing_longer, with_measured
+from kair_engine.triage.ranks.most_computing import computing_longer, since_lacking, with_measured
 from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.ranks.without_peers import with_idle_alone
@@ -83,9 +83,9 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if (told_apart := knowing_communication(trace, found)) is not None:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed, measured = blame_of(trace, tally), _measured(trace, found.job)
-    found = with_most_awaited(with_more_work(found, measured.given, measured.processor), blamed)
-    found = with_what_costs_most(with_measured(found, blamed, (*measured.longer, *measured.asleep.longer)))
-    found = with_idle_alone(found)
+    found = with_more_work(since_lacking(found, measured.processor), measured.given, measured.processor)
+    found = with_measured(with_most_awaited(found, blamed), blamed, (*measured.longer, *measured.asleep.longer))
+    found = with_idle_alone(with_what_costs_most(found))
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)

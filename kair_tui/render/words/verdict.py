@@ -150,9 +150,9 @@ def _job_wide(result: TriageResult) -> str:
     if stands_still(first):
         where = f"{_price(first)} {_seen_on(first, result)}"
         return f"job-wide: {cause_in_words(first.cause)}, {where}; no rank is missing: look at the network between them"
-    of_step = f"{costs(first)} of the {duration(result.step_time_us)} step"
+    of_step = f"{costs(first)} of the {duration(result.step_time_us)} step{_crowded(first)}"
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
-    told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)})" for one in others]
+    told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)}{_crowded(one)})" for one in others]
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
     if len(result.ranking) == 1:
         where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
@@ -199,7 +199,16 @@ def _price(finding: Finding) -> str:
         return f"the job stands still at {held_up_at(finding)}"
     if is_hidden(finding):
         return "nothing by itself: others are as late"
-    return f"{costs(finding)} a step"
+    return f"{costs(finding)} a step{_crowded(finding)}"
+
+
+def _crowded(finding: Finding) -> str:
+    """Of lack of cores, who shares some: the others have enough."""
+    found = next((one for one in finding.evidence if one.kind == "crowded"), None)
+    if found is None or finding.pattern != "job_wide" or len(found.ranks) == len(finding.seen_on):
+        return ""
+    cores = int(found.figures["cores"])
+    return f"; {ranks_in_words(found.ranks)} share {'a core' if cores == 1 else plural(cores, 'core')}"
 
 
 def _hyphened(name: str) -> str:

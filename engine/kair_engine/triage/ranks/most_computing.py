@@ -15,8 +15,9 @@ from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
 from kair_engine.localize.excess_table import ExcessTable
 from kair_engine.localize.large_delays import stalling
-from kair_engine.localize.localization import Localization, also_slow
+from kair_engine.localize.localization import Localization, also_slow, slow_since
 from kair_engine.localize.noise import above_peers
+from kair_engine.localize.onset import onset
 from kair_engine.localize.persistence import can_accuse, slow_in_class
 from kair_engine.ranks import Position, as_positions, rank_at, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -40,6 +41,16 @@ def computing_longer(job: JobExcess, processor: ProcessorTimes | None) -> tuple[
     steady = (one for code in present(job.role) for one in slow_in_class(table, _COMPUTE, code))
     alone = (one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
     return tuple(one for one in alone if _takes_longer(job, processor, one))
+
+
+def since_lacking(found: Localization, processor: ProcessorTimes | None) -> Localization:
+    """`found`, where it has nobody, with whoever is slow since it lacks cores: by the clock noise may hide that."""
+    job = found.job
+    if processor is None or not processor.tells_all or found.anomalies or found.begun is not None:
+        return found
+    lacked = as_in(job, processor, processor.delay_ns)
+    begun = onset(lacked - role_medians(lacked, job.role), job.step_time_ns)
+    return found if begun is None else slow_since(found, begun)
 
 
 def _takes_longer(job: JobExcess, processor: ProcessorTimes, found: Anomaly) -> bool:

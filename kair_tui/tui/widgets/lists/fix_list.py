@@ -20,7 +20,7 @@ from kair_tui.tui.widgets.styles import styles_of
 
 _TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
 _ORIGIN = 14
-"""Columns for why a fix is listed, left out where the fix itself needs them."""
+"""Columns for why a fix is listed, which is told below it where the fix itself needs them."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,9 @@ class FixList(Choices[ListedFix]):
             (_padded(origin, wide, glyphs.ellipsis), styles.dim),
             (figures, style),
         ]
-        return [first, *([(" " * len(mark) + text, style)] for text, _ in lines[1:])]
+        indent = " " * len(mark)
+        below = [[(indent + origin, styles.dim)]] if origin and not wide else []
+        return [first, *([(indent + text, style)] for text, _ in lines[1:]), *below]
 
     def _figures(self, item: ListedFix) -> str:
         ascii_only, glyphs = self.look.ascii_only, self.look.glyphs

@@ -142,9 +142,12 @@ def _events_before(ops: Operations, row: Ints, time: Ints, rows: Ints, by: Ints)
         return np.full(len(rows), NONE)
     low = min(int(time.min()), int(by.min()))
     span = max(int(time.max()), int(by.max())) - low + 1
-    lane = _issuing_lanes(ops, rows)
-    event = np.searchsorted(ops.lane_key[row] * span + (time - low), lane * span + (by - low), side="right") - 1
-    return np.where((event >= 0) & (ops.lane_key[row[event]] == lane), event, NONE)
+    # Threads are numbered anew: their keys, times a long step in ns, can be too large for 64 bits.
+    of_event, wanted = ops.lane_key[row], _issuing_lanes(ops, rows)
+    begins = np.concatenate(([True], of_event[1:] != of_event[:-1]))
+    number = np.searchsorted(of_event[begins], wanted)
+    event = np.searchsorted((np.cumsum(begins) - 1) * span + (time - low), number * span + (by - low), side="right") - 1
+    return np.where((event >= 0) & (of_event[event] == wanted), event, NONE)
 
 
 def _issuing_lanes(ops: Operations, rows: Ints) -> Ints:
