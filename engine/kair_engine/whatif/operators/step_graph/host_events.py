@@ -147,7 +147,9 @@ def _events_before(ops: Operations, row: Ints, time: Ints, rows: Ints, by: Ints)
     begins = np.concatenate(([True], of_event[1:] != of_event[:-1]))
     number = np.searchsorted(of_event[begins], wanted)
     event = np.searchsorted((np.cumsum(begins) - 1) * span + (time - low), number * span + (by - low), side="right") - 1
-    return np.where((event >= 0) & (of_event[event] == wanted), event, NONE)
+    # A main thread without operations has no lane among theirs: its key may be that of another rank's thread.
+    own = (of_event[event] == wanted) & (ops.rank[row[event]] == ops.rank[rows])
+    return np.where((event >= 0) & own, event, NONE)
 
 
 def _issuing_lanes(ops: Operations, rows: Ints) -> Ints:
