@@ -216,18 +216,19 @@ def test_what_capture_measured_of_a_step_is_read(tmp_path: Path) -> None:
         [3, 5_000_000, None, 12, "x"],
         [4, -1, 2**70, True, 0, 6],
         [5, 6_000_000, 2000, 0, 30, 0, 4_000_000],
+        [6, None, 1000, 0, 20, 1, 3000],  # beside a GPU
         [9, 1, 1, 1, 1],
         7,
     ]
-    content = kb.trace(kb.training_steps(4), kair={"processor": told})
+    content = kb.trace(kb.training_steps(5), kair={"processor": told})
     times = read_kineto(kb.write(tmp_path / "rank0.json", content), tmp_path / "out.parquet").step_times
-    assert times.step == (2, 3, 4, 5)
-    assert times.cpu_ns == (7_000_000, 5_000_000, -1, 6_000_000)
-    assert times.delay_ns == (3000, -1, -1, 2000)
-    assert times.throttled == (-1, 12, -1, 0)
-    assert times.communication_delay_ns == (40, -1, 0, 30)
-    assert times.halted == (-1, -1, 6, 0)
-    assert times.helpers_cpu_ns == (-1, -1, -1, 4_000_000)
+    assert times.step == (2, 3, 4, 5, 6)
+    assert times.cpu_ns == (7_000_000, 5_000_000, -1, 6_000_000, -1)
+    assert times.delay_ns == (3000, -1, -1, 2000, 1000)
+    assert times.throttled == (-1, 12, -1, 0, 0)
+    assert times.communication_delay_ns == (40, -1, 0, 30, 20)
+    assert times.halted == (-1, -1, 6, 0, 1)
+    assert times.helpers_cpu_ns == (-1, -1, -1, 4_000_000, 3000)
 
 
 @pytest.mark.parametrize("kair", [None, {"processor": []}, {"processor": {"2": [1, 1, 1, 1]}}, [1]])

@@ -28,8 +28,6 @@ FEW_PEERS_SHARE = 0.06
 """Of the step: what a rank must surely take longer than its only peers, whose own spread two or three do not show."""
 FEW_PEERS_IDLE = 0.03
 """The same of idle time, fetches and single operators: healthy ranks differ less in these than in what they compute."""
-
-
 FAR_APART = 0.25
 """The same in every single step: so far apart no spell brings healthy ranks; then each step counts by itself."""
 FAR_IDLE = 0.05

@@ -12,7 +12,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
-from kair_engine.timeline.peers import PeerGroups, logical_keys, program_rows
+from kair_engine.timeline.peers import PeerGroups, logical_keys
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.nesting import lane_order
@@ -174,5 +174,5 @@ def _wait_for_communication(ops: Operations, threads: Ints, communication: Ints,
 
 def _issued_by(ops: Operations, threads: Ints, communication: Ints, predecessor: Ints) -> None:
     """A collective on a thread of its own was issued by what the rank's program had last begun."""
-    program = threads[program_rows(ops)[threads]]
+    program = threads[ops.of_program[threads]]
     predecessor[communication] = latest_ended(ops, communication, program, ends=ops.start_ns)

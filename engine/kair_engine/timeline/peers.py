@@ -9,8 +9,6 @@ from kair_engine.frozen import dataclass
 from kair_engine.stats import MAD_TO_SIGMA
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
 
-_BACKWARD = PHASE_NAMES.index("backward")
-
 
 def logical_keys(ops: Operations, role_of_rank: Ints) -> Ints:
     """One number per row, equal for the same logical operator (role, phase, kind, name, occurrence) on its peers.
@@ -73,15 +71,3 @@ def robust_sigma(data: Floats) -> Floats:
 def main_lane_rows(ops: Operations) -> Bools:
     """True for rows on their rank's main thread."""
     return ops.lane == ops.main_lane[ops.rank] if len(ops) else np.zeros(0, dtype=bool)
-
-
-def program_rows(ops: Operations) -> Bools:
-    """True for rows on their rank's main thread, and beside a device on those that run the backward pass.
-
-    There other threads serve them: gloo's copy what has arrived, the data loader's pins memory.
-    """
-    of_main = main_lane_rows(ops)
-    if not ops.has_device:
-        return of_main
-    backward = (ops.phase == _BACKWARD) & ~ops.on_stream & ~ops.communication
-    return np.asarray(of_main | np.isin(ops.lane_key, np.unique(ops.lane_key[backward])))

@@ -69,7 +69,11 @@ class ProcessorTimes:
 
 def processor_times(trace: Trace) -> ProcessorTimes | None:
     """Of the chosen steps; None where nothing measured any of them, as beside a device, where threads wait busily."""
-    counted = counted_times(trace)
+    return told_wholly(counted_times(trace))
+
+
+def told_wholly(counted: ProcessorTimes | None) -> ProcessorTimes | None:
+    """Of what was counted the steps of which it is told what was computed and what was waited; None where none is."""
     if counted is None:
         return None
     # One without the other says nothing: what was not computed may have been waiting.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints, is_one_of
-from kair_engine.timeline.peers import main_lane_rows, program_rows
+from kair_engine.timeline.peers import main_lane_rows
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.nesting import lane_order
@@ -61,7 +61,7 @@ def unshared_ns(ops: Operations) -> Ints:
 def issuing_rows(ops: Operations) -> Ints:
     """The program's operations that hand communication to another thread."""
     issues = [code for code, name in ops.name_text.items() if name.startswith(ISSUED_BY)]
-    return np.flatnonzero(program_rows(ops) & np.isin(ops.name, issues))
+    return np.flatnonzero(ops.of_program & np.isin(ops.name, issues))
 
 
 def _awaited_inside(ops: Operations, own: Ints) -> Ints:
@@ -71,9 +71,11 @@ def _awaited_inside(ops: Operations, own: Ints) -> Ints:
     awaited later ends in another one.
     """
     result = np.zeros(len(ops), dtype=np.int64)
+    if ops.has_device:
+        return result
     rows = issuing_rows(ops)
     over = np.flatnonzero(ops.communication & ~main_lane_rows(ops))
-    if ops.has_device or not len(rows) or not len(over):
+    if not len(rows) or not len(over):
         return result
     low = int(min(ops.start_ns[rows].min(), ops.start_ns[over].min()))
     span = int(max(ops.start_ns[rows].max(), ops.start_ns[over].max())) - low + 1

@@ -85,6 +85,20 @@ class Operations:
         return is_one_of(self.kind, (COLLECTIVE, SEND, RECV))
 
     @cached_property
+    def of_program(self) -> Bools:
+        """True on the rank's main thread, and beside a device on those that run the backward pass.
+
+        There other threads serve them: gloo's copy what has arrived, the data loader's pins memory.
+        """
+        if not len(self):
+            return np.zeros(0, dtype=bool)
+        of_main = self.lane == self.main_lane[self.rank]
+        if not self.has_device:
+            return np.asarray(of_main)
+        backward = (self.phase == PHASE_NAMES.index("backward")) & ~self.on_stream & ~self.communication
+        return np.asarray(of_main | np.isin(self.lane_key, np.unique(self.lane_key[backward])))
+
+    @cached_property
     def nesting(self) -> Nesting:
         """Which operation lies in which on the threads; scopes and communication take no part."""
         rows = np.flatnonzero(~self.on_stream & (self.kind != SCOPE) & ~self.communication)

@@ -24,7 +24,7 @@ from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdic
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.given import given_bytes
-from kair_engine.timeline.processor_time import counted_times, processor_times
+from kair_engine.timeline.processor_time import counted_times, told_wholly
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
@@ -96,7 +96,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
 
-    shared = SharedCosts(trace, replays, devices, step_time, likely)
+    shared = SharedCosts(trace, replays, devices, step_time, likely, counted=measured.counted)
     stopped = with_most_stopped(found, blamed, shared.stopped, crowded(trace.job))
     stopped = with_held_back(stopped, measured.held, shared.stopped, measured.counted)
     if stopped is not found:
@@ -141,7 +141,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
 
 
 def _measured(trace: Trace, job: JobExcess) -> Measured:
-    processor, counted = processor_times(trace), counted_times(trace)
+    counted = counted_times(trace)
+    processor = told_wholly(counted)
     steps = np.array([step.step for step in job.steps])
     asleep = asleep_longer(job, processor)
     return Measured(

@@ -17,7 +17,7 @@ from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import HostStops, LackOfCores
-from kair_engine.timeline.processor_time import counted_times
+from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.model import Trace
 from kair_engine.triage.contention_range import OwnThreads, own_threads, range_ns
 from kair_engine.triage.devices.findings import device_findings, price_range
@@ -67,9 +67,11 @@ class SharedCosts:
         devices: DeviceTally,
         step_time_ns: float,
         others: Others = lambda *_: (),
+        *,
+        counted: ProcessorTimes | None = None,
     ) -> None:
         self._trace, self._devices, self._step_time_ns, self._others = trace, devices, step_time_ns, others
-        self._model, self._counted = _model(replays), counted_times(trace)
+        self._model, self._counted = _model(replays), counted
         self.stops: HostStops | None = None
         self.stopped: StoppedSteps | None = None
         self._fixes: dict[Cause, Fix] = {}

@@ -8,7 +8,6 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import FIX_KINDS
-from kair_engine.timeline.peers import program_rows
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import (
     COLLECTIVE,
@@ -157,7 +156,7 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
 
 def _of_the_program(ops: Operations) -> Bools:
     """Whether each operation ran on a thread of the program: beside a device others serve it and often stand still."""
-    return program_rows(ops) if ops.has_device else np.ones(len(ops), dtype=bool)
+    return ops.of_program if ops.has_device else np.ones(len(ops), dtype=bool)
 
 
 def _rests(graph: StepGraph) -> Floats:

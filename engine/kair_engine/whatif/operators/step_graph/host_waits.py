@@ -4,9 +4,8 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS, synchronisations
-from kair_engine.timeline.peers import program_rows
 from kair_engine.timeline.self_time import recorded_late_ns, under_way_ns
-from kair_engine.trace.finished import latest_ended
+from kair_engine.trace.finished import latest_ended, latest_of_begun
 from kair_engine.trace.operations import COLLECTIVE, MEMORY, RECV, SCOPE, SEND, SYNC, Operations
 
 BUSY_SHARE = 0.5
@@ -36,7 +35,7 @@ def host_waits(ops: Operations, rows: Ints, same: Bools, first: Ints, last: Ints
 
 
 def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, Ints]:
-    """Without a device: operations after a gap that mostly went by before a collective ended.
+    """On threads: operations after a gap that mostly went by before a collective ended.
 
     As in graph.py, but of a collective that was still queued when the gap began, too: nobody issues any meanwhile. One
     that was under way for most of the gap, and is recorded as over a little after it, was what was waited for as well.
@@ -51,23 +50,14 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
     # A send's end is noted by the thread that waits for it, never later.
     for kinds, late, begun in ((meets, noted, False), (meets, recorded, True), ((SEND,), np.zeros_like(idle), False)):
         others = np.flatnonzero(on_threads & is_one_of(ops.kind, kinds))
-        ended = _ended_and_begun(ops, after, others, ops.start_ns[after] + late)
+        ended = latest_of_begun(ops, after, others, ops.start_ns[after] + late)
         waited = (ended != NONE) & (2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle)
         # Queued by then, or under way for most of the gap.
         since = np.maximum(ops.start_ns[ended], ops.end_ns[before])
-        waited &= 2 * (ops.start_ns[after] - since) >= idle if begun else True
+        if begun:
+            waited &= 2 * (ops.start_ns[after] - since) >= idle
         found = np.where((found == NONE) & waited, ended, found)
     return after[found != NONE], found[found != NONE]
-
-
-def _ended_and_begun(ops: Operations, rows: Ints, others: Ints, by: Ints) -> Ints:
-    """Per row the one of `others` that ended last by a time, of those begun before the row; NONE for none."""
-    found = latest_ended(ops, rows, others, by=by)
-    while True:
-        later = np.flatnonzero((found != NONE) & (ops.start_ns[found] >= ops.start_ns[rows]))
-        if not len(later):
-            return found
-        found[later] = latest_ended(ops, rows[later], others, by=ops.end_ns[found[later]] - 1)
 
 
 def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
@@ -84,7 +74,7 @@ def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
     first = np.concatenate(([True], lane[1:] != lane[:-1]))
     free = np.where(first, ops.begin_ns[ops.rank[top]], np.concatenate(([0], end[:-1])))
     gaps = np.flatnonzero(start - free >= SHORTEST_WAIT_NS)
-    waited, sources, share, program = [], [], [], program_rows(ops)
+    waited, sources, share, program = [], [], [], ops.of_program
     for code in np.unique(ops.lane[top]):
         # One thread of every rank at a time: how long it was busy within each gap of the others.
         others = top[ops.lane[top] == code]
