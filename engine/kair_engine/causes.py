@@ -17,6 +17,9 @@ FixKind = Literal["compute", "communication", "input", "host", "gc", "stops"]
 RemedyName = Literal["even_stages", "sorted_microbatches"]
 """What evens out the work of a job whose ranks are not at fault."""
 
+PROFILER_OVERHEADS = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
+"""CUPTI's own work, as Kineto calls it. Modules and functions, which it also records, a job has to load without it."""
+
 _TOGETHER = "{Who} are slow together: check what they share (host, power, cooling, switch) and drain it."
 _BEFORE_DRAINING = (
     "Before draining: kair probe --rank {rank} --out rank{rank}.json on its node, the same on a healthy peer, then "
@@ -249,6 +252,23 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_operators=("*emcpy*HtoD*", "*emcpy*DtoH*"),
         undone="without these copies",
         look_at="look at what the loop copies",
+    ),
+    "profiler": CauseRow(
+        words="profiler overhead",
+        time_class="host",
+        spends_on="waiting for {their} profiler",
+        suggestion="It is the profiler that holds {who} up, not what it runs on: there is nothing to drain. Let the "
+        "profiler warm up (torch.profiler.schedule with warmup), record fewer kinds of activity, and record again.",
+        group_suggestion="It is the profiler that holds {who} up, not what they run on: there is nothing to drain. "
+        "Let the profiler warm up (torch.profiler.schedule with warmup), record fewer kinds of activity, and record "
+        "again.",
+        job_wide_suggestion="No rank is to blame, and without the profiler the job does not take so long: launches "
+        "wait while it asks for buffers. Let it warm up (torch.profiler.schedule with warmup), record fewer kinds of "
+        "activity and fewer steps, and read other prices as shares of the shorter step.",
+        fix_kind="host",
+        job_wide_operators=PROFILER_OVERHEADS,
+        undone="without the profiler's own work",
+        look_at="look at how it was profiled",
     ),
     "hang": CauseRow(
         words="hang",

@@ -306,6 +306,13 @@ NETWORK = {
             "the device of rank 1 idles 8.00 ms a step between launches that follow one another, that of peers 1.00 ms",
         ),
         (
+            "profiler",
+            None,
+            {"held_us_per_step": 23_100.0, "peers_us_per_step": 200.0},
+            "the profiler's own work (as asking for buffers) holds up launches of rank 1 for 23.1 ms a step, those of "
+            "peers for 200 µs",
+        ),
+        (
             "one_by_one",
             None,
             {

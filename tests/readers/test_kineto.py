@@ -137,6 +137,40 @@ def test_lanes_and_correlations() -> None:
     }
 
 
+def test_what_the_profiler_does_within_a_launch_is_on_its_thread_and_before_it() -> None:
+    request = kb.event("Activity Buffer Request", "overhead", 110, 1800, pid=-1, tid=0)
+    flush = kb.event("Buffer Flush", "overhead", 2500, 100, pid=-1, tid=0)
+    loading = kb.event("Lazy Function Loading", "overhead", 3020, 50, pid=-1, tid=0)
+    rows, _ = read(
+        [
+            kb.step(0, 0, 4000),
+            kb.op("aten::mm", 90, 1850, tid=200),
+            # The main thread waits, in vain to be blamed for what another one's launch needs.
+            kb.launch(50, 3000, -1, name="cudaDeviceSynchronize"),
+            kb.launch(100, 1820, 1, tid=200),
+            kb.launch(2400, 5, 2, tid=200),
+            # A call of the driver within one of the runtime.
+            kb.launch(3010, 80, 3, tid=200),
+            kb.event("cuLaunchKernel", "cuda_driver", 3015, 70, tid=200, correlation=3),
+            kb.kernel("sgemm", 1925, 5, 1),
+            request,
+            flush,
+            loading,
+        ]
+    )
+    found = {
+        (one["name"], one["start_ns"] // 1000): (one["lane"], one["duration_ns"] // 1000) for one in rows.to_dicts()
+    }
+    assert found["Activity Buffer Request", 110] == ("thread 200", 1800)
+    assert found["cudaLaunchKernel", 1910] == ("thread 200", 10)
+    assert found["aten::mm", 90] == ("thread 200", 1850)
+    assert found["cudaDeviceSynchronize", 50] == ("thread 100", 3000)
+    assert found["Buffer Flush", 2500] == ("thread 0", 100), "no call waits for it"
+    assert found["Lazy Function Loading", 3020] == ("thread 200", 50)
+    assert found["cudaLaunchKernel", 3070] == ("thread 200", 20)
+    assert found["cuLaunchKernel", 3070] == ("thread 200", 15)
+
+
 def test_lanes_of_several_devices_name_the_device() -> None:
     events = [kb.step(0, 0, 100), kb.kernel("a", 1, 1, 1)]
     events.append(kb.event("b", "kernel", 2, 1, pid=1, tid="stream 7", correlation=2))

@@ -123,3 +123,29 @@ class PeriodicPause:
         for pause in pauses:
             costs.before_launch[stage][pause.step, slot, position] += pause.duration_ns
         return Effect(pauses=pauses)
+
+
+@dataclass(frozen=True)
+class BufferRequests:
+    """The profilers of some ranks ask for a buffer early in every step, which holds up a launch for so long."""
+
+    ranks: tuple[int, ...]
+    pause_ms: float
+
+    def apply(self, costs: JobCosts, _: Scene) -> Effect:
+        pauses = []
+        for rank in self.ranks:
+            stage, position = costs.layout.place(rank)
+            slot = forward_slots(costs.program.stages[stage])[0]
+            costs.before_launch[stage][:, slot, position] += self.pause_ms * 1e6
+            pauses += [Pause(step, rank, slot, self.pause_ms * 1e6, visible=True) for step in range(costs.steps)]
+        return Effect(pauses=tuple(pauses))
+
+
+def as_buffer_requests(table: pl.DataFrame) -> pl.DataFrame:
+    """What the simulator records of a pause is the profiler's own work."""
+    pause = pl.col("kind") == "gc"
+    return table.with_columns(
+        name=pl.when(pause).then(pl.lit("Activity Buffer Request")).otherwise("name"),
+        kind=pl.when(pause).then(pl.lit("host")).otherwise("kind"),
+    )

@@ -29,6 +29,7 @@ def job(
     given: dict[str, Percents] | None = None,
     fetching: Percents | None = None,
     garbage: Percents | None = None,
+    profiling: Percents | None = None,
     transfers: float = 0,
     on_device: bool = True,
 ) -> JobExcess:
@@ -36,7 +37,7 @@ def job(
 
     In percent, too: `transfers` is what each rank's take, `operators` are (steps × ranks) excesses of operators that
     take 5 % of the step, `work` is (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer`,
-    `fetching` and `garbage` are (steps × ranks).
+    `fetching`, `garbage` and `profiling` are (steps × ranks).
     `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
     bytes each gives it in a call (not told, where it says nothing).
     """
@@ -45,6 +46,7 @@ def job(
     spent = np.repeat(np.array(WORK)[:, None], width, axis=1) if work is None else work
     by_pass = np.zeros((count, len(PASSES), width))
     collected = np.zeros((count, width)) if garbage is None else garbage
+    profiled = np.zeros((count, width)) if profiling is None else profiling
     updated = np.zeros((count, width)) if optimizer is None else optimizer
     fetched = np.zeros((count, width)) if fetching is None else fetching
     typical = np.full(width, OPERATOR / 100 * STEP_NS)
@@ -73,6 +75,7 @@ def job(
             idle_ns=(by_pass if idle is None else idle)[step] * STEP_NS / 100,
             fetching_ns=fetched[step] * STEP_NS / 100,
             garbage_ns=collected[step] * STEP_NS / 100,
+            profiling_ns=profiled[step] * STEP_NS / 100,
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
             given_bytes=of_told(sum((given or {}).values(), np.zeros(width))),

@@ -90,6 +90,8 @@ class StepExcess:
     """Per rank, what its host kept it idle where a batch is fetched without a mark of it."""
     garbage_ns: Floats
     """Per rank, collecting garbage as far as the trace shows it."""
+    profiling_ns: Floats
+    """Per rank, what the profiler held its threads up for."""
     pauses: Ints
     """Per rank, stretches between two collectives in which its host alone kept it idle (pauses.py)."""
     paused_ns: Floats
@@ -169,6 +171,11 @@ class JobExcess:
     def fetching_ns(self) -> Floats:
         """(steps × ranks): 0 where a rank has no such step."""
         return zero_for_nan(np.stack([step.fetching_ns for step in self.steps]))
+
+    @cached_property
+    def profiling_ns(self) -> Floats:
+        """(steps × ranks): 0 where a rank has no such step."""
+        return zero_for_nan(np.stack([step.profiling_ns for step in self.steps]))
 
     @cached_property
     def given_bytes(self) -> Floats:
@@ -286,6 +293,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         idle_ns=per_rank(times.idle_ns[passes]),
         fetching_ns=per_rank(times.fetching_ns),
         garbage_ns=per_rank(times.garbage_ns),
+        profiling_ns=per_rank(times.profiling_ns),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
         given_bytes=per_rank(_given(times)),

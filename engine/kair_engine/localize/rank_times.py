@@ -32,6 +32,8 @@ class RankTimes:
     fetching_ns: Floats
     """Of the same, what it may have fetched its batch in, where nothing marks that (unmarked_input.py)."""
     garbage_ns: Floats
+    profiling_ns: Floats
+    """Per rank, what its threads were held up for by the profiler."""
     stretches: Stretches
     spent_ns: ByOperator
     """On operators that compute or fetch input."""
@@ -65,7 +67,8 @@ def rank_times(ops: Operations) -> RankTimes:
         passes_ns=_by_phase(ops, computed),
         idle_ns=_by_phase(ops, gap),
         fetching_ns=unmarked_fetching_ns(ops, idle),
-        garbage_ns=_garbage(ops, own),
+        garbage_ns=total(ops.kind == GC, own),
+        profiling_ns=total(ops.of_profiler, ops.duration_ns.astype(float)),
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
         calls=called,
@@ -98,6 +101,7 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
                 "idle_ns",
                 "fetching_ns",
                 "garbage_ns",
+                "profiling_ns",
             )
         },
         stretches=Stretches(
@@ -120,8 +124,3 @@ def _computing(ops: Operations) -> Bools:
 def _by_phase(ops: Operations, values: Floats) -> Floats:
     rows = [np.flatnonzero(ops.phase == phase) for phase in range(len(PHASE_NAMES))]
     return np.stack([np.bincount(ops.rank[of], weights=values[of], minlength=len(ops.ranks)) for of in rows])
-
-
-def _garbage(ops: Operations, own: Floats) -> Floats:
-    rows = ops.garbage_collections
-    return np.bincount(ops.rank[rows], weights=own[rows], minlength=len(ops.ranks)).astype(float)

@@ -50,6 +50,7 @@ EvidenceKind = Literal[
     "stopped",
     "stood_still",
     "idle_alone",
+    "profiler",
     "device_idle",
     "one_by_one",
     "device_taken",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Ints, SmallInts, is_one_of
+from kair_engine.causes import PROFILER_OVERHEADS
 from kair_engine.frozen import dataclass
 from kair_engine.trace.nesting import Nesting, launches, nest
 
@@ -126,6 +127,12 @@ class Operations:
     def garbage_collections(self) -> Ints:
         """The rows of kind GC."""
         return np.flatnonzero(self.kind == GC)
+
+    @cached_property
+    def of_profiler(self) -> Bools:
+        """Whether each is the profiler's own work, which holds up the thread of the program that it is on."""
+        codes = [code for code, text in self.name_text.items() if text in PROFILER_OVERHEADS]
+        return np.asarray(is_one_of(self.name, codes) & (self.kind == HOST) & self.of_program)
 
     @cached_property
     def step_time_ns(self) -> float:

@@ -43,6 +43,7 @@ INSIDE_SHARE = 0.015
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
+    "profiler": 0.05,
     "copies": 0.10,
     "exposed_communication": 0.30,
 }
@@ -109,7 +110,7 @@ class SharedCosts:
                     seen_on=tuple(self._trace.job.ranks),
                     lost_ns=share * step_time_ns,
                     step_time_ns=step_time_ns,
-                    evidence=(),
+                    evidence=tuple(_shown(job, cause)),
                 )
 
     def _contention(self) -> Iterator[Finding]:
@@ -222,10 +223,19 @@ def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
     return [(fix,) for fix in fixes.values()]
 
 
+def _shown(job: JobExcess, cause: Cause) -> Iterator[Evidence]:
+    """What speaks for a cost besides its replay."""
+    if cause == "profiler":
+        yield Evidence("profiler", {"held_us_per_step": float(np.median(job.profiling_ns.mean(axis=0))) / 1e3})
+
+
 def _of_median_rank(job: JobExcess, cause: Cause) -> float:
     """Of the step, what the median rank spends itself on a cause that single ranks can have, too; 1 for the others."""
+    spent: Floats
     if cause == "garbage_collection":
         spent = np.mean([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps], axis=0)
+    elif cause == "profiler":
+        spent = job.profiling_ns.mean(axis=0)
     elif cause == "input_bound":
         spent = job.work_ns[CLASSES.index("input")]
     else:

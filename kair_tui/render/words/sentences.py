@@ -310,6 +310,14 @@ def _idle_alone(one: Evidence) -> str:
     return f"{_who(one)} has no peer, but is idle for {idle} a step, waiting for nobody; all other ranks for {others}"
 
 
+def _profiler(one: Evidence) -> str:
+    held, work = duration(one.figures["held_us_per_step"]), "the profiler's own work (as asking for buffers)"
+    if not one.ranks:
+        return f"{work} holds up the median rank's launches for {held} a step"
+    peers = duration(one.figures["peers_us_per_step"])
+    return f"{work} holds up launches of {_who(one)} for {held} a step, those of peers for {peers}"
+
+
 def _device_idle(one: Evidence) -> str:
     idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
     return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
@@ -481,6 +489,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "stopped": _stopped,
     "stood_still": _stood_still,
     "idle_alone": _idle_alone,
+    "profiler": _profiler,
     "device_idle": _device_idle,
     "one_by_one": _one_by_one,
     "device_taken": _device_taken,

@@ -18,7 +18,7 @@ from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.ranks.measured import beside_peers
 from kair_engine.triage.ranks.reasons.batches import Batch, batch_beside_peers, longer_batch
 from kair_engine.triage.ranks.reasons.further_calls import between_more_calls, calls_more, more_calls
-from kair_engine.triage.ranks.reasons.idling import idle_device, idle_host
+from kair_engine.triage.ranks.reasons.idling import held_by_profiler, idle_device, idle_host
 from kair_engine.triage.ranks.reasons.larger_inputs import (
     inputs_of,
     larger_inputs,
@@ -95,6 +95,8 @@ def _why(  # noqa: PLR0917  (each of another type)
     """
     name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
     if name == "host":
+        if profiled := held_by_profiler(job, largest, ranks):
+            return profiled
         if late is not None:
             found = idle_device(job, stops, largest, ranks, late)
         else:

@@ -15,6 +15,7 @@ from kair_engine.readers.kineto.collective_details import DetailColumns, global_
 from kair_engine.readers.kineto.rows import Records, joined
 from kair_engine.readers.kineto.steps.collectives import StepCollectives
 from kair_engine.readers.kineto.steps.found import StepWindows
+from kair_engine.readers.kineto.steps.overheads import on_their_threads
 from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
@@ -102,9 +103,14 @@ class StepAssembler:
 
     def _columns(self, records: Records) -> tuple[_Columns, list[str]]:
         track, name = records["track"].astype(np.int64), records["name"].astype(np.int64)
-        category, thread = self._category.take(track), self._lane.take(track)
-        name_class = self._name_class.take(name)
-        start, duration = records["start"].astype(np.int64), records["duration"].astype(np.int64)
+        category, name_class = self._category.take(track), self._name_class.take(name)
+        thread, start, duration = on_their_threads(
+            category,
+            name_class,
+            self._lane.take(track),
+            records["start"].astype(np.int64),
+            records["duration"].astype(np.int64),
+        )
         end = start + duration
         device = self._on_device.take(track)
         phase = host_phases(

@@ -1,4 +1,4 @@
-"""Ranks whose device or host idles: for launches, for a batch, for a collection of garbage."""
+"""Ranks whose device or host idles: for the profiler, for launches, for a batch, for a collection of garbage."""
 
 import numpy as np
 
@@ -11,6 +11,18 @@ from kair_engine.results.whatif import HostStops
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.ranks.reasons.reason import MOST, Why, peers_of, steps_since
 from kair_engine.triage.ranks.reasons.standing_still import stopped
+
+
+def held_by_profiler(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+    """Of ranks that their profiler holds up for longer than their peers' does, by most of what they lose."""
+    held_ns = job.profiling_ns[steps_since(job, largest)].mean(axis=0)
+    peers = np.searchsorted(job.ranks, peers_of(job, largest))
+    mine = float(held_ns[list(largest.positions)].mean())
+    usual = float(np.median(held_ns[peers])) if len(peers) else 0.0
+    if mine - usual < MOST * largest.excess_ns or mine <= 0:
+        return None
+    figures = {"held_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
+    return Why("profiler", None, (Evidence("profiler", figures, None, ranks),))
 
 
 def idle_device(

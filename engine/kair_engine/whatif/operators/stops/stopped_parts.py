@@ -38,7 +38,7 @@ class StoppedParts:
     @cached_property
     def found_ns(self) -> Floats:
         """Per part, what of it is a stop of the program's own threads, as far as measurements bear it out."""
-        found = stops_ns(self._parts)
+        found = np.where(self._of(lambda ops: ops.of_profiler), 0.0, stops_ns(self._parts))
         return found if self.measured is None else self.measured.borne_out_ns(found)
 
     @cached_property
