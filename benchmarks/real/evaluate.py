@@ -56,13 +56,20 @@ def main() -> int:
     return 0
 
 
+def open_take(folder: Path, cache: Path) -> Trace:
+    """The recording of a take, captured or not. Raises KairError where it cannot be read."""
+    from kair_engine.recording.opening import open_trace
+
+    captured = (folder / "store").exists()
+    return open_captured(folder / "store") if captured else open_trace(folder / "traces", cache=cache, workers=1)
+
+
 def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any]:
     """take.json and what triage says of the traces beside it; a take that cannot be read says why.
 
     Without the single steps of the reference, and what else of steps no table looks at.
     """
     from kair_engine.errors import KairError
-    from kair_engine.recording.opening import open_trace
     from kair_engine.triage.analysis import triage
 
     document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
@@ -73,8 +80,7 @@ def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any
                 del step[name]
     begun = time.monotonic()
     try:
-        captured = (folder / "store").exists()
-        trace = open_captured(folder / "store") if captured else open_trace(folder / "traces", cache=cache, workers=1)
+        trace = open_take(folder, cache)
         result = triage(trace if measured else unmeasured(trace))
     except KairError as error:
         return {"document": document, "error": str(error)}

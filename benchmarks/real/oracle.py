@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from drawing import AnyTake
-from evaluate import recorded
+from evaluate import open_take, recorded
 from take_report import aligned, share
 from take_scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
 from truth import step_parts
@@ -28,7 +28,6 @@ from kair_engine.blame.analysis import blame
 from kair_engine.errors import KairError
 from kair_engine.localize.excess import JobExcess, job_excess, role_medians
 from kair_engine.localize.localization import conclude
-from kair_engine.recording.opening import open_trace
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
 
 
@@ -51,12 +50,13 @@ def of_take(folder: Path, cache: Path) -> Scored | None:
     """How the accused compare with the truth; None for takes that are not read or too short."""
     document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
     try:
-        trace = open_trace(folder / "traces", cache=cache, workers=1)
+        trace = open_take(folder, cache)
         job, blamed = job_excess(trace), blame(trace, limit=0)
     except KairError:
         return None
     own = np.array([[parts.own for parts in step_parts(document, rank)] for rank in range(len(job.ranks))]).T
-    places = [step.step - AnyTake.lead_steps for step in job.steps]
+    first = job.steps[0].step if document["take"].get("captured") else AnyTake.lead_steps
+    places = [step.step - first for step in job.steps]
     if len(own) <= max(places, default=len(own)):
         return None
     found = with_most_awaited(conclude(as_measured(job, own[places].astype(float))), blamed)
