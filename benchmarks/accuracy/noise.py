@@ -22,7 +22,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from noise_models import MODELS, healthy, write_job
 from report import Share
+from scoring import lowest_p
 
+from kair_engine.localize.analysis import localize
 from kair_engine.triage.analysis import triage
 
 REPORTED = 3000
@@ -39,6 +41,7 @@ class Job:
     seed: int
 
 
+LEVELS = (0.01, 0.05, 0.1)
 SLOWER = 0.02
 """By so much of its peers' median a rank must have worked longer for its noise to have made it a slow one."""
 
@@ -52,6 +55,10 @@ class Said:
     """Whether each accused rank did work longer than its peers, in the mean of the recorded steps."""
     others: tuple[str, ...]
     """Causes that it finds on all ranks, and whether it leaves the verdict open."""
+    lowest_p: float
+    """Of all that was tried."""
+    lowest_measured: bool
+    """Whether the rank that has it did work longer than its peers."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,10 @@ class Row:
     """Of them, those whose rank did work longer."""
     others: dict[str, int]
     """How many jobs of which no rank is accused were told what else."""
+    lowest: tuple[int, ...]
+    """How many have a p-value up to each of LEVELS."""
+    lowest_by_chance: tuple[int, ...]
+    """Of them, those whose rank did not work longer."""
 
 
 def main() -> None:
@@ -104,20 +115,35 @@ def ask(job: Job) -> Said:
     """Draws the job and asks."""
     costs = healthy(job.model, job.ranks, job.steps, job.seed)
     with TemporaryDirectory(prefix="kair-noise-") as folder:
-        result = triage(write_job(costs, Path(folder)))
+        trace = write_job(costs, Path(folder))
+        result, tested = triage(trace), localize(trace)
     worked = costs.work.sum(axis=2).mean(axis=0)
     slower = set(np.flatnonzero(worked > (1 + SLOWER) * np.median(worked)).tolist())
     accused = {rank for one in result.findings for rank in one.ranks}
     wide = {one.cause for one in result.findings if not one.ranks}
     others = wide | ({"inconclusive"} if result.verdict == "inconclusive" else set())
-    return Said(bool(accused), bool(accused) and accused <= slower, tuple(sorted(others)))
+    least = min(tested.scores, key=lambda row: 1.0 if row.p_value is None else row.p_value)
+    return Said(
+        accused=bool(accused),
+        measured=bool(accused) and accused <= slower,
+        others=tuple(sorted(others)),
+        lowest_p=lowest_p(tested),
+        lowest_measured=least.rank in slower,
+    )
 
 
 def row_of(answers: Sequence[Said], model: str, ranks: int, steps: int) -> Row:
     """Counts them."""
     others = Counter(one for said in answers if not said.accused for one in said.others)
     accused, measured = (sum(getattr(said, what) for said in answers) for what in ("accused", "measured"))
-    return Row(model, ranks, steps, len(answers), accused, measured, dict(others.most_common()))
+    lowest, by_chance = (
+        tuple(
+            sum(said.lowest_p <= level and not (chance and said.lowest_measured) for said in answers)
+            for level in LEVELS
+        )
+        for chance in (False, True)
+    )
+    return Row(model, ranks, steps, len(answers), accused, measured, dict(others.most_common()), lowest, by_chance)
 
 
 def kept(path: Path, rows: Sequence[Row]) -> list[Row]:
@@ -146,8 +172,32 @@ def page(rows: Sequence[Row]) -> Iterator[str]:
     sizes_named = " | ".join(f"{ranks} × {steps}" for ranks, steps in sizes)
     yield f"| model | a rank accused | of them measured | {sizes_named} | otherwise |"
     yield "|---|---|---|" + "---|" * len(sizes) + "---|"
-    for model, of in groupby(rows, lambda row: row.model):
-        yield _line(model, list(of), sizes)
+    by_model = [(model, list(of)) for model, of in groupby(rows, lambda row: row.model)]
+    for model, of in by_model:
+        yield _line(model, of, sizes)
+    yield ""
+    yield "## P-values"
+    yield "The smallest p-value of all that triage tried in a job, corrected for that: in how many jobs it is as small"
+    yield f"(95 % interval). Where noise alone made the rank that has it work {SLOWER:.0%} longer than its peers, it is"
+    yield "no chance: those jobs stand in brackets, beside the others. The others' share may not lie above its level."
+    yield ""
+    yield "| model | jobs | " + " | ".join(f"p ≤ {level}" for level in LEVELS) + " |"
+    yield "|---|---|" + "---|" * len(LEVELS)
+    for model, of in by_model:
+        yield _p_values(model, of)
+
+
+def _p_values(model: str, rows: Sequence[Row]) -> str:
+    jobs, cells = sum(row.jobs for row in rows), []
+    for at in range(len(LEVELS)):
+        by_chance = Share(sum(row.lowest_by_chance[at] for row in rows), jobs)
+        low, high = by_chance.interval
+        others = sum(row.lowest[at] for row in rows) - by_chance.hits
+        cells.append(
+            f"{by_chance.hits}: {by_chance.hits / jobs:.1%} ({low:.1%}–{high:.1%})"
+            + (f" [+ {others}]" if others else "")
+        )
+    return f"| {model} | {jobs} | {' | '.join(cells)} |"
 
 
 def _line(model: str, rows: Sequence[Row], sizes: Sequence[tuple[int, int]]) -> str:

@@ -4,8 +4,10 @@ Each is data parallel: 120 operators of about 0.7 ms on a thread, in the backwar
 all ranks wait in. Devices differ by 0.5 % where the model says nothing else.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,8 @@ _SYNCHRONISED_AFTER = (65, 80, 95, 109)
 """Operators after which the ranks meet."""
 _TRANSFER_NS = 500_000.0
 SPREAD = 0.005
+FITTED = Path(__file__).parent / "fitted_noise.json"
+"""What benchmarks/real/fit_noise.py fitted to the recordings."""
 WARM_UP = 50
 """Steps before the first, so that what depends on earlier steps is in its usual state."""
 
@@ -168,6 +172,32 @@ def _evaluations(work: Floats, rng: np.random.Generator) -> Costs:
     return _plain(result)
 
 
+@lru_cache(maxsize=1)
+def _fitted() -> tuple[list[str], dict[str, Floats]]:
+    """(the figures, by sort of recording one row of them per take)."""
+    content = json.loads(FITTED.read_text(encoding="utf-8"))
+    return content["figures"], {name: np.array(takes) for name, takes in content["takes"].items()}
+
+
+def _recorded(sort: str) -> Model:
+    """The noise of a recorded take, whichever: its figures, not its steps."""
+
+    def of(work: Floats, rng: np.random.Generator) -> Costs:
+        names, takes = _fitted()
+        of_take = dict(zip(names, takes[sort][rng.integers(len(takes[sort]))].tolist(), strict=True))
+        steps, ranks = work.shape[:2]
+        sigma = of_take["sigma"] * np.exp(rng.normal(0, of_take["unequal"], ranks))
+        beside = autoregressive(steps, ranks, of_take["rho"], 1.0, rng) * sigma
+        far = rng.random((steps, ranks)) < of_take["rare"]
+        for step in range(1, steps):
+            far[step] |= far[step - 1] & (rng.random(ranks) < of_take["again"])
+        beside = np.where(far, of_take["longer"], beside)
+        beside += rng.normal(0, of_take["spread"], ranks) + rng.normal(0, of_take["common"], steps)[:, None]
+        return _plain(_usual(work, rng) * np.exp(beside)[:, :, None])
+
+    return of
+
+
 MODELS: dict[str, Model] = {
     "usual": lambda work, rng: _plain(_usual(work, rng)),
     "logn30": _log_normal(0.3),
@@ -189,6 +219,9 @@ MODELS: dict[str, Model] = {
     "lengths": _all_alike,
     "checkpoint": _checkpoints,
     "evaluation": _evaluations,
+    "own_cores": _recorded("own cores"),
+    "shared_cores": _recorded("shared cores"),
+    "under_load": _recorded("under load"),
 }
 
 

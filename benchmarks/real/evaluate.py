@@ -17,10 +17,13 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captured import open_captured, unmeasured
 from kept_answers import write_answers
+
+if TYPE_CHECKING:
+    from kair_engine.trace.model import Trace
 
 UNUSED = {"process_ns", "voluntary", "involuntary", "machine_busy_ns"}
 """Of what was measured in each step."""

@@ -15,10 +15,11 @@ PASS = ("embed", "attend", "project")
 STEPS = 6
 
 
-def two_ranks(folder: Path, *, passes: int, recorded: int) -> Trace:
+def two_ranks(folder: Path, *, passes: int, recorded: int, apart: int = 0) -> Trace:
     """Of a forward pass of 900 µs rank 1 runs three, rank 0 `passes`, of which `recorded` are in its recording.
 
-    Both then run six other operators of 100 µs, meet in a collective for 100, and update for 50.
+    Both then run six other operators of 100 µs, meet in a collective for 100, and update for 50. They number it by so
+    much `apart`.
     """
     lines = []
     for step in range(STEPS):
@@ -30,7 +31,9 @@ def two_ranks(folder: Path, *, passes: int, recorded: int) -> Trace:
             forward = [f"{name} {begin + 300 * at}+300" for at, name in enumerate(PASS * kept)]
             others = [f"grad{at} {after[rank] + 100 * at}+100" for at in range(6)]
             lines.append(f"{rank} main | {' | '.join(forward + others)}")
-            lines.append(f"{rank} th2 | allreduce@dp#{step} {after[rank] + 600}+{met + 100 - after[rank] - 600}")
+            lines.append(
+                f"{rank} th2 | allreduce@dp#{step + rank * apart} {after[rank] + 600}+{met + 100 - after[rank] - 600}"
+            )
             lines.append(f"{rank} main | update {met + 100}+50")
     return trace(folder, "\n".join(lines))
 
@@ -46,6 +49,14 @@ def test_fewer_passes_are_told_from_passes_that_were_lost(
     made = two_ranks(tmp_path, passes=passes, recorded=recorded)
     assert [one.ranks for one in localize(made).warnings if one.code == "fewer_recorded"] == [(0,)] * lacks
     assert {row.rank: "fewer_recorded" in row.odd for row in info(made).by_rank} == {0: lacks, 1: False}
+
+
+@pytest.mark.parametrize(("passes", "recorded", "lacks"), [(1, 1, False), (3, 1, True)])
+def test_waiting_of_which_the_other_end_is_not_found_counts(
+    tmp_path: Path, passes: int, recorded: int, lacks: bool
+) -> None:
+    made = two_ranks(tmp_path, passes=passes, recorded=recorded, apart=100)
+    assert [one.ranks for one in localize(made).warnings if one.code == "fewer_recorded"] == [(0,)] * lacks
 
 
 def test_single_steps_of_busy_hosts_say_nothing_of_who_did_less() -> None:

@@ -51,10 +51,18 @@ def recorded(called: ByOperator, sync: Synchronisation, role: Ints, *, computed_
     of_most = _of_most_operators(called.values, role)
     less = np.zeros((len(_LESS), len(role)))
     if not ops.has_device:
-        waited = np.bincount(others[1], weights=sync.collectives.wait_ns, minlength=len(role))
+        waited = _waited_ns(sync)
         told = np.stack([computed_ns, -idle_ns, -waited])
         less = (_upper_medians(told, role) - told) / max(ops.step_time_ns, 1.0)
     return np.stack([called.values.sum(axis=0), *of_others, of_most, *less])
+
+
+def _waited_ns(sync: Synchronisation) -> Floats:
+    """Per rank, in collectives, sends and receives; all of those whose other members were not found may be waiting."""
+    ops, rows = sync.collectives.ops, sync.collectives.row
+    waited = np.where(ops.communication, ops.duration_ns, 0.0)
+    waited[rows] = sync.collectives.wait_ns
+    return np.bincount(ops.rank, weights=waited, minlength=len(ops.ranks)).astype(float)
 
 
 def _of_most_operators(calls: Floats, role: Ints) -> Floats:

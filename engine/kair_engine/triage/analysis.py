@@ -10,6 +10,7 @@ import numpy as np
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_close_up, tally_step
 from kair_engine.localize.analysis import rank_scores, warnings_of
+from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.close_up import excess_and_close_up
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
@@ -47,6 +48,7 @@ from kair_engine.triage.ranks.more_work import with_more_work
 from kair_engine.triage.ranks.most_asleep import asleep_longer
 from kair_engine.triage.ranks.most_awaited import with_most_awaited
 from kair_engine.triage.ranks.most_computing import computing_longer, since_lacking, with_measured
+from kair_engine.triage.ranks.most_lacking import lacking_cores
 from kair_engine.triage.ranks.most_stopped import with_most_stopped
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.ranks.without_peers import with_idle_alone
@@ -84,7 +86,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return triage(told_apart, gpu_cost=gpu_cost)
     blamed, measured = blame_of(trace, tally), _measured(trace, found.job)
     found = with_more_work(since_lacking(found, measured.processor), measured.given, measured.processor)
-    found = with_measured(with_most_awaited(found, blamed), blamed, (*measured.longer, *measured.asleep.longer))
+    found = with_measured(with_most_awaited(found, blamed), blamed, _told_by_kernel(found.job, blamed, measured))
     found = with_idle_alone(with_what_costs_most(found))
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
@@ -154,6 +156,11 @@ def _measured(trace: Trace, job: JobExcess) -> Measured:
         asleep,
         tuple(slow_networks(trace, job, step_time_ns(trace, job), asleep.beyond_peers_ns(job), processor)),
     )
+
+
+def _told_by_kernel(job: JobExcess, blamed: BlameResult, measured: Measured) -> tuple[Anomaly, ...]:
+    """Ranks whose threads compute, sleep or lack cores for longer than their peers'."""
+    return *measured.longer, *measured.asleep.longer, *lacking_cores(job, blamed, measured.processor)
 
 
 def _findings_of(

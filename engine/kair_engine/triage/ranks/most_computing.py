@@ -67,7 +67,7 @@ def _takes_longer(job: JobExcess, processor: ProcessorTimes, found: Anomaly) -> 
 
 
 def with_measured(found: Localization, blamed: BlameResult, longer: Sequence[Anomaly]) -> Localization:
-    """`found`, with an anomaly more for each that computes or sleeps `longer`, is waited for, and was not found."""
+    """`found`, with an anomaly more for each that does something `longer`, is waited for, and was not found."""
     for one in longer:
         (place,) = one.positions
         if not any(place in anomaly.positions for anomaly in found.anomalies) and _awaited(found.job, blamed, place):
@@ -116,12 +116,12 @@ def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
 
 
 def _in_its_class(job: JobExcess, place: Position, found: Anomaly) -> Anomaly:
-    """As a slowness in what the rank loses most in by the clock: in steps with an event, or in all."""
+    """As a slowness in what the rank loses most in by the clock: in steps with an event, or in all since its onset."""
     members = _members(job, place)
     of_class = np.nan_to_num(job.by_step_ns[:, OF_THREADS][:, :, members], nan=0.0)
     at = int(np.searchsorted(members, place))
     apart = [above_peers(of_class[:, row], at) for row in range(len(OF_THREADS))]
-    hit = list(found.hit)
-    lost = [float(of[hit].sum()) / len(of) if hit else float(trimmed_mean(of, TRIM)) for of in apart]
+    hit, later = list(found.hit), [found.since is None or step.step >= found.since for step in job.steps]
+    lost = [float(of[hit].sum()) / len(of) if hit else float(trimmed_mean(of[later], TRIM)) for of in apart]
     most = int(np.argmax(lost))
     return replace(found, class_index=OF_THREADS[most], excess_ns=max(lost[most], 0.0))

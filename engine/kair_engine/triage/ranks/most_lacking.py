@@ -1,0 +1,87 @@
+"""Accuses ranks whose threads lack a core for far longer than any peer's, as the kernel measured.
+
+By the clock two ranks of a busy host differ as much, for many reasons. Of how long threads were ready and had no core
+no healthy rank of a job has a tenth of the step more than every other: those that share a core have it alike.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints, present
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.excess import JobExcess, role_medians
+from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, on_top_by_chance
+from kair_engine.localize.onset import onset
+from kair_engine.localize.persistence import can_accuse
+from kair_engine.ranks import Position
+from kair_engine.results.blame import BlameResult
+from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.triage.ranks.most_computing import NO_SPELL, OF_THREADS, as_in
+
+FAR_LACKING: Final = 0.10
+"""Of the step: what a rank lacks a core for longer than the peer that lacks one longest."""
+MOSTLY: Final = 0.75
+"""Of the steps, in which it lacks one for longer than that peer."""
+LATE_BY: Final = 0.5
+"""Of what it lacks longer: by so much it takes longer, too, or is waited for longer than that peer."""
+
+
+@dataclass(frozen=True)
+class _Role:
+    """Ranks that are compared, in some steps."""
+
+    members: Ints
+    step_time_ns: float
+    lacked_ns: Floats
+    """(steps × members): ready without a core."""
+    spent_ns: Floats
+    """(steps × members): what each took by itself beyond its role's median."""
+    awaited_ns: Floats
+    """(members): what is waited for each in the mean step."""
+
+    def since(self, at: int) -> "_Role":
+        return replace(self, lacked_ns=self.lacked_ns[at:], spent_ns=self.spent_ns[at:])
+
+    def lacks_most(self) -> Anomaly | None:
+        """Whoever lacks cores for far longer than all others."""
+        of_rank = trimmed_mean(self.lacked_ns, TRIM)
+        most, next_to_it = np.argsort(-of_rank, kind="stable")[:2].tolist()
+        apart = self.lacked_ns[:, most] - self.lacked_ns[:, next_to_it]
+        longer = float(trimmed_mean(apart, TRIM))
+        late = float(trimmed_mean(above_peers(self.spent_ns, most), TRIM))
+        waited = float(self.awaited_ns[most] - self.awaited_ns[next_to_it]) / (len(self.members) - 1)
+        # So far above all others each step counts by itself: no spell brings healthy ranks there.
+        p_value = on_top_by_chance(self.lacked_ns, (most,), 1.0)
+        far = longer > FAR_LACKING * self.step_time_ns and (apart > 0).mean() >= MOSTLY
+        if not far or max(late, waited) < LATE_BY * longer or p_value >= TOP_BY_CHANCE:
+            return None
+        place = Position(int(self.members[most]))
+        return Anomaly("persistent", (place,), OF_THREADS[0], p_value, max(late, 0.0))
+
+
+def lacking_cores(job: JobExcess, blamed: BlameResult, processor: ProcessorTimes | None) -> Iterator[Anomaly]:
+    """Single ranks, one of a role, in all steps or since some step.
+
+    Nobody where that was not measured, or there are fewer steps than a spell may last.
+    """
+    if processor is None or not processor.tells_all or not can_accuse(job) or len(job.steps) < NO_SPELL:
+        return
+    lacked = as_in(job, processor, processor.delay_ns)
+    spent = np.nan_to_num(job.by_step_ns[:, OF_THREADS], nan=0.0).sum(axis=1)
+    imposed = {row.rank: row.blamed_us for row in blamed.by_rank}
+    awaited = np.array([1e3 * imposed.get(rank, 0.0) / len(job.steps) for rank in job.ranks.tolist()])
+    begun = onset(lacked - role_medians(lacked, job.role), job.step_time_ns)
+    for code in present(job.role):
+        members = np.flatnonzero(job.role == code)
+        if len(members) < 2:
+            continue
+        role = _Role(members, job.step_time_ns, lacked[:, members], spent[:, members], awaited[members])
+        if (found := role.lacks_most()) is not None:
+            yield found
+        elif begun is not None and (found := role.since(begun.at).lacks_most()) is not None:
+            yield replace(found, since=job.steps[begun.at].step)
