@@ -145,8 +145,9 @@ def test_what_the_profiler_does_within_a_launch_is_on_its_thread_and_before_it()
         [
             kb.step(0, 0, 4000),
             kb.op("aten::mm", 90, 1850, tid=200),
-            # The main thread waits, in vain to be blamed for what another one's launch needs.
+            # The main thread waits meanwhile, not for what another one's launch needs.
             kb.launch(50, 3000, -1, name="cudaDeviceSynchronize"),
+            kb.launch(45, 3940, 9, name="cudaMemcpy"),
             kb.launch(100, 1820, 1, tid=200),
             kb.launch(2400, 5, 2, tid=200),
             # A call of the driver within one of the runtime.
@@ -165,6 +166,7 @@ def test_what_the_profiler_does_within_a_launch_is_on_its_thread_and_before_it()
     assert found["cudaLaunchKernel", 1910] == ("thread 200", 10)
     assert found["aten::mm", 90] == ("thread 200", 1850)
     assert found["cudaDeviceSynchronize", 50] == ("thread 100", 3000)
+    assert found["cudaMemcpy", 45] == ("thread 100", 3940)
     assert found["Buffer Flush", 2500] == ("thread 0", 100), "no call waits for it"
     assert found["Lazy Function Loading", 3020] == ("thread 200", 50)
     assert found["cudaLaunchKernel", 3070] == ("thread 200", 20)
