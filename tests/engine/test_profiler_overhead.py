@@ -16,8 +16,8 @@ DP4 = JobLayout("dp", 4)
 HELD_MS = 25.0
 
 
-def triaged(folder: Path, ranks: Sequence[int]) -> TriageResult:
-    faults = [BufferRequests(tuple(ranks), HELD_MS)] if ranks else []
+def triaged(folder: Path, ranks: Sequence[int], every: int = 1) -> TriageResult:
+    faults = [BufferRequests(tuple(ranks), HELD_MS, every)] if ranks else []
     return triage(recorded(folder, *faults, layout=DP4, edits=[as_buffer_requests]))
 
 
@@ -38,6 +38,10 @@ def test_that_all_ranks_wait_for_their_profilers_is_nobodys_fault(tmp_path: Path
     assert held.figures == {"held_us_per_step": pytest.approx(HELD_MS * 1e3)}
     words = "the profiler's own work (as asking for buffers) holds up the median rank's launches for 25.0 ms a step"
     assert sentence_of(held) == words
+
+
+def test_what_the_profiler_does_now_and_then_is_no_lack_of_cores(tmp_path: Path) -> None:
+    assert [one.cause for one in triaged(tmp_path, range(4), every=2).findings] == ["profiler"]
 
 
 def test_a_rank_that_waits_for_its_profiler_is_not_to_be_drained(tmp_path: Path, healthy: TriageResult) -> None:

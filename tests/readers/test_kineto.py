@@ -143,20 +143,22 @@ def test_what_the_profiler_does_within_a_launch_is_on_its_thread_and_before_it()
     loading = kb.event("Lazy Function Loading", "overhead", 3020, 50, pid=-1, tid=0)
     rows, _ = read(
         [
-            kb.step(0, 0, 4000),
+            kb.step(0, 0, 6000),
             kb.op("aten::mm", 90, 1850, tid=200),
             # The main thread waits meanwhile, not for what another one's launch needs.
             kb.launch(50, 3000, -1, name="cudaDeviceSynchronize"),
-            kb.launch(45, 3940, 9, name="cudaMemcpy"),
+            kb.launch(45, 5000, 9, name="cudaMemcpy"),
             kb.launch(100, 1820, 1, tid=200),
             kb.launch(2400, 5, 2, tid=200),
             # A call of the driver within one of the runtime.
             kb.launch(3010, 80, 3, tid=200),
             kb.event("cuLaunchKernel", "cuda_driver", 3015, 70, tid=200, correlation=3),
             kb.kernel("sgemm", 1925, 5, 1),
+            kb.launch(3500, 10, 4, tid=200),
             request,
             flush,
             loading,
+            kb.event("Instrumentation", "overhead", 3504, 96, pid=-1, tid=0),
         ]
     )
     found = {
@@ -166,8 +168,10 @@ def test_what_the_profiler_does_within_a_launch_is_on_its_thread_and_before_it()
     assert found["cudaLaunchKernel", 1910] == ("thread 200", 10)
     assert found["aten::mm", 90] == ("thread 200", 1850)
     assert found["cudaDeviceSynchronize", 50] == ("thread 100", 3000)
-    assert found["cudaMemcpy", 45] == ("thread 100", 3940)
+    assert found["cudaMemcpy", 45] == ("thread 100", 5000)
     assert found["Buffer Flush", 2500] == ("thread 0", 100), "no call waits for it"
+    assert found["Instrumentation", 3504] == ("thread 0", 96), "the call does not wait for its end"
+    assert found["cudaLaunchKernel", 3500] == ("thread 200", 10)
     assert found["Lazy Function Loading", 3020] == ("thread 200", 50)
     assert found["cudaLaunchKernel", 3070] == ("thread 200", 20)
     assert found["cuLaunchKernel", 3070] == ("thread 200", 15)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 from costs import JobCosts, Noise, compute_slots, forward_slots
 from device_operations import KERNELS
@@ -131,14 +132,17 @@ class BufferRequests:
 
     ranks: tuple[int, ...]
     pause_ms: float
+    every: int = 1
+    """Steps; in those between it takes 1 ms."""
 
     def apply(self, costs: JobCosts, _: Scene) -> Effect:
         pauses = []
+        lasts_ns = np.where(np.arange(costs.steps) % self.every == 0, self.pause_ms * 1e6, 1e6)
         for rank in self.ranks:
             stage, position = costs.layout.place(rank)
             slot = forward_slots(costs.program.stages[stage])[0]
-            costs.before_launch[stage][:, slot, position] += self.pause_ms * 1e6
-            pauses += [Pause(step, rank, slot, self.pause_ms * 1e6, visible=True) for step in range(costs.steps)]
+            costs.before_launch[stage][:, slot, position] += lasts_ns
+            pauses += [Pause(step, rank, slot, lasts, visible=True) for step, lasts in enumerate(lasts_ns.tolist())]
         return Effect(pauses=tuple(pauses))
 
 

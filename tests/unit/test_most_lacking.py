@@ -51,12 +51,14 @@ def test_whoever_lacks_a_core_by_a_tenth_of_the_step_is_accused(others: tuple[fl
 
 def test_nobody_is_who_shares_a_core_with_another() -> None:
     assert told(14, 2, 13) == []
+    assert told(14, 2, 13, 2) == []
 
 
 def test_nobody_is_for_less_than_that_nor_for_a_spell() -> None:
     assert told(11, 2) == []
-    assert told(40, 2, steps=np.arange(STEPS) < 5) == []
-    assert told(40, 2, steps=np.ones(7)) == [], "so few steps are all one spell"
+    assert told(40, 2, late_by=40, steps=np.arange(STEPS) < 8) == []
+    assert told(40, 2, late_by=40, steps=np.ones(7)) == [], "so few steps are all one spell"
+    assert len(told(40, 2, late_by=40, steps=np.ones(8))) == 1
 
 
 def test_lack_of_cores_while_waiting_makes_nobody_late() -> None:
