@@ -132,7 +132,9 @@ class Operations:
     def of_profiler(self) -> Bools:
         """Whether each is the profiler's own work, which holds up the thread of the program that it is on."""
         codes = [code for code, text in self.name_text.items() if text in PROFILER_OVERHEADS]
-        return np.asarray(is_one_of(self.name, codes) & (self.kind == HOST) & self.of_program)
+        # Most recordings have none: then nobody asks which threads are the program's.
+        held = is_one_of(self.name, codes) & (self.kind == HOST)
+        return np.asarray(held & self.of_program) if codes else held
 
     @cached_property
     def step_time_ns(self) -> float:

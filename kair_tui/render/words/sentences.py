@@ -8,7 +8,7 @@ from kair_engine.results.blame import STEP_BEGIN, RootCause
 from kair_engine.results.evidence import Evidence
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, size
-from kair_tui.render.words import hangs
+from kair_tui.render.words import devices, hangs
 from kair_tui.render.words.stops import (
     cores_in_words,
     halted_in_words,
@@ -310,38 +310,6 @@ def _idle_alone(one: Evidence) -> str:
     return f"{_who(one)} has no peer, but is idle for {idle} a step, waiting for nobody; all other ranks for {others}"
 
 
-def _profiler(one: Evidence) -> str:
-    held, work = duration(one.figures["held_us_per_step"]), "the profiler's own work (as asking for buffers)"
-    if not one.ranks:
-        return f"{work} holds up the median rank's launches for {held} a step"
-    peers = duration(one.figures["peers_us_per_step"])
-    return f"{work} holds up launches of {_who(one)} for {held} a step, those of peers for {peers}"
-
-
-def _device_idle(one: Evidence) -> str:
-    idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
-    return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
-
-
-def _one_by_one(one: Evidence) -> str:
-    idle, share = duration(one.figures["idle_us"]), _share(one)
-    of_idle = percent(one.figures["share_of_idle"])
-    rate, kernel = significant(one.figures["launches_per_ms"]), duration(one.figures["kernel_us"])
-    return (
-        f"the median rank's device idles {idle} a step ({share}, {of_idle} of all its idle time) between launches that "
-        f"follow one another, {rate} each ms; half of those kernels take less than {kernel}"
-    )
-
-
-def _device_taken(one: Evidence) -> str:
-    waited, share = duration(one.figures["waited_us"]), percent(one.figures["share_of_step"])
-    waits, longest = significant(one.figures["waits"]), duration(one.figures["longest_us"])
-    return (
-        f"what the median rank has launched waits {waited} a step ({share}) for a device that runs nothing of its "
-        f"rank, {waits} times, the longest {longest}: another process has the device"
-    )
-
-
 def _price_range(one: Evidence) -> str:
     least, most = duration(one.figures["least_us"]), duration(one.figures["most_us"])
     if one.about == "network":
@@ -489,10 +457,6 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "stopped": _stopped,
     "stood_still": _stood_still,
     "idle_alone": _idle_alone,
-    "profiler": _profiler,
-    "device_idle": _device_idle,
-    "one_by_one": _one_by_one,
-    "device_taken": _device_taken,
     "price_range": _price_range,
     "launches_more": _launches_more,
     "slower_launches": _slower_launches,
@@ -502,5 +466,6 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,
     "estimated": _estimated,
+    **devices.SENTENCES,
     **hangs.SENTENCES,
 }

@@ -17,7 +17,7 @@ from kair_engine.localize.excess_table import ExcessTable
 from kair_engine.localize.large_delays import stalling
 from kair_engine.localize.localization import Localization, also_slow, slow_since
 from kair_engine.localize.noise import above_peers
-from kair_engine.localize.onset import onset
+from kair_engine.localize.onset import Onset, onset
 from kair_engine.localize.persistence import can_accuse, slow_in_class
 from kair_engine.ranks import Position, as_positions, rank_at, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -48,9 +48,13 @@ def since_lacking(found: Localization, processor: ProcessorTimes | None) -> Loca
     job = found.job
     if processor is None or not processor.tells_all or found.anomalies or found.begun is not None:
         return found
-    lacked = as_in(job, processor, processor.delay_ns)
-    begun = onset(lacked - role_medians(lacked, job.role), job.step_time_ns)
+    begun = lack_begun(job, as_in(job, processor, processor.delay_ns))
     return found if begun is None else slow_since(found, begun)
+
+
+def lack_begun(job: JobExcess, lacked_ns: Floats) -> Onset | None:
+    """Since when some rank lacks cores more than before, beside its role: of (steps × ranks) ready without one."""
+    return onset(lacked_ns - role_medians(lacked_ns, job.role), job.step_time_ns)
 
 
 def _takes_longer(job: JobExcess, processor: ProcessorTimes, found: Anomaly) -> bool:

@@ -1,7 +1,7 @@
 """Accuses ranks whose threads lack a core for far longer than any peer's, as the kernel measured.
 
 By the clock two ranks of a busy host differ as much, for many reasons. Of how long threads were ready and had no core
-no healthy rank of a job has a tenth of the step more than every other: those that share a core have it alike.
+hardly a healthy rank has a tenth of the step more than every other: those that share a core have it alike.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,14 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints, present
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import JobExcess, role_medians
+from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, on_top_by_chance
-from kair_engine.localize.onset import onset
 from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import NO_SPELL, OF_THREADS, as_in
+from kair_engine.triage.ranks.most_computing import NO_SPELL, OF_THREADS, as_in, lack_begun
 
 FAR_LACKING: Final = 0.10
 """Of the step: what a rank lacks a core for longer than the peer that lacks one longest."""
@@ -75,7 +74,7 @@ def lacking_cores(job: JobExcess, blamed: BlameResult, processor: ProcessorTimes
     spent = np.nan_to_num(job.by_step_ns[:, OF_THREADS], nan=0.0).sum(axis=1)
     imposed = {row.rank: row.blamed_us for row in blamed.by_rank}
     awaited = np.array([1e3 * imposed.get(rank, 0.0) / len(job.steps) for rank in job.ranks.tolist()])
-    begun = onset(lacked - role_medians(lacked, job.role), job.step_time_ns)
+    begun = lack_begun(job, lacked)
     for code in present(job.role):
         members = np.flatnonzero(job.role == code)
         if len(members) < 2:
