@@ -71,6 +71,8 @@ class CauseRow:
     """Where it is job-wide, what to turn to, in the answer's one sentence."""
     stops_job: bool = False
     """Whether the job does not go on: there is no step, and no price of one."""
+    of_recording: bool = False
+    """Whether only recorded steps have it: a job that is not recorded gains nothing without it."""
 
 
 CAUSES: Mapping[Cause, CauseRow] = {
@@ -269,6 +271,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_operators=PROFILER_OVERHEADS,
         undone="without the profiler's own work",
         look_at="look at how it was profiled",
+        of_recording=True,
     ),
     "hang": CauseRow(
         words="hang",

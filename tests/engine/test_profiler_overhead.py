@@ -9,6 +9,7 @@ from support.broken_assumptions import BufferRequests, as_buffer_requests, recor
 
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage
+from kair_tui.render.views.triage import gain_in_words
 from kair_tui.render.words.sentences import sentence_of
 from kair_tui.render.words.triage import suggestion_of
 
@@ -36,6 +37,8 @@ def test_that_all_ranks_wait_for_their_profilers_is_nobodys_fault(tmp_path: Path
     assert finding.time_lost_us_per_step == pytest.approx(gained, rel=0.1)
     (held,) = (one for one in finding.evidence if one.kind == "profiler")
     assert held.figures == {"held_us_per_step": pytest.approx(HELD_MS * 1e3)}
+    # Nobody saves GPU-hours without it but in the steps that are recorded.
+    assert gain_in_words(found) == ""
     words = "the profiler's own work (as asking for buffers) holds up the median rank's launches for 25.0 ms a step"
     assert sentence_of(held) == words
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_tui.render.column import ALARM, Cell, Column, Styled
@@ -87,7 +88,7 @@ def _body(result: TriageInWords, page: Page) -> None:
 def gain_in_words(result: TriageResult) -> str:
     """What is won without the first that is accused, else without what costs most; empty where others hide it."""
     accused = [one for one in result.findings if one.ranks] or list(result.findings)
-    worth = [one for one in accused if not is_hidden(one)]
+    worth = [one for one in accused if not is_hidden(one) and not CAUSES[one.cause].of_recording]
     if not worth:
         return ""
     finding = worth[0]
@@ -164,6 +165,8 @@ def _price(finding: Finding) -> str:
     price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
     if is_hidden(finding):
         return f"nothing lost by it alone, as others are as late{about}"
+    if CAUSES[finding.cause].of_recording:
+        return f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; in recorded steps alone{about}"
     return (
         f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; without it "
         f"+{percent(finding.throughput_gain)} throughput, "
