@@ -4,7 +4,9 @@ python benchmarks/real/lacking.py ANSWERS.json.xz [...]
 
 By what was measured of takes of ENOUGH_STEPS and more steps whose ranks do the same: how long each rank's main thread
 was ready without a core, beside the peer that lacked one longest; in three of four steps, and with half of that later.
-What FAR_LACKING and MOSTLY in engine/kair_engine/triage/ranks/most_lacking.py stand on.
+What FAR_LACKING and MOSTLY in engine/kair_engine/triage/ranks/most_lacking.py stand on. The last line is of ranks whose
+main thread began to compute for longer than before, beside the others', and that took longer themselves from then on:
+what engine/kair_engine/triage/ranks/most_computing.py looks at by itself.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ from take_report import aligned
 from take_scoring import ENOUGH_STEPS
 from truth import guilty_ranks, median_step_ns, peers, step_parts
 
-from kair_engine.localize.noise import above_peers
+from kair_engine.arrays import Floats
+from kair_engine.localize.noise import above_peers, beside_others
+from kair_engine.localize.onset import onset
 from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.triage.ranks.most_computing import REALISED
 from kair_engine.triage.ranks.most_lacking import LATE_BY, MOSTLY
 
 SHARES: Final = (0.06, 0.08, 0.10, 0.12)
@@ -34,38 +39,61 @@ def main() -> None:
     parser.add_argument("answers", type=Path, nargs="+", help="files that evaluate.py wrote")
     options = parser.parse_args()
     for path in options.answers:
-        looked_at = [(one["document"], farthest(one["document"])) for one in read_answers(path)]
+        documents = [one["document"] for one in read_answers(path) if is_compared(one["document"])]
         print(path.name)
-        print(aligned(list(table([(document, far) for document, far in looked_at if far is not None]))))
+        print(aligned(list(table(documents))))
 
 
-def farthest(document: dict[str, Any]) -> tuple[int, float] | None:
-    """(the rank that lacked a core longest, by what share of the step longer than any other); None of short takes.
+def is_compared(document: dict[str, Any]) -> bool:
+    """Whether several ranks do the same, in enough steps."""
+    count = len(document["ranks"])
+    return count > 1 and len(peers(document, 0)) + 1 == count and len(step_parts(document, 0)) >= ENOUGH_STEPS
+
+
+def farthest(document: dict[str, Any]) -> tuple[int, float]:
+    """(the rank that lacked a core longest, by what share of the step longer than any other).
 
     0 of one that did in fewer steps, or was no later for it.
     """
-    ranks = range(len(document["ranks"]))
-    if len(peers(document, 0)) + 1 != len(ranks) or len(ranks) < 2:
-        return None
-    parts = [step_parts(document, rank) for rank in ranks]
-    lacked, own = (np.array([[getattr(of, name) for of in rank] for rank in parts]).T for name in ("delay", "own"))
-    if len(lacked) < ENOUGH_STEPS:
-        return None
-    most, next_to_it = np.argsort(-trimmed_mean(lacked.astype(float), TRIM), kind="stable")[:2].tolist()
-    apart = (lacked[:, most] - lacked[:, next_to_it]).astype(float)
+    lacked, own = matrix(document, "delay"), matrix(document, "own")
+    most, next_to_it = np.argsort(-trimmed_mean(lacked, TRIM), kind="stable")[:2].tolist()
+    apart = lacked[:, most] - lacked[:, next_to_it]
     longer = float(trimmed_mean(apart, TRIM))
-    late = float(trimmed_mean(above_peers(own.astype(float), most), TRIM))
+    late = float(trimmed_mean(above_peers(own, most), TRIM))
     steadily = (apart > 0).mean() >= MOSTLY and late >= LATE_BY * longer
     return most, longer / median_step_ns(document) if steadily else 0.0
 
 
-def table(takes: list[tuple[dict[str, Any], tuple[int, float]]]) -> Iterator[tuple[str, ...]]:
-    """Rows of (share, healthy takes, the guilty one, another): how many have a rank that far from all others."""
-    kinds = Counter("healthy" if not document["take"]["faults"] else "faulty" for document, _ in takes)
-    yield "beyond all others, of the step", f"healthy, of {kinds['healthy']}", "a guilty one", "another"
+def began_to_compute(document: dict[str, Any]) -> int | None:
+    """The rank that computes for longer than before since some step, and takes longer since by half of that."""
+    computed, own = matrix(document, "run"), matrix(document, "own")
+    begun = onset(beside_others(computed), median_step_ns(document))
+    if begun is None:
+        return None
+    more, late = (float(trimmed_mean(above_peers(of[begun.at :], begun.place), TRIM)) for of in (computed, own))
+    return begun.place if late > REALISED * more else None
+
+
+def matrix(document: dict[str, Any], part: str) -> Floats:
+    """(steps × ranks) of a part of the steps."""
+    ranks = [step_parts(document, rank) for rank in range(len(document["ranks"]))]
+    return np.array([[getattr(of, part) for of in rank] for rank in ranks], dtype=float).T
+
+
+def table(documents: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Rows of (what, healthy takes, the guilty one, another): how many have a rank of which it is true."""
+    count = sum(not document["take"]["faults"] for document in documents)
+    yield "what a rank does", f"healthy, of {count}", "a guilty one", "another"
+    far = [(document, *farthest(document)) for document in documents]
     for least in SHARES:
-        of = Counter(kind_of(document, rank) for document, (rank, share) in takes if share > least)
-        yield f"{100 * least:.0f} %", str(of["healthy"]), str(of["guilty"]), str(of["another"])
+        of = Counter(kind_of(document, rank) for document, rank, share in far if share > least)
+        yield (
+            f"lacks a core for {100 * least:.0f} % of the step longer than others",
+            *(str(of[kind]) for kind in ("healthy", "guilty", "another")),
+        )
+    began = ((document, began_to_compute(document)) for document in documents)
+    of = Counter(kind_of(document, rank) for document, rank in began if rank is not None)
+    yield "computes for longer since some step", *(str(of[kind]) for kind in ("healthy", "guilty", "another"))
 
 
 def kind_of(document: dict[str, Any], rank: int) -> str:

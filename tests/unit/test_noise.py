@@ -7,6 +7,8 @@ import pytest
 import scipy
 
 from kair_engine.localize.noise import (
+    above_peers,
+    beside_others,
     episodes,
     episodes_of_larger,
     inflation,
@@ -125,6 +127,14 @@ def test_on_top_by_chance_is_exact(steps: int, ranks: int) -> None:
     values = np.random.default_rng(steps).normal(0, 1, (steps, ranks)) + 0.6 * np.arange(ranks)
     for place in range(ranks):
         assert on_top_by_chance(values, (place,), 1.0) == pytest.approx(by_permutation(values, place))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 9])
+def test_all_ranks_beside_the_others_are_each_of_them_beside_its_peers(ranks: int) -> None:
+    """With equal values, which are in no order of their own."""
+    per_step = np.random.default_rng(3).integers(0, 4, (20, ranks)).astype(float)
+    one_by_one = [above_peers(per_step, at) if ranks > 1 else np.zeros(20) for at in range(ranks)]
+    assert beside_others(per_step) == pytest.approx(np.stack(one_by_one, axis=1))
 
 
 def test_on_top_in_every_step_is_as_rare_as_that() -> None:

@@ -68,6 +68,22 @@ def above_peers(per_step: Floats, at: int) -> Floats:
     return np.asarray(per_step[:, at] - median(np.delete(per_step, at, axis=1), axis=1))
 
 
+def beside_others(per_step: Floats) -> Floats:
+    """How far each of (steps × ranks) lies above the median of the others, as `above_peers` of one; 0 of a lone rank.
+
+    Of those in order, without one, the middle is a place further on where that one lies below it.
+    """
+    ranks = per_step.shape[1]
+    if ranks < 2:
+        return np.zeros_like(per_step)
+    order = np.argsort(per_step, axis=1, kind="stable")
+    place = np.empty_like(order)
+    np.put_along_axis(place, order, np.broadcast_to(np.arange(ranks), order.shape), axis=1)
+    ordered = np.take_along_axis(per_step, order, axis=1)
+    middles = [np.take_along_axis(ordered, at + (place <= at), axis=1) for at in ((ranks - 2) // 2, (ranks - 1) // 2)]
+    return np.asarray(per_step - (middles[0] + middles[1]) / 2)
+
+
 def surely_above(apart: Floats, least: float, inflated: float) -> bool:
     """Whether the trimmed mean of a rank's distances from its peers (steps) is surely above `least`.
 

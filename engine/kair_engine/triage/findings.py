@@ -47,6 +47,11 @@ class Measured:
     networks: tuple[Finding, ...]
     """About hosts whose network is slow, or that of all."""
 
+    @property
+    def longer_in_all(self) -> set[Position]:
+        """Those that compute for longer in all steps: what began later may be another process on their core, too."""
+        return {place for one in self.longer if one.since is None for place in one.positions}
+
 
 def rank_finding(
     trace: Trace,
@@ -75,7 +80,7 @@ def rank_finding(
         late,
         measured.processor,
         is_stopped=is_stopped(held.values()),
-        longer={*suspect.positions} <= {place for one in measured.longer for place in one.positions},
+        longer={*suspect.positions} <= measured.longer_in_all,
         given=measured.given,
     )
     cause, steps = reason.cause, _steps(job, suspect)

@@ -16,7 +16,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
 from kair_engine.localize.excess_table import ExcessTable
 from kair_engine.localize.large_delays import stalling
 from kair_engine.localize.localization import Localization, also_slow, slow_since
-from kair_engine.localize.noise import above_peers
+from kair_engine.localize.noise import above_peers, beside_others
 from kair_engine.localize.onset import Onset, onset
 from kair_engine.localize.persistence import can_accuse, slow_in_class
 from kair_engine.ranks import Position, as_positions, rank_at, ranks_at
@@ -34,12 +34,24 @@ REALISED: Final = 0.5
 
 
 def computing_longer(job: JobExcess, processor: ProcessorTimes | None) -> tuple[Anomaly, ...]:
-    """What the tests of stage 1 say of single ranks by what their threads computed; empty if that was not measured."""
+    """What the tests of stage 1 say of single ranks by what their threads computed; empty if that was not measured.
+
+    Of all steps, or where those say nothing, since some rank began to compute more than before.
+    """
     if processor is None or not processor.tells_all or not can_accuse(job):
         return ()
+    in_all = _longer(job, processor, may_stall=True)
+    if in_all or (begun := begun_beside_peers(job, computed_ns(job, processor))) is None:
+        return in_all
+    later = replace(job, steps=job.steps[begun.at :])
+    return tuple(replace(one, since=job.steps[begun.at].step) for one in _longer(later, processor))
+
+
+def _longer(job: JobExcess, processor: ProcessorTimes, *, may_stall: bool = False) -> tuple[Anomaly, ...]:
+    """Single ranks that compute for longer in every step, or now and then if they `may_stall`."""
     table = _table(job, processor)
     steady = (one for code in present(job.role) for one in slow_in_class(table, _COMPUTE, code))
-    alone = (one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
+    alone = (one for one in (*steady, *(stalling(table) if may_stall else ())) if len(one.positions) == 1)
     return tuple(one for one in alone if _takes_longer(job, processor, one))
 
 
@@ -48,13 +60,18 @@ def since_lacking(found: Localization, processor: ProcessorTimes | None) -> Loca
     job = found.job
     if processor is None or not processor.tells_all or found.anomalies or found.begun is not None:
         return found
-    begun = lack_begun(job, as_in(job, processor, processor.delay_ns))
+    begun = begun_beside_peers(job, as_in(job, processor, processor.delay_ns))
     return found if begun is None else slow_since(found, begun)
 
 
-def lack_begun(job: JobExcess, lacked_ns: Floats) -> Onset | None:
-    """Since when some rank lacks cores more than before, beside its role: of (steps × ranks) ready without one."""
-    return onset(lacked_ns - role_medians(lacked_ns, job.role), job.step_time_ns)
+def begun_beside_peers(job: JobExcess, values_ns: Floats) -> Onset | None:
+    """Since when some rank has more of (steps × ranks) than before, beside its role's other ranks."""
+    beside = np.zeros_like(values_ns)
+    for code in present(job.role):
+        members = job.role == code
+        # Of two ranks the median of both would halve what one of them changes by.
+        beside[:, members] = beside_others(values_ns[:, members])
+    return onset(beside, job.step_time_ns)
 
 
 def _takes_longer(job: JobExcess, processor: ProcessorTimes, found: Anomaly) -> bool:

@@ -20,7 +20,7 @@ from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import NO_SPELL, OF_THREADS, as_in, lack_begun
+from kair_engine.triage.ranks.most_computing import NO_SPELL, OF_THREADS, as_in, begun_beside_peers
 
 FAR_LACKING: Final = 0.10
 """Of the step: what a rank lacks a core for longer than the peer that lacks one longest."""
@@ -74,7 +74,7 @@ def lacking_cores(job: JobExcess, blamed: BlameResult, processor: ProcessorTimes
     spent = np.nan_to_num(job.by_step_ns[:, OF_THREADS], nan=0.0).sum(axis=1)
     imposed = {row.rank: row.blamed_us for row in blamed.by_rank}
     awaited = np.array([1e3 * imposed.get(rank, 0.0) / len(job.steps) for rank in job.ranks.tolist()])
-    begun = lack_begun(job, lacked)
+    begun = begun_beside_peers(job, lacked)
     for code in present(job.role):
         members = np.flatnonzero(job.role == code)
         if len(members) < 2:
