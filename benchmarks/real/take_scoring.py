@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from truth import compared, delivering_share, guilty_ranks, median_step_ns, parts_of, ranks_of_link, step_parts
+from truth import (
+    compared,
+    delivering_share,
+    guilty_ranks,
+    median_step_ns,
+    parts_of,
+    ranks_of_link,
+    slowed_ranks,
+    step_parts,
+)
 
 RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
     "extra_work": frozenset({"uneven_work"}),
@@ -59,7 +68,7 @@ class Scored:
 
     seed: int
     kind: str
-    """`healthy`, `fault`, `shared`, or `two` (faults at once)."""
+    """`healthy`, `fault`, `link` (a slow one, and nothing else), `shared`, or `two` (faults at once)."""
     fault: str | None
     from_outside: bool
     """Whether the system does something to the rank (signals, quotas, priority, other processes), not its program."""
@@ -70,7 +79,10 @@ class Scored:
     hit: int
     """Of these steps, those in which the slowest guilty rank's fault was there: some come in a few steps only."""
     severity: float
-    """Measured: how much more of the step the slowest guilty rank took for itself than its peers did, in the mean."""
+    """Measured: how much more of the step the slowest rank with a fault took for itself than its peers, in the mean.
+
+    A slow link is no such fault: it makes ranks wait, and no rank's own time longer.
+    """
     verdict: str
     accused: tuple[int, ...]
     """By findings about ranks."""
@@ -96,6 +108,7 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
     """`document` is a take.json, `answer` what `kair triage --json` says of it."""
     take = document["take"]
     guilty = set(guilty_ranks(document))
+    slower = set(slowed_ranks(document))
     faults = take["faults"]
     first = min((fault.get("onset") or 0 for fault in faults), default=0)
     more = {rank: mean_excess(document, rank, first) for rank in range(take["ranks"])}
@@ -115,8 +128,8 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
         load=take["load"],
         ranks=take["ranks"],
         steps=take["steps"] - first,
-        hit=max(((more[rank], steps_hit(document, rank, first)) for rank in guilty), default=(0.0, 0))[1],
-        severity=max((more[rank] for rank in guilty), default=0.0),
+        hit=max(((more[rank], steps_hit(document, rank, first)) for rank in slower), default=(0.0, 0))[1],
+        severity=max((more[rank] for rank in slower), default=0.0),
         verdict=answer["verdict"],
         accused=tuple(sorted(accused)),
         more=tuple(more[rank] for rank in sorted(accused)),
@@ -162,6 +175,8 @@ def _kind(faults: set[str], count: int) -> str:
         return "healthy"
     if faults <= SHARED.keys():
         return "shared"
+    if faults == {"slow_link"}:
+        return "link"
     return "fault" if count == 1 else "two"
 
 

@@ -132,17 +132,20 @@ def guilty_ranks(document: dict[str, Any]) -> list[int]:
 
     A slow link is that of all ranks on its host.
     """
-    guilty: set[int] = set()
-    for fault in document["take"]["faults"]:
-        if fault["kind"] == "slow_link":
-            guilty |= set(ranks_of_link(document))
-        elif len(fault["ranks"]) == 1:
-            guilty |= set(fault["ranks"])
-    return sorted(guilty)
+    return sorted({*slowed_ranks(document), *ranks_of_link(document)})
+
+
+def slowed_ranks(document: dict[str, Any]) -> list[int]:
+    """Those of them whose own time the fault makes longer: a slow link makes ranks wait."""
+    faults = (one for one in document["take"]["faults"] if one["kind"] != "slow_link")
+    return sorted({rank for fault in faults if len(fault["ranks"]) == 1 for rank in fault["ranks"]})
 
 
 def ranks_of_link(document: dict[str, Any]) -> list[int]:
     """All ranks of hosts whose link is slow."""
+    links = [one for one in document["take"]["faults"] if one["kind"] == "slow_link"]
+    if not links:
+        return []
     hosts = document["take"]["host_of_rank"]
-    slow = {hosts[one["ranks"][0]] for one in document["take"]["faults"] if one["kind"] == "slow_link"}
+    slow = {hosts[one["ranks"][0]] for one in links}
     return [rank for rank, host in enumerate(hosts) if host in slow]

@@ -184,6 +184,22 @@ def test_a_slow_link_is_its_host_s_and_counts_by_what_it_needs() -> None:
     assert any(row.startswith("| slow link") and "1 of 2: 50.0 %" in row for row in rows)
 
 
+def test_a_slow_link_makes_no_rank_s_own_time_longer() -> None:
+    """Rank 1 of its host took 40 of 140 ms longer, for want of a core, say; rank 3 has a fault that takes 20."""
+    link, work = {"kind": "slow_link", "ranks": [1], "onset": 0}, {"kind": "extra_work", "ranks": [3], "onset": 0}
+    alone, beside = (take([[100.0, 140.0, 100.0, 120.0]] * 8, faults) for faults in ([link], [link, work]))
+    for document in (alone, beside):
+        document["take"]["host_of_rank"], document["outside"] = [0, 1, 1, 0], {}
+    of_link, of_both = score(alone, said()), score(beside, said(("uneven_work", [3])))
+    assert (of_link.kind, of_link.severity) == ("link", 0)
+    assert (of_both.kind, of_both.right_rank, of_both.right_cause) == ("two", True, True)
+    assert of_both.severity == pytest.approx(20 / 140)
+    rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in page([of_link, of_both]).splitlines()[2:]}
+    assert rows["faulty: an innocent accused"].startswith("0 of 2:")
+    assert rows["fault of ≥ 10 % of the step, ≥ 8 steps: right rank"].startswith("1 of 1:")
+    assert rows["smaller fault: right rank"] == "–"
+
+
 def test_pairs_are_counted_by_what_they_were_priced_at() -> None:
     """A step of 100 ms takes 150 with the fault: 60 ms are within a quarter of that, 80 are not."""
     quota = {"kind": "quota_on_all", "ranks": [0, 1, 2, 3], "onset": 0}
