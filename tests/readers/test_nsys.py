@@ -41,6 +41,57 @@ def test_a_job_of_four_ranks(tmp_path: Path) -> None:
     assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)
 
 
+@pytest.mark.parametrize(("held", "ranks"), [([0, 1, 2, 3], ()), ([2], (2,))], ids=["all ranks", "one of them"])
+def test_what_the_profiler_holds_up_is_told_as_its_own_work(
+    tmp_path: Path, held: list[int], ranks: tuple[int, ...]
+) -> None:
+    """150 of the 1,000 µs of a step it asks for buffers, within a launch."""
+    result = triage(open_trace(write_job(tmp_path / "job", range(4), held=held), cache=tmp_path / "cache"))
+    (finding,) = (one for one in result.findings if one.cause == "profiler")
+    assert finding.ranks == ranks
+    assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)
+    (told,) = (one for one in finding.evidence if one.kind == "profiler")
+    assert told.figures["held_us_per_step"] == pytest.approx(150)
+
+
+def test_overheads_are_of_the_profiler_but_for_loading_code_and_on_a_thread_or_nowhere(tmp_path: Path) -> None:
+    export = Export(tmp_path / "a.sqlite")
+    thread = thread_of(4000)
+    training(export, 4000, steps=1)
+    export.connection.executescript(
+        "CREATE TABLE ENUM_CUPTI_OVERHEAD_TYPE (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);"
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_OVERHEAD (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, "
+        "overheadType INTEGER);"
+    )
+    for number, label in ((4, "CUPTI instrumentation"), (7, "Lazy function loading"), (8, None)):
+        export.insert("ENUM_CUPTI_OVERHEAD_TYPE", number, "", label)
+    nameless = export.text("")
+    # A launch of another thread is around the first ones.
+    export.call(thread_of(4000, 4007), "cudaLaunchKernel_v7000", 600, 700)
+    for at, on, name, sort in (
+        (600, thread, nameless, 4),
+        (610, thread, nameless, 7),
+        (620, thread, export.text("Activity buffer request"), "?"),
+        (630, None, nameless, 4),
+        (640, thread, None, 4),
+    ):
+        row = (at * 1000, (at + 9) * 1000, on, name, sort)
+        export.insert("CUPTI_ACTIVITY_KIND_OVERHEAD", *row)
+    export.overhead(thread, "CUDA profiling stop overhead", 650, 659)
+    export.overhead(thread, "CUDA profiling data flush overhead", 660, 669)
+    read_nsys(export.close(), tmp_path / "out.parquet", rank_hint=0)
+    rows = pl.read_parquet(tmp_path / "out.parquet").with_columns(pl.col("name", "lane").cast(pl.String))
+    told = rows.filter(pl.col("duration_ns") == 9000).sort("start_ns").select("name", "lane").rows()
+    assert told == [
+        ("Instrumentation", "thread 4000"),
+        ("Lazy function loading", "thread 4000"),
+        ("Activity Buffer Request", "thread 4000"),
+        ("Instrumentation", "thread 4000"),
+        ("Instrumentation", "thread 4000"),
+        ("Buffer Flush", "thread 4000"),
+    ]
+
+
 def test_processes_of_one_report_are_ranks(tmp_path: Path) -> None:
     export = Export(tmp_path / "all.sqlite")
     # One launcher for all of them: its own environment says nothing of theirs.

@@ -24,6 +24,8 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT
 CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
     category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER,
     domainId INTEGER);
+CREATE TABLE PROFILER_OVERHEAD (start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER,
+    nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL);
 """
 BEGIN_NS = 1_700_000_000_000_000_000
 US = 1000
@@ -67,8 +69,16 @@ class Export:
         self.insert("CUPTI_ACTIVITY_KIND_RUNTIME", *row)
         return self._correlation
 
-    def kernel(self, thread: int, name: str, start: float, end: float, *, launched: float, stream: int = 7) -> None:
-        number = self.call(thread, "cudaLaunchKernel_v7000", launched, launched + 5)
+    def overhead(self, thread: int, name: str, start: float, end: float) -> None:
+        self.insert("PROFILER_OVERHEAD", round(start * US), round(end * US), thread, self.text(name), 0)
+
+    def kernel(
+        self, thread: int, name: str, start: float, end: float, *, launched: float, stream: int = 7, held: float = 0
+    ) -> None:
+        """`held`: for so long the profiler holds its launch up."""
+        number = self.call(thread, "cudaLaunchKernel_v7000", launched, launched + 5 + held)
+        if held:
+            self.overhead(thread, "CUDA profiling data flush overhead", launched + 1, launched + 1 + held)
         process = thread >> 24 << 24
         short = self.text(name.partition("(")[0])
         row = (round(start * US), round(end * US), 0, 1, None, stream, number, process, self.text(name), short, None)
@@ -90,38 +100,40 @@ def thread_of(pid: int, thread: int | None = None) -> int:
     return (1 << 48) | (pid << 24) | (pid if thread is None else thread)
 
 
-def training(export: Export, pid: int, *, steps: int = 8, late_us: float = 0) -> None:
+def training(export: Export, pid: int, *, steps: int = 8, late_us: float = 0, held_us: float = 0) -> None:
     """A process' steps of 1 ms: forward, backward, the optimizer, and an all-reduce that ends at 900 µs for everybody.
 
-    `late_us` longer takes the forward kernel.
+    `late_us` longer takes the forward kernel; for `held_us` the profiler holds its launch up.
     """
     thread = thread_of(pid)
     for number in range(steps):
         at = 1000.0 * number
         export.span(thread, f"step {20 + number}", at, at + 990)
-        export.span(thread, "forward", at + 10, at + 200, registered=True)
-        export.span(thread, "backward", at + 210, at + 400)
+        export.span(thread, "forward", at + 10, at + 200 + held_us, registered=True)
+        export.span(thread, "backward", at + 210 + held_us, at + 400 + held_us)
         export.span(thread, "optimizer", at + 910, at + 980)
         export.copy(thread, at + 15, at + 25, launched=at + 12, size=4096)
-        export.kernel(thread, "gemm_forward(float*)", at + 30, at + 230 + late_us, launched=at + 20)
-        export.kernel(thread, "gemm_backward(float*)", at + 240 + late_us, at + 440 + late_us, launched=at + 220)
+        late = at + held_us
+        export.kernel(thread, "gemm_forward(float*)", late + 30, late + 230 + late_us, launched=at + 20, held=held_us)
+        late += late_us
+        export.kernel(thread, "gemm_backward(float*)", late + 240, late + 440, launched=at + held_us + 220)
         export.kernel(
             thread,
             "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-            at + 450 + late_us,
+            late + 450,
             at + 900,
-            launched=at + 300,
+            launched=at + held_us + 300,
             stream=20,
         )
-        export.call(thread, "cudaStreamSynchronize_v3020", at + 400, at + 902)
+        export.call(thread, "cudaStreamSynchronize_v3020", at + held_us + 400, at + 902)
         export.kernel(thread, "adam(float*)", at + 925, at + 970, launched=at + 915)
 
 
-def write_job(folder: Path, ranks: Sequence[int], *, slow: int | None = None) -> Path:
-    """An export for every rank, whose environment says it."""
+def write_job(folder: Path, ranks: Sequence[int], *, slow: int | None = None, held: Sequence[int] = ()) -> Path:
+    """An export for every rank, whose environment says it; the profiler holds up those of `held`."""
     for rank in ranks:
         export = Export(folder / f"report{rank + 7}.sqlite", host=f"node{rank // 2}")
         export.environment(RANK=rank, WORLD_SIZE=len(ranks), SLURM_PROCID=0, SLURM_NTASKS=1)
-        training(export, 4000 + rank, late_us=150 if rank == slow else 0)
+        training(export, 4000 + rank, late_us=150 if rank == slow else 0, held_us=150 if rank in held else 0)
         export.close()
     return folder

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from kair_engine.errors import InputError
 from kair_engine.readers.detect import NotATraceError
 
-_READ: Final = ("CUPTI_", "NVTX_", "TARGET_INFO", "META_DATA", "StringIds", "ThreadNames")
+_READ: Final = ("CUPTI_", "NVTX_", "TARGET_INFO", "META_DATA", "StringIds", "ThreadNames", "PROFILER_", "ENUM_CUPTI_")
 _ROWS_AT_A_TIME: Final = 4096
 _LONGEST_TEXT: Final = 1 << 20
 _MOST_ROWS: Final = 200_000_000

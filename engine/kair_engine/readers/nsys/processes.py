@@ -18,6 +18,9 @@ _RANGES: Final = (59, 60)  # pushed and popped, started and ended
 _MARKS: Final = (34, 39, 75)
 _COPIES: Final = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _KERNEL: Final = "kernel"
+_OVERHEADS: Final = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+_OF_THE_JOB: Final = ("load", "compil", "command buffer")
+_OF_PROFILER: Final = {"flush": "Buffer Flush", "request": "Activity Buffer Request", "resource": "Resource"}
 _ON_DEVICE: Final = ("start", "end", "deviceId", "streamId", "correlationId")
 
 
@@ -64,10 +67,11 @@ class DeviceRows(_Columns):
 
 @dataclass(frozen=True)
 class HostRows(_Columns):
-    """Calls and ranges on threads."""
+    """Calls, ranges and the profiler's own work on threads."""
 
     thread: Int64s
     is_range: Int64s
+    is_overhead: Int64s
 
 
 @dataclass
@@ -136,7 +140,8 @@ def processes_of(report: Report) -> list[Process]:
     numbers = in_order(device.process)
     only = numbers == [0]
     ranges, marks = _ranges(report, texts, names, only=only)
-    host = HostRows.joined([*_calls(report, texts, names, only=only), *ranges])
+    calls = _calls(report, texts, names, only=only)
+    host = HostRows.joined([*calls, *ranges, *_overheads(report, texts, names, only=only)])
     of_device, of_host, nothing = device.by_process(), host.by_process(), HostRows.joined([])
     found = {
         number: Process(number, names.texts, of_device[number], of_host.get(number, nothing)) for number in numbers
@@ -207,8 +212,36 @@ def _calls(report: Report, texts: _Texts, names: _Names, *, only: bool) -> Itera
     wanted = ("start", "end", "globalTid", "correlationId", "nameId")
     for *numbers, name in report.columns("CUPTI_ACTIVITY_KIND_RUNTIME", wanted):
         start, end, thread, correlation = map(_whole, numbers)
-        rows = _host_rows(start, end, thread, correlation, found.of(name), is_range=False, only=only)
+        rows = _host_rows(start, end, thread, correlation, found.of(name), only=only)
         yield rows.where((start != NONE) & (end != NONE) & (thread != NONE))
+
+
+def _overheads(report: Report, texts: _Texts, names: _Names, *, only: bool) -> Iterable[HostRows]:
+    """What the profiler and the driver did on threads of the program, by CUPTI's names for it."""
+    sorts = {
+        number: label
+        for number, label in report.rows("ENUM_CUPTI_OVERHEAD_TYPE", ("id", "label"))
+        if isinstance(number, int) and isinstance(label, str)
+    }
+    found = _Found(names, lambda said: _overhead_name(texts[said[0]], sorts.get(said[1], "")))
+    wanted = ("start", "end", "globalTid", "nameId")
+    for table in _OVERHEADS:
+        for *numbers, name, sort in report.columns(table, wanted, ("overheadType",)):
+            start, end, thread = map(_whole, numbers)
+            of = found.of(zip(name, sort, strict=True))
+            rows = _host_rows(start, end, thread, np.full(len(start), NONE), of, only=only, is_overhead=True)
+            yield rows.where((start != NONE) & (end != NONE) & (thread != NONE))
+
+
+def _overhead_name(said: str, sort: str) -> str:
+    """CUPTI's name of what a report says of an overhead: its name there, and of which sort it is.
+
+    Loading code and compiling it a job has to do without a profiler, too: that keeps its name.
+    """
+    both = f"{said} {sort}".lower()
+    if any(word in both for word in _OF_THE_JOB):
+        return sort or said
+    return next((name for word, name in _OF_PROFILER.items() if word in both), "Instrumentation")
 
 
 def _ranges(report: Report, texts: _Texts, names: _Names, *, only: bool) -> tuple[list[HostRows], set[tuple[int, int]]]:
@@ -225,7 +258,7 @@ def _ranges(report: Report, texts: _Texts, names: _Names, *, only: bool) -> tupl
     for *numbers, text, number in report.columns("NVTX_EVENTS", wanted, ("textId",)):
         start, end, kind, thread = map(_whole, numbers)
         name = found.of(zip(text, number, strict=True))
-        rows = _host_rows(start, end, thread, np.full(len(start), NONE), name, is_range=True, only=only)
+        rows = _host_rows(start, end, thread, np.full(len(start), NONE), name, only=only, is_range=True)
         good = (start != NONE) & (thread != NONE) & (name != nameless)
         parts.append(rows.where(good & (end != NONE) & np.isin(kind, _RANGES)))
         said = good & np.isin(kind, _MARKS)
@@ -234,7 +267,16 @@ def _ranges(report: Report, texts: _Texts, names: _Names, *, only: bool) -> tupl
 
 
 def _host_rows(
-    start: Int64s, end: Int64s, thread: Int64s, correlation: Int64s, name: Int64s, *, is_range: bool, only: bool
+    start: Int64s,
+    end: Int64s,
+    thread: Int64s,
+    correlation: Int64s,
+    name: Int64s,
+    *,
+    only: bool,
+    is_range: bool = False,
+    is_overhead: bool = False,
 ) -> HostRows:
     process = np.zeros(len(start), np.int64) if only else _process_of(thread)
-    return HostRows(process, start, end, correlation, name, thread, np.full(len(start), is_range, np.int64))
+    sorts = (np.full(len(start), of, np.int64) for of in (is_range, is_overhead))
+    return HostRows(process, start, end, correlation, name, thread, *sorts)

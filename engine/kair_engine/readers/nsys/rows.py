@@ -1,5 +1,6 @@
 """One process' operations with their kinds, phases and links, and the marks among them."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -12,6 +13,7 @@ from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.readers.kineto.classify import name_class_of as class_of
 from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
 from kair_engine.readers.nsys.processes import NONE, HostRows, Process, in_order
+from kair_engine.readers.overheads import before_their_calls
 from kair_engine.readers.recorded import Coded, Rows
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.format import KINDS, PHASES
@@ -48,8 +50,8 @@ def marks_of(process: Process, thread: int) -> list[Mark]:
 
 def rows_of(process: Process, base: int, thread: int) -> Rows:
     """All rows of a process, `base` ns later than the report has them."""
-    rows, host, device = Rows(), process.host, process.device
-    phase = _host_phases(process, thread)
+    rows, host, device = Rows(), _held_up(process), process.device
+    phase = _host_phases(replace(process, host=host), thread)
     threads, lane = _numbered(host.thread)
     kind = _host_kinds(process)
     rows.extend(
@@ -75,6 +77,19 @@ def rows_of(process: Process, base: int, thread: int) -> Rows:
         size=device.size,
     )
     return rows
+
+
+def _held_up(process: Process) -> HostRows:
+    """Its rows on threads, with calls that the profiler held up beginning when its work was done."""
+    host = process.host
+    if not len(overheads := np.flatnonzero(host.is_overhead)):
+        return host
+    waits = np.array([name_class_of(name) is NameClass.SYNCHRONIZE for name in process.names], bool)
+    is_call = (host.is_range == 0) & (host.is_overhead == 0) & ~waits[host.name]
+    _, start, duration = before_their_calls(
+        overheads, is_call, host.thread, host.start, host.end - host.start, threads_told=True
+    )
+    return replace(host, start=start, end=start + duration)
 
 
 def _host_kinds(process: Process) -> Int64s:

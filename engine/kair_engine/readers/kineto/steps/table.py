@@ -15,9 +15,9 @@ from kair_engine.readers.kineto.collective_details import DetailColumns, global_
 from kair_engine.readers.kineto.rows import Records, joined
 from kair_engine.readers.kineto.steps.collectives import StepCollectives
 from kair_engine.readers.kineto.steps.found import StepWindows
-from kair_engine.readers.kineto.steps.overheads import on_their_threads
 from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
 from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.readers.overheads import before_their_calls
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 
 Int64s = npt.NDArray[np.int64]
@@ -104,12 +104,13 @@ class StepAssembler:
     def _columns(self, records: Records) -> tuple[_Columns, list[str]]:
         track, name = records["track"].astype(np.int64), records["name"].astype(np.int64)
         category, name_class = self._category.take(track), self._name_class.take(name)
-        thread, start, duration = on_their_threads(
-            category,
-            name_class,
+        thread, start, duration = before_their_calls(
+            np.flatnonzero(category == Category.OVERHEAD),
+            (category == Category.RUNTIME) & (name_class != NameClass.SYNCHRONIZE),
             self._lane.take(track),
             records["start"].astype(np.int64),
             records["duration"].astype(np.int64),
+            threads_told=False,
         )
         end = start + duration
         device = self._on_device.take(track)

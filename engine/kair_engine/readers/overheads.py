@@ -1,7 +1,8 @@
-"""What the profiler and the driver do within a launch: Kineto records it beside all threads, and not whose it is.
+"""What the profiler and the driver do within a call, as a launch: it holds up the thread that calls.
 
 A launch that makes CUPTI ask for a buffer, or that loads a kernel's code, takes milliseconds instead of microseconds
-(pytorch/kineto#1020). It does so on the thread that launches, which goes on when that is done.
+(pytorch/kineto#1020). The thread that launches goes on when that is done. Kineto records it beside all threads, and not
+whose it is; Nsight Systems with its thread.
 """
 
 from typing import Final
@@ -9,27 +10,26 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.readers.kineto.classify import Category, NameClass
-
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 MOST_WITHIN: Final = 8
 """A call that holds more of them waits for something else, as do those of which they make up less than this:"""
 MAKE_UP: Final = 0.5
 
 
-def on_their_threads(
-    category: Int64s, name_class: Int64s, thread: Int64s, start: Int64s, duration: Int64s
+def before_their_calls(
+    overheads: Int64s, is_call: Bools, thread: Int64s, start: Int64s, duration: Int64s, *, threads_told: bool
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """(thread, start, duration) of a step's records, ns, with overheads on the thread of the call that they fall into.
+    """(thread, start, duration) of rows, ns, with overheads on the thread of the call that they fall into.
 
-    That is the shortest one that holds them whole, but no synchronisation, which waits anyway. The call itself, and
-    those around it on its thread, begin when they are over. What falls into none stays where it is.
+    That is the shortest one that holds them whole, of their own thread if that is told. Calls that wait anyway, as
+    synchronisations, are to be left out of `is_call`. The call itself, and those around it on its thread, begin when
+    they are over. What falls into none stays where it is.
     """
-    overheads = np.flatnonzero(category == Category.OVERHEAD)
     if not len(overheads):
         return thread, start, duration
     end = start + duration
-    overhead, call = _held(overheads, category, name_class, start, end)
+    overhead, call = _held(overheads, is_call, thread if threads_told else None, start, end)
     # Of several calls that hold one, the shortest is written last.
     order = np.argsort(-duration[call], kind="stable")
     overhead, call = overhead[order], call[order]
@@ -40,10 +40,12 @@ def on_their_threads(
     return moved, begins, end - begins
 
 
-def _held(overheads: Int64s, category: Int64s, name_class: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Pairs of (an overhead, a call that holds it whole, and does little else)."""
+def _held(
+    overheads: Int64s, is_call: Bools, thread: Int64s | None, start: Int64s, end: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Pairs of (an overhead, a call that holds it whole, and does little else), of one thread where these are told."""
     overheads = overheads[np.argsort(start[overheads], kind="stable")]
-    calls = np.flatnonzero((category == Category.RUNTIME) & (name_class != NameClass.SYNCHRONIZE))
+    calls = np.flatnonzero(is_call)
     first = np.searchsorted(start[overheads], start[calls], side="left")
     count = np.searchsorted(start[overheads], end[calls], side="right") - first
     some = np.flatnonzero((count > 0) & (count <= MOST_WITHIN))
@@ -51,6 +53,8 @@ def _held(overheads: Int64s, category: Int64s, name_class: Int64s, start: Int64s
     nth = np.arange(len(call)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
     overhead = overheads[np.repeat(first[some], count[some]) + nth]
     holds = end[call] >= end[overhead]
+    if thread is not None:
+        holds &= thread[call] == thread[overhead]
     overhead, call = overhead[holds], call[holds]
     within = np.zeros(len(start))
     np.add.at(within, call, end[overhead] - start[overhead])
