@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -45,8 +46,13 @@ def test_a_job_of_four_ranks(tmp_path: Path) -> None:
 def test_what_the_profiler_holds_up_is_told_as_its_own_work(
     tmp_path: Path, held: list[int], ranks: tuple[int, ...]
 ) -> None:
-    """150 of the 1,000 µs of a step it asks for buffers, within a launch."""
-    result = triage(open_trace(write_job(tmp_path / "job", range(4), held=held), cache=tmp_path / "cache"))
+    """150 of the 1,000 µs of a step it writes out buffers, within a launch: both tables have that."""
+    folder = write_job(tmp_path / "job", range(4), held=held)
+    for path in folder.iterdir():
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_OVERHEAD AS SELECT * FROM PROFILER_OVERHEAD")
+            connection.commit()
+    result = triage(open_trace(folder, cache=tmp_path / "cache"))
     (finding,) = (one for one in result.findings if one.cause == "profiler")
     assert finding.ranks == ranks
     assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)
@@ -66,8 +72,9 @@ def test_overheads_are_of_the_profiler_but_for_loading_code_and_on_a_thread_or_n
     for number, label in ((4, "CUPTI instrumentation"), (7, "Lazy function loading"), (8, None)):
         export.insert("ENUM_CUPTI_OVERHEAD_TYPE", number, "", label)
     nameless = export.text("")
-    # A launch of another thread is around the first ones.
-    export.call(thread_of(4000, 4007), "cudaLaunchKernel_v7000", 600, 700)
+    # Around them are a launch of another thread, and a call that waits anyway: neither is held up by them.
+    export.call(thread_of(4000, 4007), "cudaLaunchKernel_v7000", 599, 699)
+    export.call(thread, "cudaDeviceSynchronize_v3020", 599, 679)
     for at, on, name, sort in (
         (600, thread, nameless, 4),
         (610, thread, nameless, 7),
@@ -90,6 +97,10 @@ def test_overheads_are_of_the_profiler_but_for_loading_code_and_on_a_thread_or_n
         ("Instrumentation", "thread 4000"),
         ("Buffer Flush", "thread 4000"),
     ]
+    around = (
+        rows.filter(pl.col("duration_ns").is_in([80_000, 100_000])).sort("duration_ns").select("name", "lane").rows()
+    )
+    assert around == [("cudaDeviceSynchronize", "thread 4000"), ("cudaLaunchKernel", "thread 4007")]
 
 
 def test_processes_of_one_report_are_ranks(tmp_path: Path) -> None:
@@ -156,6 +167,8 @@ def test_values_that_are_no_numbers_stay_within_their_rows(tmp_path: Path) -> No
             "x AS correlationId FROM c",
             "CUPTI_ACTIVITY_KIND_KERNEL is a view",
         ),
+        ("DROP TABLE PROFILER_OVERHEAD; CREATE VIEW PROFILER_OVERHEAD AS SELECT 1 AS start", "OVERHEAD is a view"),
+        ("CREATE VIEW ENUM_CUPTI_OVERHEAD_TYPE AS SELECT 1 AS id, 'x' AS label", "OVERHEAD_TYPE is a view"),
         ("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY", "no operations of a GPU"),
     ],
 )

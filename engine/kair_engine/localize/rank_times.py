@@ -68,7 +68,7 @@ def rank_times(ops: Operations) -> RankTimes:
         idle_ns=_by_phase(ops, gap),
         fetching_ns=unmarked_fetching_ns(ops, idle),
         garbage_ns=total(ops.kind == GC, own),
-        profiling_ns=total(ops.of_profiler, ops.duration_ns.astype(float)),
+        profiling_ns=total(ops.of_profiler, own),
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
         calls=called,
