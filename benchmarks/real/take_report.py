@@ -83,15 +83,13 @@ def table(takes: Sequence[Scored]) -> Iterator[Row]:
         return take.kind == "healthy"
 
     def faulty(take: Scored) -> bool:
-        return take.kind in {"fault", "two"}
+        return take.kind in {"fault", "two", "link"}
 
     yield "what was recorded", "share (95 % interval)", "aim"
     yield row("healthy, no load: a rank accused", "≤ 2 %", lambda t: healthy(t) and t.load == "none", _accuses)
     yield row("healthy, under load: a rank accused", "≤ 5 %", lambda t: healthy(t) and t.load != "none", _accuses)
     yield row("healthy: an innocent accused", "", healthy, lambda t: bool(t.innocents))
-    yield row(
-        "faulty: an innocent accused", "≤ 1 %", lambda t: faulty(t) or t.kind == "link", lambda t: bool(t.innocents)
-    )
+    yield row("faulty: an innocent accused", "≤ 1 %", faulty, lambda t: bool(t.innocents))
     for least, rank_aim, cause_aim in ((NOTABLE, "≥ 95 %", "≥ 90 %"), (LARGE, "≥ 98 %", "≥ 95 %")):
 
         def large(take: Scored, least: float = least) -> bool:
@@ -111,7 +109,7 @@ def table(takes: Sequence[Scored]) -> Iterator[Row]:
         return faulty(take) and take.severity >= NOTABLE and take.steps < ENOUGH_STEPS
 
     def small(take: Scored) -> bool:
-        return faulty(take) and take.severity < NOTABLE
+        return faulty(take) and take.kind != "link" and take.severity < NOTABLE
 
     yield row(f"fault of ≥ {NOTABLE:.0%}".replace("%", " %") + ", fewer steps: right rank", "", short, _right)
     yield row("smaller fault: right rank", "", small, _right)

@@ -212,6 +212,16 @@ def test_one_slow_rank_is_told_from_one_that_lacks_a_core(tmp_path: Path, lacks_
     assert (told.kind, told.ranks) == (kind, (2,))
 
 
+def test_what_a_rank_computes_more_since_it_lacks_a_core_is_lack_of_that(tmp_path: Path) -> None:
+    """From step 8 on rank 2 takes 20 ms instead of 15: it has no core for 3 of them, and its caches are lost."""
+    later = [(step, 2) for step in range(8, 20)]
+    made = steps(tmp_path, dict.fromkeys(later, 20_000.0), usual=dict.fromkeys(range(RANKS), 15_000.0), count=20)
+    cells = [(step, rank) for step in range(20) for rank in range(RANKS)]
+    own = dict.fromkeys(cells, 15_350.0) | dict.fromkeys(later, 20_350.0)
+    (found,) = triage(measured(made, own, dict.fromkeys(later, 3000.0))).findings
+    assert (found.ranks, found.cause) == ((2,), "contention")
+
+
 LATE = [[24, 15, 38, 20], [15, 37, 25, 18], [31, 15, 42, 19], [22, 26, 15, 30], [15, 29, 40, 33], [35, 15, 21, 24]]
 """Own time of four ranks in six steps, ms, of which 15 are work and the rest is waiting for a core."""
 

@@ -19,6 +19,7 @@ def steps(
     usual: dict[int, float] | None = None,
     meet: int = 100,
     met: dict[int, int] | None = None,
+    count: int = STEPS,
 ) -> Trace:
     """Each rank's thread runs an operator of 500 µs and one of 300, then all `meet` for 100 µs; an update takes 50.
 
@@ -26,7 +27,7 @@ def steps(
     step how long they meet.
     """
     lines = []
-    for step in range(STEPS):
+    for step in range(count):
         begin = step * 100_000
         first = {rank: took.get((step, rank), (usual or {}).get(rank, USUAL)) for rank in range(RANKS)}
         end = begin + max(first.values()) + 300 + (met or {}).get(step, meet)
