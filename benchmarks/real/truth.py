@@ -34,6 +34,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
+from drawing import CORES
+
 
 @dataclass(frozen=True)
 class StepParts:
@@ -108,13 +110,23 @@ def peers(document: dict[str, Any], rank: int) -> list[int]:
 def compared(document: dict[str, Any], rank: int) -> dict[int, float]:
     """The ranks that `rank` is compared with, and what their own time is to be multiplied by.
 
+    Of three ranks on two cores two share one: of either the other one tells what it takes for itself without a fault.
     A rank without peers is compared with all others, each by how much more or less it took before any fault or load.
     """
     alike = peers(document, rank)
     if alike:
-        return dict.fromkeys(alike, 1.0)
+        as_crowded = [other for other in alike if crowding(document, other) == crowding(document, rank)]
+        return dict.fromkeys(as_crowded or alike, 1.0)
     before = [one["reference"].get("own_ns") for one in document["ranks"]]
     return {other: before[rank] / before[other] for other in range(len(before)) if other != rank}
+
+
+def crowding(document: dict[str, Any], rank: int) -> int:
+    """How many ranks share the core of `rank`; 0 where each has one for itself, or all the same."""
+    take = document["take"]
+    if take["pinning"] != "round_robin":
+        return 0
+    return len(range(rank % CORES, take["ranks"], CORES))
 
 
 def delivering_share(document: dict[str, Any]) -> float:

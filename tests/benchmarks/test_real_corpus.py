@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def take(own_ms: list[list[float]], faults: list[dict[str, Any]], load: str = "n
         "steps": len(own_ms),
         "load": load,
         "parallel": "ddp",
+        "pinning": "none",
         "host_of_rank": [0] * ranks,
         "faults": faults,
     }
@@ -153,6 +155,16 @@ def test_the_severity_is_what_was_measured() -> None:
 def test_wrong_answers_are_told_apart(answer: dict[str, Any], expected: tuple[bool, bool, tuple[int, ...]]) -> None:
     scored = score(take(SLOW, [SLEEP]), answer)
     assert (scored.right_rank, scored.right_cause, scored.innocents) == expected
+
+
+@pytest.mark.parametrize(
+    ("pinning", "guilty", "more"), [("none", 0, 30), ("round_robin", 0, 10), ("round_robin", 1, -45)]
+)
+def test_what_a_shared_core_costs_is_no_part_of_a_fault(pinning: str, guilty: int, more: float) -> None:
+    """Of three ranks on two cores 0 and 2 share one. Rank 1 has nobody like it."""
+    document = take([[110.0, 60.0, 100.0]] * 8, [{**SLEEP, "ranks": [guilty]}])
+    document["take"]["pinning"] = pinning
+    assert score(document, said()).severity == pytest.approx(more / 110)
 
 
 def test_a_rank_that_is_measurably_slower_is_no_innocent_and_accused_all_the_same() -> None:
@@ -292,19 +304,37 @@ def test_a_third_of_each_step_is_cut_from_a_trace(third: int, left: list[str]) -
     assert [one["name"] for one in content["traceEvents"]] == ["process_name", "ProfilerStep#4", *left, "after"]
 
 
-def test_answers_are_kept_by_seed_what_was_measured_to_a_microsecond(tmp_path: Path) -> None:
+def test_answers_are_kept_by_seed_what_was_measured_to_ten_microseconds(tmp_path: Path) -> None:
     def one(seed: int, own_ns: int, verdict: str) -> dict[str, Any]:
         measured = {"take": {"seed": seed}, "ranks": [{"steps": [{"run_ns": own_ns, "voluntary": 1234}]}]}
         return {"document": measured, "answer": {"verdict": verdict}}
 
     kept = tmp_path / "answers.json.xz"
-    write_answers(kept, [one(7, 60_001_499, "straggler"), one(3, 400, "job_wide")], merge=False)
-    write_answers(kept, [one(5, 1_500, "job_wide"), one(7, 60_001_501, "no_straggler")], merge=True)
+    write_answers(kept, [one(7, 60_014_999, "straggler"), one(3, 4_000, "job_wide")], merge=False)
+    write_answers(kept, [one(5, 15_000, "job_wide"), one(7, 60_015_001, "no_straggler")], merge=True)
     assert read_answers(kept) == [
         one(3, 0, "job_wide"),
-        one(5, 2_000, "job_wide"),
-        one(7, 60_002_000, "no_straggler"),
+        one(5, 20_000, "job_wide"),
+        one(7, 60_020_000, "no_straggler"),
     ]
+
+
+def test_kept_moments_are_since_the_first_step(tmp_path: Path) -> None:
+    """Steps and stops are of one clock: what falls into what stays as it was, however often answers are written."""
+    begun, slow, stop = 1_795_713_596_192_325_941, [[100.0, 120.0, 100.0, 100.0]] * 2, [[50_000_000, 70_000_000]]
+    document = take(slow, [{**SLEEP, "kind": "sigstop"}])
+    document["stops"] = [{"fault": 0, "ranks": [1], "spells": stop}]
+    now = json.loads(json.dumps(document))
+    for step in (step for rank in now["ranks"] for step in rank["steps"]):
+        step |= {name: step[name] + begun for name in ("begin_ns", "end_ns")}
+    now["stops"][0]["spells"] = [[moment + begun for moment in spell] for spell in stop]
+    kept = tmp_path / "answers.json.xz"
+    for _ in range(2):
+        write_answers(kept, [{"document": now, "answer": said()}], merge=False)
+        (again,) = read_answers(kept)
+        assert again["document"] == document
+        assert score(again["document"], said()).severity == score(now, said()).severity > 0
+        now = again["document"]
 
 
 def test_prices_of_culprits_are_held_against_the_steps_without_them() -> None:
