@@ -99,6 +99,7 @@ def table(takes: Sequence[Scored]) -> Iterator[Row]:
         yield row(f"{what}: right rank", rank_aim, large, lambda t: t.right_rank)
         yield row(f"{what}: rank and cause", cause_aim, large, lambda t: t.right_cause)
         if least == NOTABLE:
+            yield row(f"{what}: it leads the ranking", "", large, lambda t: t.leads)
             there = f"of these, those in which it was there in ≥ {ENOUGH_STEPS} steps: right rank"
             yield row(there, "", lambda t: large(t) and t.hit >= ENOUGH_STEPS, lambda t: t.right_rank)
             own, system = "of these, what the rank's program does", "of these, what the system does to it"

@@ -92,6 +92,8 @@ class Scored:
     """Accused, without a fault, and not measurably slower than their peers either."""
     right_rank: bool
     right_cause: bool
+    leads: bool
+    """Whether a rank with a fault is first in the ranking."""
     said_shared: bool
     """Whether contention on all ranks was found."""
     shared_price: float | None
@@ -136,6 +138,7 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
         innocents=tuple(sorted(rank for rank in accused - guilty if more[rank] < TRULY_SLOWER)),
         right_rank=bool(named),
         right_cause=any(one["cause"] in causes for one in named),
+        leads=answer.get("first") in guilty,
         said_shared=shared is not None,
         shared_price=None if shared is None else shared["time_lost_us_per_step"] / 1e3,
         delivering=delivering_share(document),

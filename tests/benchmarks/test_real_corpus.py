@@ -157,6 +157,13 @@ def test_wrong_answers_are_told_apart(answer: dict[str, Any], expected: tuple[bo
     assert (scored.right_rank, scored.right_cause, scored.innocents) == expected
 
 
+def test_who_leads_the_ranking_is_told_beside_who_is_accused() -> None:
+    takes = [score(take(SLOW, [SLEEP]), said(verdict="inconclusive") | {"first": first}) for first in (1, 2)]
+    rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in page(takes).splitlines()[2:]}
+    assert rows["fault of ≥ 10 % of the step, ≥ 8 steps: right rank"].startswith("0 of 2:")
+    assert rows["fault of ≥ 10 % of the step, ≥ 8 steps: it leads the ranking"].startswith("1 of 2:")
+
+
 @pytest.mark.parametrize(
     ("pinning", "guilty", "more"), [("none", 0, 30), ("round_robin", 0, 10), ("round_robin", 1, -45)]
 )
