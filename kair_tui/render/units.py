@@ -28,6 +28,11 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
+def waited_of(share: float, whole: str) -> str:
+    """A share of `whole`, what can be waited at most: `52.1 % of the step`. Collectives count each, also at once."""
+    return f"{percent(share)} of {whole}" if share <= 1 else f"more than all of {whole} in several collectives at once"
+
+
 def whole_percent(share: float) -> str:
     """The same without decimals, where the share is a threshold: `1 %`."""
     return percent(share, 0)

@@ -15,7 +15,7 @@ from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.page import Page
 from kair_tui.render.page_options import PageOptions
-from kair_tui.render.views.triage import VIEW, facts, title
+from kair_tui.render.views.triage import VIEW, facts, title, triage_totals
 from kair_tui.render.words.sentences import sentence_of
 from kair_tui.render.words.triage import triage_in_words
 from kair_tui.render.words.verdict import costs, summary
@@ -146,6 +146,16 @@ def test_a_finding_without_ranks_says_where_it_is_seen_and_what_it_costs() -> No
     assert facts(contention())[0].startswith(
         "60.0 ms to 80.0 ms lost per step; by the replay 60.0 ms, slowdown 2.33×; without it +"
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "told"), [(0.25, "25.0 % of their time"), (1.2, "more than all of their time in several")]
+)
+def test_ranks_wait_no_longer_than_there_is_time(part: float, told: str) -> None:
+    """Waits for collectives that are on their way together count each."""
+    answer = found(accused())
+    waiting_us = part * answer.step_time_us * len(answer.ranking)
+    assert f"ranks wait {told}" in triage_totals(replace(answer, waiting_us_per_step=waiting_us))
 
 
 def test_the_step_of_the_onset_is_told() -> None:

@@ -48,6 +48,13 @@ from kair_tui.render.words.warnings import warning_in_words, warnings_in_words
             "more than 0.2 % shorter: who slows the job down stays open",
         ),
         (
+            # Waits for collectives that are on their way together count each.
+            "waited_for",
+            {"share_of_step": 0.0, "waited_share": 1.1},
+            "peers wait more than all of the step in several collectives at once for rank 3, though no test sets it "
+            "apart: record more steps, and what else runs on its host",
+        ),
+        (
             "waited_for",
             {"share_of_step": 0.0, "waited_share": 0.42},
             "peers wait 42.0 % of the step for rank 3, though no test sets it apart: record more steps, and what else "

@@ -24,6 +24,7 @@ from kair_tui.render.units import (
     score,
     signed_duration,
     spans,
+    waited_of,
 )
 from kair_tui.render.view import CsvTable, View
 from kair_tui.render.views.localize import flag
@@ -111,7 +112,7 @@ def triage_totals(result: TriageResult) -> str:
 
 def _share_of_time(result: TriageResult) -> str:
     all_ranks_us = result.step_time_us * len(result.ranking)
-    return f" {percent(result.waiting_us_per_step / all_ranks_us)} of their time" if all_ranks_us else ""
+    return f" {waited_of(result.waiting_us_per_step / all_ranks_us, 'their time')}" if all_ranks_us else ""
 
 
 def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, PathPart, RootCause
 from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import duration, percent, plural, spans
+from kair_tui.render.units import duration, percent, plural, spans, waited_of
 
 WORTH_NAMING = 0.1
 """Of all waiting: ranks below that are not in the headline."""
@@ -57,7 +57,7 @@ def _waited(result: BlameResult) -> str:
 
 
 def _of_time(result: BlameResult) -> str:
-    return f", {percent(result.waiting_us / result.ranks_time_us)} of their time" if result.ranks_time_us else ""
+    return f", {waited_of(result.waiting_us / result.ranks_time_us, 'their time')}" if result.ranks_time_us else ""
 
 
 def _asked(result: BlameResult) -> str:

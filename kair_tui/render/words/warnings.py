@@ -6,7 +6,16 @@ from typing import Final
 
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import KairWarning
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, whole_percent
+from kair_tui.render.units import (
+    count,
+    duration,
+    percent,
+    plural,
+    ranks_in_words,
+    significant,
+    waited_of,
+    whole_percent,
+)
 
 _IN_DOUBT: Final = "a part of its recording is missing, its times are in doubt"
 
@@ -114,19 +123,19 @@ def _nobody_waits(one: KairWarning) -> str:
 
 
 def _price_and_waiting(one: KairWarning) -> str:
-    waited = percent(one.figures["waited_share"])
+    of_step = waited_of(one.figures["waited_share"], "the step")
     return (
-        f"{_who(one)} {_differs(one)} from {_its(one)} peers, who wait {waited} of the step for {_them(one)}, but "
+        f"{_who(one)} {_differs(one)} from {_its(one)} peers, who wait {of_step} for {_them(one)}, but "
         f"replayed without {_them(one)} a step is no more than {_share(one)} shorter: who slows the job down stays open"
     )
 
 
 def _waited_for(one: KairWarning) -> str:
-    waited = percent(one.figures["waited_share"])
+    of_step = waited_of(one.figures["waited_share"], "the step")
     if not one.figures.get("compared", 1.0):
-        return f"peers wait {waited} of the step for {_who(one)}: nearly all waiting is for {_them(one)}"
+        return f"peers wait {of_step} for {_who(one)}: nearly all waiting is for {_them(one)}"
     return (
-        f"peers wait {waited} of the step for {_who(one)}, though no test sets {_them(one)} apart: record more steps, "
+        f"peers wait {of_step} for {_who(one)}, though no test sets {_them(one)} apart: record more steps, "
         f"and what else runs on {_its(one)} host"
     )
 
