@@ -104,6 +104,10 @@ def test_the_headline_tells_where_waiting_came_from_and_keeps_to_what_was_asked(
         "90.0 % of the waiting came from operators with 'mlp' on rank 2: 29.2 ms of the 32.5 ms that ranks together "
         "waited in step 4"
     )
+    # In several collectives at once they wait for each.
+    assert blame_headline(replace(result, ranks_time_us=result.waiting_us / 1.2)).endswith(
+        "waited in step 4, more than all of their time in several collectives at once"
+    )
     assert "waiting" not in blame_headline(replace(result, method="paper")).split("(")[0]
 
 
