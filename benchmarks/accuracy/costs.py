@@ -149,9 +149,9 @@ def _before_launch(operations: tuple[Operation, ...], layout: JobLayout) -> list
 
 def _share_among_members(transfer: Floats, dimension: str | None, layout: JobLayout) -> None:
     """Gives all members of a collective the first one's transfer; `transfer` is (steps × ranks)."""
-    if dimension in ("dp", "tp"):
+    if dimension in ("dp", "tp", "ep"):
         members = transfer.reshape(-1, layout.dp, layout.tp)
-        members[:] = members[:, :1] if dimension == "dp" else members[:, :, :1]
+        members[:] = members[:, :, :1] if dimension == "tp" else members[:, :1]
 
 
 def _lognormal(normal: Floats, sigma: float) -> Floats:

@@ -1,6 +1,7 @@
 """A data-parallel step, with replicated (DDP) or with sharded parameters (FSDP)."""
 
 from device_operations import Operation
+from layouts import JobLayout
 from stage_builder import StageBuilder
 
 LAYERS = 4
@@ -11,33 +12,45 @@ BACKWARD = (("gemm_backward", 4.6), ("attention_backward", 3.8), ("gemm_backward
 """Kernels of a layer with their ms."""
 
 
-def data_parallel_stage(*, recomputes: bool = False) -> tuple[Operation, ...]:
+def data_parallel_stage(layout: JobLayout) -> tuple[Operation, ...]:
     """Gradients are reduced in a bucket per layer while the next layer's are computed; the optimizer waits for all.
 
     With activation checkpointing (`recomputes`) each layer's forward kernels run again before its backward ones.
     """
     stage = StageBuilder()
-    stage.compute("embedding", "forward", 0.5, 0)
-    for _ in range(LAYERS):
-        _layer(stage, "forward")
-    stage.compute("gemm", "forward", 1.8, 0)
-    stage.compute("loss", "forward", 0.7, 0)
-    stage.compute("loss", "backward", 0.7, 0)
-    stage.compute("gemm_backward", "backward", 3.4, 0)
-    buckets = [stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES)]
-    for _ in range(LAYERS):
-        if recomputes:
-            for label, ms in FORWARD:
-                stage.compute(label, "backward", ms, 0)
-        _layer(stage, "backward")
-        buckets.append(stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES))
+    buckets: list[int] = []
+    for microbatch in range(layout.accumulates):
+        reduces = microbatch == layout.accumulates - 1
+        buckets += _forward_and_backward(stage, microbatch, recomputes=layout.recomputes, reduces=reduces)
     stage.wait_for(*buckets)
     stage.compute("optimizer", "optimizer", 4.0)
-    stage.copy_of_loss()
+    stage.keep_loss(layout)
     return tuple(stage.operations)
 
 
-def sharded_stage() -> tuple[Operation, ...]:
+def _forward_and_backward(stage: StageBuilder, microbatch: int, *, recomputes: bool, reduces: bool) -> list[int]:
+    """One microbatch; returns the reductions of its gradients."""
+    buckets = []
+    stage.compute("embedding", "forward", 0.5, microbatch)
+    for _ in range(LAYERS):
+        _layer(stage, "forward", microbatch)
+    stage.compute("gemm", "forward", 1.8, microbatch)
+    stage.compute("loss", "forward", 0.7, microbatch)
+    stage.compute("loss", "backward", 0.7, microbatch)
+    stage.compute("gemm_backward", "backward", 3.4, microbatch)
+    if reduces:
+        buckets.append(stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES))
+    for _ in range(LAYERS):
+        if recomputes:
+            for label, ms in FORWARD:
+                stage.compute(label, "backward", ms, microbatch)
+        _layer(stage, "backward", microbatch)
+        if reduces:
+            buckets.append(stage.collective("all_reduce", "backward", BUCKET_MS, BUCKET_BYTES))
+    return buckets
+
+
+def sharded_stage(layout: JobLayout) -> tuple[Operation, ...]:
     """A layer's parameters are gathered one layer ahead, forward and backward; its gradients are scattered at once."""
     stage = StageBuilder()
     ahead = stage.collective("all_gather", "forward", GATHER_MS, SHARD_BYTES)
@@ -55,7 +68,7 @@ def sharded_stage() -> tuple[Operation, ...]:
         scattered.append(stage.collective("reduce_scatter", "backward", SCATTER_MS, SHARD_BYTES))
     stage.wait_for(*scattered)
     stage.compute("optimizer", "optimizer", 1.0)
-    stage.copy_of_loss()
+    stage.keep_loss(layout)
     return tuple(stage.operations)
 
 
@@ -67,6 +80,6 @@ def _gathered_layer(stage: StageBuilder, direction: str, gathered: int, *, last:
     return ahead
 
 
-def _layer(stage: StageBuilder, direction: str) -> None:
+def _layer(stage: StageBuilder, direction: str, microbatch: int = 0) -> None:
     for label, ms in FORWARD if direction == "forward" else BACKWARD:
-        stage.compute(label, direction, ms, 0)
+        stage.compute(label, direction, ms, microbatch)

@@ -7,7 +7,7 @@ OperationKind = Literal["compute", "collective", "send", "recv", "memory"]
 
 MS: Final = 1e6
 COMPUTE_STREAM: Final = 7
-COLLECTIVE_STREAMS: Final = {"world": 16, "dp": 20, "tp": 24}
+COLLECTIVE_STREAMS: Final = {"world": 16, "dp": 20, "tp": 24, "ep": 22}
 P2P_STREAMS: Final = {
     ("send", "forward"): 28,
     ("recv", "forward"): 29,
@@ -30,12 +30,15 @@ KERNELS: Final = {
     "layer_norm_backward": "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel<c10::BFloat16, float>",
     "norm": _MULTI_TENSOR.format("LpNormFunctor<float, NormType::L2>"),
     "optimizer": _MULTI_TENSOR.format("FusedAdamMathFunctor<float, 4>"),
+    "loss_sum": "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
     "copy": "Memcpy DtoH (Device -> Pageable)",
+    "copy_behind": "Memcpy DtoH (Device -> Pinned)",
     "all_reduce": f"ncclDevKernel_AllReduce_Sum_bf16_RING_LL{_STORAGE}",
     "norm_all_reduce": f"ncclDevKernel_AllReduce_Sum_f32_RING_LL{_STORAGE}",
     "reduce_scatter": f"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL{_STORAGE}",
     "all_gather": f"ncclDevKernel_AllGather_RING_LL{_STORAGE}",
     "p2p": f"ncclDevKernel_SendRecv{_STORAGE}",
+    "all_to_all": f"ncclDevKernel_SendRecv{_STORAGE}",
 }
 """By the short name that faults may use for it."""
 COLLECTIVES: Final = {
@@ -43,6 +46,7 @@ COLLECTIVES: Final = {
     "norm_all_reduce": ("allreduce", "c10d::allreduce_", "Float"),
     "reduce_scatter": ("_reduce_scatter_base", "c10d::_reduce_scatter_base_", "Float"),
     "all_gather": ("_allgather_base", "c10d::_allgather_base_", "BFloat16"),
+    "all_to_all": ("all_to_allv", "c10d::alltoall_base_", "BFloat16"),
     "send": ("send", "c10d::send", "BFloat16"),
     "recv": ("recv", "c10d::recv_", "BFloat16"),
 }
@@ -57,6 +61,7 @@ _FORWARD: Final = {
     "attention": "flash_attn::_flash_attn_forward",
     "gelu": "aten::gelu",
     "loss": "aten::_log_softmax",
+    "loss_sum": "aten::add_",
 }
 _BACKWARD: Final = {
     "loss": "LogSoftmaxBackward0",

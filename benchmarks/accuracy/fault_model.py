@@ -58,6 +58,8 @@ class Scene:
 
     step_ns: float
     random: np.random.Generator
+    queue: int | None = None
+    """The depth of the launch queue, where hosts run ahead of their devices."""
 
 
 @dataclass(frozen=True)

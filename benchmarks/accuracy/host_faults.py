@@ -71,7 +71,7 @@ class Stall:
         pauses = tuple(
             Pause(step, self.rank, slots[at[step]], self.share * scene.step_ns) for step in np.flatnonzero(hit).tolist()
         )
-        _pause(costs, pauses)
+        pause(costs, pauses)
         by_step = [(self.rank,) if stalled else () for stalled in hit]
         return Effect((accuse_by_step("stall", "host", costs.layout, by_step),), pauses)
 
@@ -89,7 +89,7 @@ class Stalls:
         slot = forward_slots(costs.program.stages[stage])[0]
         hit = np.sort(scene.random.choice(costs.steps, self.count, replace=False)).tolist()
         pauses = tuple(Pause(step, self.rank, slot, self.share * scene.step_ns) for step in hit)
-        _pause(costs, pauses)
+        pause(costs, pauses)
         by_step = [(self.rank,) if step in hit else () for step in range(costs.steps)]
         return Effect((accuse_by_step("stall", "host", costs.layout, by_step),), pauses)
 
@@ -114,7 +114,7 @@ class GarbageCollection:
             slots = forward_slots(costs.program.stages[layout.place(rank)[0]])
             slot = slots[int(at[step, rank] * len(slots))]
             pauses.append(Pause(step, rank, slot, float(length[step, rank]), self.visible))
-        _pause(costs, tuple(pauses))
+        pause(costs, tuple(pauses))
         by_step = [np.flatnonzero(of_step).tolist() for of_step in hit]
         truth = accuse_by_step("garbage_collection", "garbage_collection", layout, by_step)
         return Effect((truth,), tuple(pauses))
@@ -131,7 +131,8 @@ class ClockSkew:
         return Effect(host_offset_ns=tuple(offsets.tolist()))
 
 
-def _pause(costs: JobCosts, pauses: tuple[Pause, ...]) -> None:
+def pause(costs: JobCosts, pauses: tuple[Pause, ...]) -> None:
+    """Has the hosts stand still."""
     for pause in pauses:
         stage, position = costs.layout.place(pause.rank)
         costs.before_launch[stage][pause.step, pause.slot, position] += pause.duration_ns

@@ -8,6 +8,7 @@ import msgspec
 from kineto_events import MAIN_PROCESS, event_rows, trace_events
 from layouts import RANKS_PER_HOST, JobLayout
 from recording import Recording
+from run_ahead import AheadRecording
 from table import DEVICE, EPOCH_NS
 
 # Kineto counts from the last multiple of this, so that its times are small enough for float64.
@@ -17,7 +18,7 @@ _COMPRESSION: Final = 4
 
 
 def write_kineto(
-    recording: Recording, folder: Path, *, collective_args: bool = True, compress: bool = True
+    recording: Recording | AheadRecording, folder: Path, *, collective_args: bool = True, compress: bool = True
 ) -> tuple[Path, ...]:
     """Writes a file per rank into `folder`, named by host and process as the profiler's handler does.
 
@@ -30,7 +31,8 @@ def write_kineto(
     paths = []
     for rank, rows in enumerate(of_rank):
         groups = layout.groups.all if collective_args else ()
-        events = trace_events(rows, rank, groups, since_ns=BASE_NS - EPOCH_NS)
+        marks = isinstance(recording, AheadRecording)
+        events = trace_events(rows, rank, groups, since_ns=BASE_NS - EPOCH_NS, device_marks=marks)
         text = msgspec.json.encode({**_header(layout, rank, collective_args), "traceEvents": events})
         name = f"{layout.host(rank)}_{MAIN_PROCESS + rank}.{EPOCH_NS}.pt.trace.json"
         path = folder / (f"{name}.gz" if compress else name)

@@ -60,9 +60,15 @@ def event_rows(columns: Columns, ranks: int) -> list[list[EventRow]]:
     return [rows[begin:end] for begin, end in pairwise(bounds)]
 
 
-def trace_events(rows: Sequence[EventRow], rank: int, groups: Sequence[Group], *, since_ns: int) -> list[Event]:
-    """All events of a rank's file, their times counted from `since_ns`; without `groups` collectives stay unnamed."""
-    return [*_process_names(), *_Trace(rows, rank, groups, since_ns).events()]
+def trace_events(
+    rows: Sequence[EventRow], rank: int, groups: Sequence[Group], *, since_ns: int, device_marks: bool = False
+) -> list[Event]:
+    """All events of a rank's file, their times counted from `since_ns`; without `groups` collectives stay unnamed.
+
+    `device_marks` adds when the device ran what was launched in each step, as the profiler writes it on every stream.
+    """
+    trace = _Trace(rows, rank, groups, since_ns)
+    return [*_process_names(), *trace.events(), *(trace.device_marks() if device_marks else ())]
 
 
 def _process_names() -> list[Event]:
@@ -81,6 +87,8 @@ class _Trace:
         self._next_id = max(row.correlation for row in rows) + 1
         self._operator_of_launch: dict[int, int] = {}
         self._communication = {row.correlation: row for row in rows if row.kind in ("collective", "send", "recv")}
+        self._described: set[int] = set()
+        """Launches of communication that an operator describes: of those in a graph, or not recorded, none does."""
 
     def events(self) -> Iterator[Event]:
         """The host's events first, as in the profiler's files, then the device's."""
@@ -91,6 +99,25 @@ class _Trace:
         for row, device in zip(self._rows, on_device, strict=True):
             if device:
                 yield from self._device_events(row)
+
+    def device_marks(self) -> Iterator[Event]:
+        """`ProfilerStep#N` on each stream: from the first to the last operation whose launch is in the step."""
+        spans: dict[tuple[int, str], list[EventRow]] = {}
+        for row in self._rows:
+            if row.lane.startswith("stream") and row.correlation in self._operator_of_launch:
+                spans.setdefault((row.step, row.lane), []).append(row)
+        for (step, lane), rows in spans.items():
+            begin = min(row.start_ns for row in rows)
+            yield {
+                "ph": "X",
+                "cat": "gpu_user_annotation",
+                "name": f"ProfilerStep#{step}",
+                "pid": self._device,
+                "tid": int(lane.removeprefix("stream ")),
+                "ts": _microseconds(begin - self._since),
+                "dur": _microseconds(max(row.start_ns + row.duration_ns for row in rows) - begin),
+                "args": {"External id": 1},
+            }
 
     def _issued(self, host: Sequence[EventRow], index: int) -> EventRow | None:
         """The communication that a `record_param_comms` stands around: its launch comes next."""
@@ -109,14 +136,18 @@ class _Trace:
             yield self._flow(row, "s")
             return
         category = "user_annotation" if row.kind in ("scope", "input", "gc") else "cpu_op"
-        details = self._collective_args(issued) if issued is not None else {}
+        details = {}
+        if issued is not None:
+            details = self._collective_args(issued)
+            self._described.add(issued.correlation)
         yield self._complete(row, category, {"External id": self._next_id, "Ev Idx": self._next_id, **details})
         self._next_id += 1
 
     def _device_events(self, row: EventRow) -> Iterator[Event]:
         stream = int(row.lane.removeprefix("stream "))
+        operator = self._operator_of_launch.get(row.correlation)
         args = {
-            "External id": self._operator_of_launch[row.correlation],
+            **({} if operator is None else {"External id": operator}),
             "device": self._device,
             "context": 1,
             "stream": stream,
@@ -125,9 +156,10 @@ class _Trace:
         if row.kind == "memory":
             yield self._complete(row, "gpu_memcpy", {**args, "bytes": row.bytes})
         else:
-            details = self._collective_args(row) if row.correlation in self._communication else {}
+            details = self._collective_args(row) if row.correlation in self._described else {}
             yield self._complete(row, "kernel", {**args, **_OCCUPANCY, **details})
-        yield self._flow(row, "f")
+        if operator is not None:
+            yield self._flow(row, "f")
 
     def _collective_args(self, row: EventRow) -> Event:
         """What PyTorch says of a collective, a send or a receive."""

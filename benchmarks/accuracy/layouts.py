@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-Kind = Literal["dp", "3d", "fsdp"]
+Kind = Literal["dp", "3d", "fsdp", "moe"]
 
 RANKS_PER_HOST: Final = 8
 LONGEST_RANK_LIST: Final = 30
@@ -46,14 +46,27 @@ class JobLayout:
     """Whether the backward pass runs each layer's forward kernels again (activation checkpointing)."""
     graphed: bool = False
     """Whether one launch issues all kernels of a step (a CUDA graph)."""
+    accumulates: int = 1
+    """Forward and backward passes of a step; gradients are reduced in the last one's backward."""
+    reads_loss: int = 1
+    """Steps from one read of the loss, for which the host waits (`loss.item()`), to the next; 0: it never does."""
+    copies_loss: bool = False
+    """Whether every step's loss is copied to the host without anybody waiting for it (`non_blocking=True`)."""
 
     def __post_init__(self) -> None:
-        if min(self.dp, self.pp, self.tp, self.microbatches) < 1:
+        if min(self.dp, self.pp, self.tp, self.microbatches, self.accumulates) < 1:
             raise ValueError(f"sizes of a layout start at 1: {self}")
         if self.kind != "3d" and (self.pp, self.tp, self.microbatches) != (1, 1, 1):
             raise ValueError(f"only a 3d layout has pipeline stages, tensor parallel ranks and microbatches: {self}")
-        if self.kind != "dp" and (self.recomputes or self.graphed):
-            raise ValueError(f"only a dp layout recomputes activations or runs as a graph: {self}")
+        if self.kind != "dp" and (self.recomputes or self.graphed or self.accumulates > 1):
+            raise ValueError(f"only a dp layout recomputes, runs as a graph or accumulates gradients: {self}")
+        if self.copies_loss and self.reads_loss:
+            raise ValueError(f"a loss is read, or copied without a wait: {self}")
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the host goes on to the next step while its device is still busy with this one."""
+        return self.reads_loss != 1
 
     @property
     def ranks(self) -> int:
@@ -115,8 +128,8 @@ class JobLayout:
 class Groups:
     """The process groups; `of_rank` says which one a rank uses, by dimension: indices into `all`, or −1.
 
-    Dimensions are world, dp, tp, pp, and of each edge of a pipeline `p2p N forward` and `p2p N backward`, where N
-    is the stage before it.
+    Dimensions are world, dp, tp, pp, ep (experts), and of each edge of a pipeline `p2p N forward` and
+    `p2p N backward`, where N is the stage before it.
     """
 
     all: tuple[Group, ...]
@@ -135,6 +148,9 @@ def _groups(layout: JobLayout) -> Groups:
     found = [Group("0", "default_pg", tuple(ranks.tolist()))]
     everybody = np.zeros(layout.ranks, np.int64)
     of_rank: dict[str, Ints] = {"world": everybody, "dp": everybody}
+    if layout.kind == "moe":
+        of_rank["ep"] = np.full(layout.ranks, len(found))
+        found.append(Group("1", "EXPERT_MODEL_PARALLEL_GROUP", tuple(ranks.tolist())))
     if layout.kind != "3d":
         return Groups(tuple(found), of_rank)
     members = {
@@ -154,6 +170,20 @@ def _groups(layout: JobLayout) -> Groups:
     return Groups(tuple(found), of_rank)
 
 
+AHEAD: Final = {
+    "dp8 ahead": JobLayout("dp", 8, reads_loss=0),
+    "dp64 ahead": JobLayout("dp", 64, reads_loss=0),
+    "dp8 loss read every 4 steps": JobLayout("dp", 8, reads_loss=4),
+    "dp8 loss copied": JobLayout("dp", 8, reads_loss=0, copies_loss=True),
+    "dp8 graph ahead": JobLayout("dp", 8, host_share=0.0, graphed=True, reads_loss=0),
+    "fsdp8 ahead": JobLayout("fsdp", 8, reads_loss=0),
+    "dp8 accumulating": JobLayout("dp", 8, accumulates=4, reads_loss=0),
+    "moe8 ahead": JobLayout("moe", 8, reads_loss=0),
+    "3d64 ahead": JobLayout("3d", dp=4, pp=4, tp=4, microbatches=4, reads_loss=0),
+    "dp8 slow hosts": JobLayout("dp", 8, host_share=1.1, reads_loss=0),
+    "dp8 quick hosts": JobLayout("dp", 8, host_share=0.1, reads_loss=0),
+}
+"""Jobs whose hosts run ahead of their devices, as far as the launch queue lets them."""
 STANDARD: Final = {
     **{f"dp{ranks}": JobLayout("dp", ranks) for ranks in (4, 8, 16, 64, 256, 1024)},
     "3d64": JobLayout("3d", dp=4, pp=4, tp=4, microbatches=4),
@@ -161,4 +191,5 @@ STANDARD: Final = {
     **{f"fsdp{ranks}": JobLayout("fsdp", ranks) for ranks in (8, 64)},
     "dp8 recomputing": JobLayout("dp", 8, recomputes=True),
     "dp8 as CUDA graph": JobLayout("dp", 8, host_share=0.0, graphed=True),
+    **AHEAD,
 }

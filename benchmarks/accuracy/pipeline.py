@@ -64,7 +64,7 @@ class _Stage:
         builder.compute("optimizer", "optimizer", OPTIMIZER_MS)
         if several:
             builder.wait_for(builder.collective("all_gather", "optimizer", GATHER_MS, GRADIENT_BYTES))
-        builder.copy_of_loss()
+        builder.keep_loss(self._layout)
         return tuple(builder.operations)
 
     def _forward(self, microbatch: int) -> list[int]:

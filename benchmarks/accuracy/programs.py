@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from data_parallel import data_parallel_stage, sharded_stage
 from device_operations import Operation
 from layouts import JobLayout
+from mixture_of_experts import expert_stage
 from pipeline import pipeline_stage
 
 Place = tuple[int, int]
@@ -44,7 +45,9 @@ def program_of(layout: JobLayout) -> Program:
 def _stage(layout: JobLayout, stage: int) -> tuple[Operation, ...]:
     if layout.kind == "3d":
         return pipeline_stage(layout, stage)
-    return sharded_stage() if layout.kind == "fsdp" else data_parallel_stage(recomputes=layout.recomputes)
+    if layout.kind == "moe":
+        return expert_stage(layout)
+    return sharded_stage(layout) if layout.kind == "fsdp" else data_parallel_stage(layout)
 
 
 def _stream_mates(operations: tuple[Operation, ...]) -> list[int | None]:

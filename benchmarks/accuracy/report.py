@@ -12,6 +12,7 @@ LEVELS = (0.01, 0.05, 0.1, 0.2, 0.5)
 _CURVE_WIDTH = 50
 
 _HEALTHY, _FAULTS = "healthy", "faults"
+IN_OVERVIEW = frozenset({_HEALTHY, _FAULTS})
 """The pages whose tables the overview puts together."""
 
 Results = Sequence[tuple[Scenario, Sequence[Trial]]]
@@ -67,7 +68,11 @@ class Table:
 
 
 def tables(results: Results) -> list[Table]:
-    """Everything the trials tell about verdicts; a table without rows is left out."""
+    """Everything the trials tell about verdicts; a table without rows is left out.
+
+    Jobs whose hosts run ahead have tables of their own, in ahead_report.py.
+    """
+    results = _synchronised(results)
     made = (
         _healthy(results),
         _faults(results),
@@ -79,6 +84,10 @@ def tables(results: Results) -> list[Table]:
         _calibration(results),
     )
     return [table for table in made if table.rows]
+
+
+def _synchronised(results: Results) -> Results:
+    return [(scenario, trials) for scenario, trials in results if not scenario.runs_ahead]
 
 
 def markdown(made: Iterable[Table]) -> str:
@@ -96,7 +105,7 @@ def pages(made: Iterable[Table], run: str) -> dict[str, str]:
 
 def overview(made: Iterable[Table], run: str) -> str:
     """What a person can take in: a row for each thing that can be wrong, all layouts together."""
-    by_page = {table.page: table.rows for table in made if table.page in {_HEALTHY, _FAULTS}}
+    by_page = {table.page: table.rows for table in made if table.page in IN_OVERVIEW}
     rows = [*_all_healthy(by_page.get(_HEALTHY, ())), *_all_faults(by_page.get(_FAULTS, ()))]
     return f"{run}\n\n{_grid(rows)}" if rows else run
 
@@ -168,11 +177,12 @@ def _counted(cell: Cell, *, but: bool = False) -> Share:
 
 
 def _as_it_should_be(scenario: Scenario, score: Score) -> bool:
-    return not score.claims if scenario.kind == "healthy" else bool(score.exact)
+    nothing = scenario.kind == "healthy" or score.exact is None
+    return not score.claims if nothing else bool(score.exact)
 
 
 def _healthy(results: Results) -> Table:
-    rows = [
+    rows: list[Row] = [
         {
             "job": scenario.name,
             "layout": scenario.layout,
@@ -191,7 +201,7 @@ def _healthy(results: Results) -> Table:
 
 
 def _faults(results: Results) -> Table:
-    rows = [
+    rows: list[Row] = [
         {
             "fault": scenario.name,
             "layout": scenario.layout,
@@ -215,7 +225,7 @@ def _faults(results: Results) -> Table:
 
 def _recordings(results: Results) -> Table:
     several = {(scenario.name, scenario.layout) for scenario, _ in results if scenario.steps != 20}
-    rows = [
+    rows: list[Row] = [
         {
             "fault": scenario.name,
             "layout": scenario.layout,
@@ -238,7 +248,7 @@ def _recordings(results: Results) -> Table:
 
 
 def _skew(results: Results) -> Table:
-    rows = []
+    rows: list[Row] = []
     for scenario, trials in results:
         alike = [trial.unskewed_alike for trial in trials if trial.unskewed_alike is not None]
         if alike:
@@ -248,9 +258,11 @@ def _skew(results: Results) -> Table:
 
 
 def _accusing_methods(results: Results) -> Table:
-    rows = [
-        {"job": scenario.name, "layout": scenario.layout, "jobs": len(trials)}
-        | {method: _share(trials, lambda score: score.accuses, method) for method in METHODS}
+    rows: list[Row] = [
+        {
+            **{"job": scenario.name, "layout": scenario.layout, "jobs": len(trials)},
+            **{method: _share(trials, lambda score: score.accuses, method) for method in METHODS},
+        }
         for scenario, trials in _compared(results)
         if scenario.kind != "guilty"
     ]
@@ -261,9 +273,11 @@ def _accusing_methods(results: Results) -> Table:
 def _first_ranks(results: Results) -> Table:
     # Least waiting has one ranking, whether or not a test follows.
     methods = [method for method in METHODS if "Grubbs" not in method]
-    rows = [
-        {"fault": scenario.name, "layout": scenario.layout, "jobs": len(trials)}
-        | {method: _share(trials, lambda score: score.first, method) for method in methods}
+    rows: list[Row] = [
+        {
+            **{"fault": scenario.name, "layout": scenario.layout, "jobs": len(trials)},
+            **{method: _share(trials, lambda score: score.first, method) for method in methods},
+        }
         for scenario, trials in _compared(results)
         if scenario.kind == "guilty"
     ]
@@ -272,10 +286,12 @@ def _first_ranks(results: Results) -> Table:
 
 
 def _accused_ranks(results: Results) -> Table:
-    rows = [
-        {"fault": scenario.name, "layout": scenario.layout, "jobs": len(trials)}
-        | {method: _share(trials, lambda score: score.ranks, method) for method in METHODS}
-        | {f"{method}, cause": _share(trials, lambda score: score.exact, method) for method in METHODS[:2]}
+    rows: list[Row] = [
+        {
+            **{"fault": scenario.name, "layout": scenario.layout, "jobs": len(trials)},
+            **{method: _share(trials, lambda score: score.ranks, method) for method in METHODS},
+            **{f"{method}, cause": _share(trials, lambda score: score.exact, method) for method in METHODS[:2]},
+        }
         for scenario, trials in _compared(results)
         if scenario.kind == "guilty"
     ]
@@ -287,7 +303,8 @@ def _accused_ranks(results: Results) -> Table:
 
 
 def _calibration(results: Results) -> Table:
-    rows, curves = [], []
+    rows: list[Row] = []
+    curves = []
     for scenario, trials in results:
         p_values = [trial.lowest_p for trial in trials if trial.lowest_p is not None]
         if p_values:
@@ -320,7 +337,7 @@ def _fenced(parts: Sequence[str]) -> str:
 def costs(results: Results) -> list[Table]:
     """What faults cost, beside what triage says; nothing where no priced fault was found."""
     rows = []
-    for scenario, trials in results:
+    for scenario, trials in _synchronised(results):
         priced = [
             (trial.cost_us, trial.scores["robust"].cost_us, trial.step_us)
             for trial in trials

@@ -122,7 +122,7 @@ def _host_rows(operations: tuple[Operation, ...], host_operators: bool, graphed:
             continue
         if host_operators:
             # `loss.item()` covers the copy and the wait for it.
-            end = once + WAIT if one.kind == "memory" else launch
+            end = once + WAIT if one.label == "copy" else launch
             for index, scope in enumerate(one.scopes):
                 depth = len(one.scopes) - index
                 kind = "scope" if scope.annotation else "host"
@@ -169,7 +169,9 @@ def _communication_of(row: Row, operations: tuple[Operation, ...]) -> Operation 
     return operations[row.slot]
 
 
-def _peers(operation: Operation, stage: int, layout: JobLayout, ranks: npt.NDArray[np.int64]) -> object:
+def _peers(
+    operation: Operation, stage: int, layout: JobLayout, ranks: npt.NDArray[np.int64]
+) -> int | npt.NDArray[np.int64]:
     """The other ends of a send or receive, ABSENT of a collective."""
     if operation.edge is None:
         return ABSENT

@@ -5,6 +5,7 @@ python benchmarks/accuracy/run.py --write docs/accuracy.md   the same, as the su
 python benchmarks/accuracy/run.py --answers kept.jsonl       the same, going on where it was stopped
 python benchmarks/accuracy/run.py --costs --scale 0.2        what faults cost, alone
 python benchmarks/accuracy/run.py --tuning --only gpu --layouts dp8,3d64 --jobs 20 --misses
+python benchmarks/accuracy/run.py --only ahead               jobs whose hosts run ahead of their devices, alone
 """
 
 import argparse
@@ -18,9 +19,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
+from ahead_report import ahead_tables
 from kept_trials import KeptTrials
 from layouts import STANDARD
-from report import Results, Table, costs, markdown, misses, overview, pages, plain, tables
+from report import IN_OVERVIEW, Results, Table, costs, markdown, misses, overview, pages, plain, tables
 from scenarios import Scenario, scenarios
 from trials import Batch, Trial, run_batch
 
@@ -37,7 +39,7 @@ def main() -> None:
     chosen = _chosen(options)
     results = _run(chosen, options)
     minutes = (time.perf_counter() - begin) / 60
-    made, cost = tables(results), costs(results)
+    made, cost = [*tables(results), *ahead_tables(results)], costs(results)
     if options.costs:
         made = []
     jobs = sum(len(trials) for _, trials in results)
@@ -83,7 +85,7 @@ def _chosen(options: argparse.Namespace) -> list[Scenario]:
         if scenario.layout in layouts
         and any(name.strip() in scenario.name.lower() for name in names)
         and options.steps in (None, scenario.steps)
-        and (not options.costs or (scenario.kind == "guilty" and scenario.steps == 20))
+        and (not options.costs or (scenario.kind == "guilty" and scenario.steps == 20 and not scenario.runs_ahead))
     ]
     if not chosen:
         raise SystemExit(f"no scenario matches; there are {'; '.join(dict.fromkeys(one.name for one in scenarios()))}")
@@ -151,14 +153,14 @@ def _batch_size(scenario: Scenario) -> int:
 def write(path: Path, verdicts: Sequence[Table], costs: Sequence[Table], run: str) -> None:
     """The summary of the verdicts into `path`, and every table onto its page in the folder of that name.
 
-    Pages of tables that were not made stay as they are, and without any verdicts so does the summary. Raises SystemExit
-    where `path` lacks the markers.
+    Pages of tables that were not made stay as they are, and without any that the summary is of so does the summary.
+    Raises SystemExit where `path` lacks the markers.
     """
     before, found, rest = path.read_text().partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not (found and ended):
         raise SystemExit(f"{path} lacks the lines {BEGIN} and {END}, between which the summary belongs")
-    if verdicts:
+    if any(table.page in IN_OVERVIEW for table in verdicts):
         path.write_text(f"{before}{BEGIN}\n{overview(verdicts, run)}\n{END}{after}")
     folder = path.with_suffix("")
     folder.mkdir(exist_ok=True)

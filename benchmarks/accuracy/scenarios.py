@@ -6,6 +6,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
+from ahead_faults import DeviceStalls, HostBoundBeyond, HostBoundHidden, HostStalls, SlowInputBeyond, SlowInputHidden
 from compute_faults import (
     ChangingCulprit,
     SequenceImbalance,
@@ -18,8 +19,10 @@ from compute_faults import (
 from costs import Noise
 from fault_model import Fault
 from host_faults import ClockSkew, GarbageCollection, HostBound, ProfilerOnOneRank, SlowInput, Stall
-from layouts import STANDARD, JobLayout
+from layouts import AHEAD, STANDARD, JobLayout
 from network_faults import SlowEdge, SlowLink
+from run_ahead import ahead_of
+from simulator import JobSpec
 
 Random = np.random.Generator
 Draw = Callable[[JobLayout, Random], tuple[Fault, ...]]
@@ -59,11 +62,22 @@ class Scenario:
         """What is wrong with the job of one seed."""
         return self.draw(STANDARD[self.layout], np.random.default_rng((seed, 1000)))
 
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether hosts go on to the next step while their devices are busy with this one."""
+        return STANDARD[self.layout].runs_ahead
+
+    def spec(self, seed: int) -> JobSpec:
+        """The job of one seed."""
+        layout = STANDARD[self.layout]
+        ahead = ahead_of(layout, seed) if layout.runs_ahead else None
+        return JobSpec(layout, self.steps, seed, self.faults(seed), self.noise, ahead=ahead)
+
 
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """All of them, in the order of the report."""
-    return (*_healthy(), *_nobodys_fault(), *_guilty(), *_recordings(), *_of_other_programs())
+    return (*_healthy(), *_nobodys_fault(), *_guilty(), *_recordings(), *_of_other_programs(), *_ahead())
 
 
 def _healthy() -> Iterator[Scenario]:
@@ -134,6 +148,18 @@ def _of_other_programs() -> Iterator[Scenario]:
     yield Scenario("slow GPU ×1.1, others spin", "dp8", 60, "guilty", _beside_spinning)
 
 
+def _ahead() -> Iterator[Scenario]:
+    """Jobs without a synchronisation in every step: the launch queue hides delays of hosts, and full it blocks them."""
+    for layout in AHEAD:
+        small = STANDARD[layout].ranks == 8
+        steps, jobs = (20, 20) if small else (10, 12 if STANDARD[layout].kind == "dp" else 8)
+        yield Scenario("ahead: healthy", layout, 2 * jobs, "healthy", _nothing, steps)
+        for name, draw in _FAULTS_AHEAD.items():
+            # Hosts that are slower than their devices, or wait for them now and then, have nothing to spare.
+            if not (name.endswith("hidden") and layout in ("dp8 slow hosts", "dp8 loss read every 4 steps")):
+                yield Scenario(f"ahead: {name}", layout, jobs, "guilty", draw, steps)
+
+
 def _profiled(_layout: JobLayout, _random: Random) -> tuple[Fault, ...]:
     return (ProfilerOnOneRank(0, 0.6),)
 
@@ -173,6 +199,26 @@ def _slow_input(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
 
 def _stall(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
     return (Stall(_anyone(layout, random), 0.3, 0.4),)
+
+
+def _hidden(fault: type[SlowInputHidden | HostBoundHidden]) -> Draw:
+    return lambda layout, random: (fault(_anyone(layout, random), float(random.uniform(0.4, 0.8))),)
+
+
+def _beyond(fault: type[SlowInputBeyond | HostBoundBeyond]) -> Draw:
+    return lambda layout, random: (fault(_anyone(layout, random), float(random.uniform(0.1, 0.3))),)
+
+
+def _device_stalls(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
+    return (DeviceStalls(_anyone(layout, random), 3, 0.4),)
+
+
+def _host_stalls(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
+    return (HostStalls(_anyone(layout, random), 3, 0.4),)
+
+
+def _host_pauses(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
+    return (HostStalls(_anyone(layout, random), 1, float(random.uniform(1.0, 4.0))),)
 
 
 def _slow_host(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
@@ -249,3 +295,16 @@ _COMPARED_FAULTS = (
     *("slow GPU ×1.02", "slow GPU ×1.05", "slow GPU ×1.1", "slow GPU ×1.3", "slow kernel ×1.5"),
     *("host-bound 15 %", "slow input 15 %", _STALL, "slow host ×1.1", "slow pipeline edge +8 ms"),
 )
+_FAULTS_AHEAD: dict[str, Draw] = {
+    "slow GPU ×1.1": _gpu(1.1),
+    "slow GPU ×1.3": _gpu(1.3),
+    "slow kernel ×1.5": _slow_kernel,
+    "device stalls of 40 % in 3 of 10 steps": _device_stalls,
+    "host stalls of 40 % in 3 of 10 steps": _host_stalls,
+    "host pauses of 1 to 4 steps in 1 of 10": _host_pauses,
+    "slow input, hidden": _hidden(SlowInputHidden),
+    "slow input, beyond the period": _beyond(SlowInputBeyond),
+    "host-bound, hidden": _hidden(HostBoundHidden),
+    "host-bound, beyond the period": _beyond(HostBoundBeyond),
+}
+"""Of jobs that run ahead. What is hidden, and so nobody's fault, is told by what it costs."""

@@ -13,9 +13,11 @@ from device_operations import (
     communication_scopes,
     compute_scopes,
 )
-from layouts import p2p_dimension
+from layouts import JobLayout, p2p_dimension
 
 COPY_NS = 6_000.0
+LOSS_SUM_MS = 0.004
+"""Of adding the loss to the sum of those that were not read yet."""
 
 
 class StageBuilder:
@@ -37,6 +39,19 @@ class StageBuilder:
         """The copy behind `loss.item()`, which the host waits for."""
         scopes = (HostScope("aten::item"),)
         self._add_compute(Operation("copy", "memory", "forward", COMPUTE_STREAM, COPY_NS, (), scopes, size=4))
+
+    def keep_loss(self, layout: JobLayout) -> None:
+        """What the step does with its loss at its end, which also awaits all communication that is left."""
+        if layout.copies_loss:
+            scopes = (HostScope("aten::to"), HostScope("aten::_to_copy"), HostScope("aten::copy_"))
+            self._add_compute(
+                Operation("copy_behind", "memory", "forward", COMPUTE_STREAM, COPY_NS, (), scopes, size=4)
+            )
+            return
+        if layout.runs_ahead:
+            self.compute("loss_sum", "forward", LOSS_SUM_MS)
+        if layout.reads_loss:
+            self.copy_of_loss()
 
     def collective(self, label: str, phase: str, ms: float, size: int, dimension: str = "dp") -> int:
         """A collective; returns its index, for `wait_for`."""

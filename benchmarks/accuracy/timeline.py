@@ -42,7 +42,7 @@ class Timeline:
 
 def run(program: Program, jobs: Sequence[JobCosts]) -> Timeline:
     """Lets every job of the batch run its steps."""
-    return _Batch(program, jobs).run()
+    return Batch(program, jobs).run()
 
 
 @lru_cache(maxsize=32)
@@ -53,7 +53,7 @@ def nominal_step_ns(program: Program) -> float:
 
 
 @dataclass(frozen=True)
-class _Views:
+class Views:
     """One stage in one step, by operation: (jobs × ranks) each."""
 
     begin: list[Floats]
@@ -62,7 +62,9 @@ class _Views:
     leave: dict[int, Floats]
 
 
-class _Batch:
+class Batch:
+    """Jobs of one program whose hosts wait for their devices at the end of every step."""
+
     def __init__(self, program: Program, jobs: Sequence[JobCosts]) -> None:
         self._program, self._layout = program, program.layout
         stages = range(len(program.stages))
@@ -95,6 +97,10 @@ class _Batch:
             np.add(done, WAKE_UP_NS, out=wait_end[step])
             np.add(wait_end[step], SCOPE_EDGE_NS, out=step_end[step])
             self._now = step_end[step] + BETWEEN_STEPS_NS
+        return self._timeline(host)
+
+    def _timeline(self, host: list[Floats]) -> Timeline:
+        """All that was timed; `host` is Timeline's, from `step_begin` to `wait_end`."""
         for stage, operations in enumerate(self._program.stages):
             kernels = [index for index, operation in enumerate(operations) if not operation.communication]
             self._end[stage][:, kernels] -= BETWEEN_KERNELS_NS
@@ -103,42 +109,50 @@ class _Batch:
     def _run_device(self, step: int, fetched: Floats) -> None:
         views = [self._views(stage, step, fetched) for stage in range(len(self._program.stages))]
         for node in self._program.nodes:
-            for (stage, slot), after in zip(node.places, node.after, strict=True):
-                begin, ends = views[stage].begin[slot], views[stage].end
-                for earlier in after:
-                    np.maximum(begin, ends[earlier], out=begin)
-            if node.operation.dimension == "world":
-                self._leave_at_once(node, views)
-            elif node.operation.kind == "collective":
-                self._leave_together(node, views)
-            elif node.operation.kind == "send":
-                self._hand_over(node, views)
-            else:
-                ((stage, slot),) = node.places
-                view = views[stage]
-                np.add(view.begin[slot], view.device[slot], out=view.end[slot])
+            self._time(node, views)
 
-    def _views(self, stage: int, step: int, fetched: Floats) -> "_Views":
+    def _time(self, node: Node, views: list[Views]) -> None:
+        """Begin and end of a node, whose operations may begin when `views` says, and what they wait for is over."""
+        for (stage, slot), after in zip(node.places, node.after, strict=True):
+            begin, ends = views[stage].begin[slot], views[stage].end
+            for earlier in after:
+                np.maximum(begin, ends[earlier], out=begin)
+        if node.operation.dimension == "world":
+            self._leave_at_once(node, views)
+        elif node.operation.kind == "collective":
+            self._leave_together(node, views)
+        elif node.operation.kind == "send":
+            self._hand_over(node, views)
+        else:
+            ((stage, slot),) = node.places
+            view = views[stage]
+            np.add(view.begin[slot], view.device[slot], out=view.end[slot])
+
+    def _views(self, stage: int, step: int, fetched: Floats) -> Views:
         """One stage's arrays in one step; sets the launches, and begins that are not yet held up by anything else."""
         ranks = self._layout.stage_ranks(stage)
         self._launch_begin[stage][step] += fetched[:, ranks.start : ranks.stop]
         self._launch_end[stage][step] += fetched[:, ranks.start : ranks.stop]
         np.add(self._launch_end[stage][step], LATENCY_NS, out=self._begin[stage][step])
+        return self._step(stage, step)
+
+    def _step(self, stage: int, step: int) -> Views:
+        """One stage's arrays in one step."""
         leave = dict(zip(self._communication[stage], self._leave[stage][step], strict=True))
-        return _Views(
+        return Views(
             list(self._begin[stage][step]), list(self._end[stage][step]), list(self._device[stage][step]), leave
         )
 
-    def _leave_together(self, node: Node, views: "list[_Views]") -> None:
+    def _leave_together(self, node: Node, views: list[Views]) -> None:
         """A collective is over for all members a transfer after the last of them came."""
         ((stage, slot),) = node.places
-        view, axis = views[stage], 1 if node.operation.dimension == "dp" else 2
+        view, axis = views[stage], 2 if node.operation.dimension == "tp" else 1
         shape = (-1, self._layout.dp, self._layout.tp)
         last = view.begin[slot].reshape(shape).max(axis=axis, keepdims=True)
         np.add(view.device[slot].reshape(shape), last, out=view.end[slot].reshape(shape))
         view.end[slot] += view.leave[slot]
 
-    def _leave_at_once(self, node: Node, views: "list[_Views]") -> None:
+    def _leave_at_once(self, node: Node, views: list[Views]) -> None:
         """The same, among all ranks of the job."""
         last = np.max([views[stage].begin[slot].max(axis=1) for stage, slot in node.places], axis=0)
         stage, slot = node.places[0]
@@ -146,7 +160,7 @@ class _Batch:
         for stage, slot in node.places:
             np.add(views[stage].leave[slot], done, out=views[stage].end[slot])
 
-    def _hand_over(self, node: Node, views: "list[_Views]") -> None:
+    def _hand_over(self, node: Node, views: list[Views]) -> None:
         """A send and its receive are over a transfer after the later of them came."""
         (sender, sent), (receiver, received) = node.places
         done = np.maximum(views[sender].begin[sent], views[receiver].begin[received])

@@ -1,4 +1,7 @@
-"""One simulated job at a time: writes its table, asks every method, and compares the answers with the truth."""
+"""One simulated job at a time: writes its table, asks every method, and compares the answers with the truth.
+
+Jobs whose hosts run ahead are written as traces and read: which step a kernel belongs to is a part of the answer.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,16 +10,18 @@ from tempfile import TemporaryDirectory
 
 from fault_model import Truth
 from host_faults import ClockSkew
-from layouts import STANDARD
+from kineto import write_kineto
 from peer_rules import least_waiting, least_waiting_beyond_chance, slow_kernels
 from recording import Columns, Recording
+from run_ahead import ABSORBED
 from scenarios import Scenario, scenarios
 from scoring import Answer, Claim, Score, answer_of, lowest_p, same_claims, score, struck
-from simulator import JobSpec, simulate
+from simulator import JobSpec, simulate, simulate_ahead
 from table import write_table
 
 from kair_engine.blame.paper import blame_paper
 from kair_engine.localize.analysis import localize
+from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 
@@ -37,6 +42,7 @@ class Trial:
     seed: int
     scores: dict[str, Score]
     step_us: float
+    """Where hosts run ahead, the devices' period."""
     cost_us: float
     """What the faults cost per step: the job's time less that of the same job without them."""
     lowest_p: float | None
@@ -61,10 +67,9 @@ class Batch:
 def run_batch(batch: Batch) -> list[Trial]:
     """The trials of a batch, without those of jobs that their fault never struck."""
     scenario = next(one for one in scenarios() if one.key == batch.key)
-    specs = [
-        JobSpec(STANDARD[scenario.layout], scenario.steps, seed, scenario.faults(seed), scenario.noise)
-        for seed in batch.seeds
-    ]
+    specs = [scenario.spec(seed) for seed in batch.seeds]
+    if scenario.runs_ahead:
+        return [_ahead_trial(scenario, spec) for spec in specs]
     faulty = simulate(specs)
     healthy = simulate([spec.healthy() for spec in specs]) if any(spec.faults for spec in specs) else faulty
     trials = []
@@ -97,7 +102,31 @@ def _trial(scenario: Scenario, spec: JobSpec, recording: Recording, healthy: Rec
         cost_us=cost_us,
         lowest_p=p_value,
         unskewed_alike=_unskewed_alike(spec, answers["robust"]),
-        said=f"{_truth(recording)}, costs {cost_us / step_us:.1%} | {_said(answers['robust'])}",
+        said=f"{_truth(recording.truths)}, costs {cost_us / step_us:.1%} | {_said(answers['robust'])}",
+    )
+
+
+def _ahead_trial(scenario: Scenario, spec: JobSpec) -> Trial:
+    """A job whose hosts run ahead; where its launch queue hides what is wrong, nothing is."""
+    faulty, healthy = simulate_ahead([spec, spec.healthy()])
+    step_us, cost_us = faulty.period_ns / 1e3, (faulty.period_ns - healthy.period_ns) / 1e3
+    with TemporaryDirectory(prefix="kair-accuracy-") as folder:
+        write_kineto(faulty, Path(folder) / "input", compress=False)
+        try:
+            answer = answer_of(triage(open_trace(Path(folder) / "input", cache=Path(folder) / "cache", workers=1)))
+        except Exception as error:
+            error.add_note(f"{scenario.key}, seed {spec.seed}")
+            raise
+    truths = faulty.truths if cost_us >= ABSORBED * step_us else ()
+    return Trial(
+        key=scenario.key,
+        seed=spec.seed,
+        scores={"robust": score(truths, answer)},
+        step_us=step_us,
+        cost_us=cost_us,
+        lowest_p=None,
+        unskewed_alike=None,
+        said=f"{_truth(faulty.truths)}, costs {cost_us / step_us:.1%}, queue {faulty.ahead.queue} | {_said(answer)}",
     )
 
 
@@ -118,8 +147,8 @@ def _unskewed_alike(spec: JobSpec, answer: Answer) -> bool | None:
         return same_claims(answer, answer_of(triage(trace)))
 
 
-def _truth(recording: Recording) -> str:
-    return "; ".join(map(_one_truth, recording.truths)) or "healthy"
+def _truth(truths: Sequence[Truth]) -> str:
+    return "; ".join(map(_one_truth, truths)) or "healthy"
 
 
 def _one_truth(truth: Truth) -> str:
